@@ -1,0 +1,135 @@
+"""Every exception of Portico, and the one value that becomes an error on the wire.
+
+    PorticoError
+    ├─ ProtocolError          a rule of the conversation was broken
+    │  ├─ LocalProtocolError    by us: a bug in the calling code
+    │  └─ RemoteProtocolError   by them
+    │     └─ Fault                and this is how they are told
+    ├─ RemoteError            the peer answered with an error: code, message, data
+    ├─ ChannelError           nothing was answered
+    │  ├─ CannotConnect
+    │  ├─ ConnectionLost
+    │  └─ TimedOut
+    ├─ AuthError
+    │  ├─ LoginRequired
+    │  └─ ScopeRequired
+    ├─ Refused                policy or the user said no
+    └─ ToolError              raise it in a handler: the model reads the message
+       └─ Declined              the person asked said no, or went away
+
+Rules: no imports from the rest of the package; codes are data, never classes.
+"""
+
+from enum import Enum
+from typing import Any
+
+
+class PorticoError(Exception):
+    """Anything that Portico raises on purpose."""
+
+
+class ProtocolError(PorticoError):
+    """A rule of the conversation was broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """The calling code broke a rule; nothing was sent."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule."""
+
+
+class FaultKind(Enum):
+    """What went wrong, free of numbers: `revision.number` gives each its code."""
+
+    PARSE = "parse error"
+    INVALID_REQUEST = "invalid request"
+    METHOD_NOT_FOUND = "method not found"
+    INVALID_PARAMS = "invalid params"
+    INTERNAL = "internal error"
+    RESOURCE_MISSING = "resource not found"
+    HEADER_MISMATCH = "header mismatch"
+    CAPABILITY_MISSING = "missing required client capability"
+    VERSION_UNSUPPORTED = "unsupported protocol version"
+    URL_ELICITATION_REQUIRED = "url elicitation required"
+    USER_REJECTED = "rejected by the user"
+
+
+class Fault(RemoteProtocolError):
+    """An error that will be told to the peer: its kind, words, and data.
+
+    `data` is anything that JSON can carry. The number is chosen late, by the peer's revision.
+    `raw_id` is the id of the request that is answered with this, as it was written; empty where
+    none could be read. `settles` is the id of our own request whose reply was malformed: that
+    call ends with this fault instead of waiting for ever.
+    """
+
+    def __init__(
+        self,
+        kind: FaultKind,
+        message: str,
+        data: Any = None,
+        *,
+        raw_id: bytes = b"",
+        settles: int | str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.data = data
+        self.raw_id = raw_id
+        self.settles = settles
+
+    def __repr__(self) -> str:
+        return f"Fault({self.kind.name}, {self.message!r})"
+
+
+class RemoteError(PorticoError):
+    """The peer answered with an error."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(f"{message} ({code})")
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ChannelError(PorticoError):
+    """Nothing was answered; what the peer did is unknown."""
+
+
+class CannotConnect(ChannelError):
+    """The other side was never reached."""
+
+
+class ConnectionLost(ChannelError):
+    """The channel ended while something was waiting on it."""
+
+
+class TimedOut(ChannelError):
+    """The time for an answer ran out."""
+
+
+class AuthError(PorticoError):
+    """The caller is not who they must be, or may not do this."""
+
+
+class LoginRequired(AuthError):
+    """No valid credentials: log in."""
+
+
+class ScopeRequired(AuthError):
+    """The credentials are good, their scopes are not enough."""
+
+
+class Refused(PorticoError):
+    """Policy or the user said no."""
+
+
+class ToolError(PorticoError):
+    """Raise it in a handler to tell the model what went wrong and what to try."""
+
+
+class Declined(ToolError):
+    """The person who was asked declined or cancelled."""

@@ -1,0 +1,94 @@
+"""The requests that this side has sent and not yet seen answered.
+
+Ids count up and are never used again, which is what every revision wants or allows. A request's
+progress token is its id, so tokens are unique among active requests.
+
+Rules: no clock: times come in. No answer to one call ever settles another.
+"""
+
+from msgspec import Struct
+
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import RequestId
+from portico.protocol.methods import Method
+
+# Calls that wait at once. A peer that stops answering must not make us remember for ever.
+MAX_SENT = 10_000
+
+
+class Sent(Struct):
+    """One request on its way: when to give up, and what was last heard of it."""
+
+    id: int
+    method: str
+    deadline: float
+    limit: float
+    timeout_s: float
+    wants_progress: bool = False
+    last_progress: float | None = None
+
+
+class Flight:
+    """Our own requests in flight."""
+
+    def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
+        self.next_id = next_id
+        self._sent: dict[RequestId, Sent] = {call.id: call for call in sent}
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    @property
+    def calls(self) -> tuple[Sent, ...]:
+        """Those that still wait, oldest first."""
+        return tuple(self._sent.values())
+
+    def open(
+        self, row: Method, now: float, timeout_s: float, max_s: float, wants_progress: bool
+    ) -> Sent:
+        """A new request under a new id."""
+        if len(self._sent) >= MAX_SENT:
+            raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
+        call = Sent(
+            id=self.next_id,
+            method=row.name,
+            deadline=min(now + timeout_s, now + max_s),
+            limit=now + max_s,
+            timeout_s=timeout_s,
+            wants_progress=wants_progress,
+        )
+        self.next_id += 1
+        self._sent[call.id] = call
+        return call
+
+    def get(self, id: RequestId | None) -> Sent | None:
+        """The request that waits under this id; `7` is not `"7"`."""
+        return self._sent.get(id) if id is not None else None
+
+    def settle(self, id: RequestId | None) -> Sent | None:
+        """Take a request out: it is answered, cancelled or timed out."""
+        return self._sent.pop(id, None) if id is not None else None
+
+    def progress(self, params: t.ProgressNotificationParams, now: float) -> Sent | None:
+        """Take note of progress; None where nobody waits for it or it did not go up (D32).
+
+        Progress begins the time-out anew, but never beyond the limit.
+        """
+        call = self.get(params.progress_token)
+        if call is None or not call.wants_progress:
+            return None
+        if call.last_progress is not None and params.progress <= call.last_progress:
+            return None
+        call.last_progress = params.progress
+        call.deadline = min(now + call.timeout_s, call.limit)
+        return call
+
+    def overdue(self, now: float) -> list[Sent]:
+        """Those whose time has run out."""
+        return [call for call in self._sent.values() if call.deadline <= now]
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When to look again; None where nothing waits."""
+        return min((call.deadline for call in self._sent.values()), default=None)

@@ -1,0 +1,521 @@
+"""Bytes to frames and back: requests, notifications, replies, failures and batches.
+
+Rules: no I/O; a frame is judged by its own bytes alone, never by who sent it or when. Whatever a
+stranger sends, this file raises `Fault` and nothing else, in linear time. `params` and `result`
+stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
+"""
+
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Container
+from itertools import accumulate
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from portico.errors import Fault, FaultKind, LocalProtocolError
+
+# Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
+# must not depend on Python's recursion limit, which differs by version and by the caller's stack.
+MAX_DEPTH = 64
+# Down to here the id of a refused message is still looked for, so that its caller need not wait;
+# every Python's recursion limit leaves room for this.
+LEGIBLE_DEPTH = 256
+# A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a call runs.
+MAX_ID_BYTES = 512
+# Batches multiply work: one body, this many answers at most.
+MAX_BATCH = 100
+# One line of a pipe. Images and files travel in base64 inside one message.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+# Our own sentences stay below 200; what they quote of a peer or a handler may be of any length.
+MAX_MESSAGE_CHARS = 300
+
+RequestId: TypeAlias = int | str
+
+NOTHING = Raw(b"")
+_QUOTE = b'"'
+_BRACE = ord("{")
+_BRACKET = ord("[")
+
+
+class Request(Struct, frozen=True, gc=False):
+    """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte."""
+
+    id: RequestId
+    method: str
+    params: Raw = NOTHING
+    raw_id: bytes = b""
+
+
+class Notification(Struct, frozen=True, gc=False):
+    """A message that is never answered."""
+
+    method: str
+    params: Raw = NOTHING
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """The good outcome of a request."""
+
+    id: RequestId
+    result: Raw
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """The bad outcome of a request; no id where the other side could not read it."""
+
+    id: RequestId | None
+    code: int
+    message: str
+    data: Raw = NOTHING
+
+
+Frame: TypeAlias = Request | Notification | Reply | Failure
+
+
+class Batch(Struct, frozen=True):
+    """Several frames in one body; one that could not be read is its fault instead."""
+
+    items: tuple[Frame | Fault, ...]
+
+
+class _Envelope(Struct, gc=False):
+    jsonrpc: str
+    # Longer integers are ids too, and are read the long way.
+    id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = NOTHING
+    result: Raw = NOTHING
+    error: Raw = NOTHING
+
+
+class _Error(Struct):
+    code: int | float
+    message: str
+    data: Raw = NOTHING
+
+
+class Head(Struct, frozen=True):
+    """The members of params that say where a request goes, split off in one pass."""
+
+    meta: Raw = msgspec.field(name="_meta", default=NOTHING)
+    name: Any = None
+    uri: Any = None
+    arguments: Raw = NOTHING
+
+
+# Of a longer batch the rest is passed over, not kept: one more than allowed is enough to know.
+_Items = msgspec.defstruct(
+    "_Items", [(f"item{n}", Raw, NOTHING) for n in range(MAX_BATCH + 1)], array_like=True
+)
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_members = msgspec.json.Decoder(dict[str, Raw])
+_error = msgspec.json.Decoder(_Error)
+_head = msgspec.json.Decoder(Head)
+_items = msgspec.json.Decoder(_Items)
+_raw = msgspec.json.Decoder(Raw)
+_text = msgspec.json.Decoder(str)
+_any = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+# What msgspec raises: malformed JSON and wrong types, bad UTF-8, too deep for the stack.
+_FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+# A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
+# not too deep.
+_SHALLOW = 5 * MAX_DEPTH + 1
+
+# The lengths of what stands around the values, where nothing is written that need not be.
+_REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
+_CALL_FRAME = len(b'{"_meta":,"name":"","arguments":}')
+_BARE_FRAME = len(b'{"jsonrpc":"2.0"}')
+_ID, _METHOD = len(b',"id":'), len(b',"method":""')
+_PARAMS, _RESULT, _ERROR = len(b',"params":'), len(b',"result":'), len(b',"error":')
+
+
+def decode(body: bytes) -> Frame | Batch:
+    """Read one body. Raises `Fault`, with the id to answer to where one could be read.
+
+    This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes them is
+    known by its length. Nothing but these four members, each in its shortest spelling, fits into
+    that, so that none is there twice and `raw_id` is what stood there.
+    """
+    if len(body) > _SHALLOW or _BRACKET in body or not body.isascii():
+        _check_text(body)
+    try:
+        envelope = _envelope.decode(body)
+    except _FOREIGN:
+        if body.lstrip()[:1] == b"[":
+            return _decode_batch(body)
+        return _decode_loosely(body)
+    id, method, params = envelope.id, envelope.method, envelope.params
+    if type(id) is int and type(method) is str and params and envelope.jsonrpc == "2.0":
+        raw_id = b"%d" % id
+        if (
+            len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + len(params)
+            and memoryview(params)[0] == _BRACE
+        ):
+            return Request(id, method, params, raw_id)
+    return _classify(body, envelope)
+
+
+def _check_text(body: bytes) -> None:
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise Fault(
+                FaultKind.PARSE, f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
+            ) from None
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        deep = depth(body)
+        if deep > MAX_DEPTH:
+            raise _too_deep(body, deep)
+
+
+def _decode_batch(body: bytes) -> Batch:
+    try:
+        items = [item for item in msgspec.structs.astuple(_items.decode(body)) if item]
+    except _FOREIGN as error:
+        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+    if not items:
+        raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; leave it out")
+    if len(items) > MAX_BATCH:
+        raise Fault(FaultKind.INVALID_REQUEST, f"a batch of more than {MAX_BATCH}; split it")
+    return Batch(tuple(_decode_item(bytes(item)) for item in items))
+
+
+def _decode_item(body: bytes) -> Frame | Fault:
+    try:
+        envelope = _envelope.decode(body)
+    except _FOREIGN:
+        envelope = None
+    try:
+        return _classify(body, envelope) if envelope else _decode_loosely(body)
+    except Fault as fault:
+        return fault
+
+
+def _classify(body: bytes, envelope: _Envelope) -> Frame:
+    """Any other kind of message, known by its length in the same way."""
+    id, method = envelope.id, envelope.method or None
+    params, result, error = envelope.params, envelope.result, envelope.error
+    raw_id = b""
+    if isinstance(id, int):
+        raw_id = b"%d" % id
+    elif isinstance(id, str):
+        raw_id = b'"%b"' % id.encode()
+    size = (
+        _BARE_FRAME
+        + (_ID + len(raw_id) if raw_id else 0)
+        + (_METHOD + len(method) if method else 0)
+        + (_PARAMS + len(params) if params else 0)
+        + (_RESULT + len(result) if result else 0)
+        + (_ERROR + len(error) if error else 0)
+    )
+    if len(body) != size or envelope.jsonrpc != "2.0":
+        return _decode_loosely(body)
+    return _frame(method, raw_id, params, result, error)
+
+
+def _decode_loosely(body: bytes) -> Frame:
+    """The long way: whitespace, unknown members, rare ids, and whatever is wrong."""
+    members = _split(body)
+    raw_id, doubled = _sole_id(body, members)
+    if doubled:
+        raise _refuse(members, raw_id, "a message has the same member twice; send each once")
+    if _string(members, "jsonrpc") != "2.0":
+        raise _refuse(members, raw_id, 'jsonrpc must be "2.0"')
+    method = _string(members, "method")
+    if method is None and "method" in members:
+        raise _refuse(members, raw_id, "a method must be a string")
+    params, result, error = (members.get(name, NOTHING) for name in ("params", "result", "error"))
+    return _frame(method, raw_id, params, result, error)
+
+
+def _split(body: bytes) -> dict[str, Raw]:
+    try:
+        return _members.decode(body)
+    except msgspec.ValidationError:
+        words = "a message must be an object"
+    except _FOREIGN as error:
+        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+    try:
+        _raw.decode(body)
+    except _FOREIGN as error:
+        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+    raise Fault(FaultKind.INVALID_REQUEST, words)
+
+
+def _string(members: dict[str, Raw], name: str) -> str | None:
+    raw = members.get(name, NOTHING)
+    return _text.decode(raw) if raw and bytes(raw)[:1] == _QUOTE else None
+
+
+def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: Raw) -> Frame:
+    """What these members make; the ways of reading them meet here."""
+    if method is None:
+        return _outcome(raw_id, result, error)
+    if result or error:
+        raise _refuse(("method",), raw_id, "a message has a method or an outcome, not both")
+    if params and memoryview(params)[0] != _BRACE:
+        raise _refuse(("method",), raw_id, "params must be an object")
+    if not raw_id:
+        return Notification(method, params)
+    return Request(parse_id(raw_id), method, params, raw_id)
+
+
+def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
+    if not result and not error:
+        raise _refuse((), raw_id, "neither a method nor a result nor an error")
+    if result and error:
+        raise _refuse(("result",), raw_id, "a reply has a result or an error, not both")
+    if result:
+        if memoryview(result)[0] != _BRACE:
+            raise _refuse(("result",), raw_id, "a result must be an object")
+        return Reply(parse_id(raw_id), result)
+    try:
+        read = _error.decode(error)
+    except _FOREIGN:
+        raise _refuse(
+            ("error",), raw_id, "an error has an integer code and a message"
+        ) from None
+    if not _integral(read.code):
+        raise _refuse(("error",), raw_id, "an error has an integer code")
+    if _doubled(bytes(error), _members.decode(error)):
+        raise _refuse(("error",), raw_id, "an error has the same member twice; send each once")
+    # D2: `id: null` and no id mean the same, an error about something that could not be read.
+    id = parse_id(raw_id) if raw_id and raw_id != b"null" else None
+    return Failure(id, int(read.code), read.message, read.data)
+
+
+def parse_id(raw: bytes) -> RequestId:
+    """A string or an integer; `7` and `"7"` differ, `7.0` is `7`. Anything else is a fault."""
+    if raw.isdigit() and len(raw) < 16:
+        return int(raw)
+    if len(raw) > MAX_ID_BYTES:
+        raise Fault(FaultKind.INVALID_REQUEST, f"an id longer than {MAX_ID_BYTES} bytes")
+    try:
+        value = _any.decode(raw)
+    except _FOREIGN:
+        value = None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and _integral(value):
+        return int(value)
+    raise Fault(FaultKind.INVALID_REQUEST, "an id must be a string or an integer")
+
+
+def _integral(number: int | float) -> bool:
+    return isinstance(number, int) or number.is_integer()
+
+
+def head(params: Raw) -> Head:
+    """Split params once. Raises `Fault` where they cannot be read or a member is there twice.
+
+    Where there is nothing but `_meta`, a name and arguments (known by the length again), what is
+    in them is left to whoever reads them: they ask `refuse_repeats` then.
+    """
+    if not params:
+        return Head()
+    try:
+        split = _head.decode(params)
+    except _FOREIGN as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
+    name, meta, arguments = split.name, split.meta, split.arguments
+    if (
+        type(name) is not str
+        or len(params) != _CALL_FRAME + len(name) + len(meta) + len(arguments)
+        or not (meta and arguments)
+    ):
+        refuse_repeats(params)
+    return split
+
+
+# ---------------------------------------------------------------- what is wrong with it?
+
+
+def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
+    """Whom to tell: the sender of a request, or the call of ours that waits for this reply.
+
+    A reply is never answered: the id in it is one of ours, and may be one of theirs as well.
+    """
+    try:
+        id = parse_id(raw_id)
+    except Fault:
+        return Fault(FaultKind.INVALID_REQUEST, words)
+    if "method" in members:
+        return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id)
+    if "result" in members or "error" in members:
+        raw_id = b""
+    return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id)
+
+
+def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
+    """The id as it is written, and whether any member is there twice; two ids are none."""
+    doubled = _doubled(body, members)
+    return b"" if "id" in doubled else bytes(members.get("id", NOTHING)), bool(doubled)
+
+
+def _doubled(raw: bytes, members: dict[str, Raw]) -> set[str]:
+    """The members that this object has twice, those inside its values left out.
+
+    A name takes two quotes at least, so that one which was lost on the way to `members` is
+    missed. More of them can also be a quote in a name, which is looked at slowly.
+    """
+    if raw.count(_QUOTE) == sum(2 + bytes(value).count(_QUOTE) for value in members.values()):
+        return set()
+    names: list[str] = json.loads(raw, object_pairs_hook=_names, parse_int=len, parse_float=len)
+    return {name for name, times in Counter(names).items() if times > 1}
+
+
+def _names(pairs: list[tuple[str, object]]) -> list[str]:
+    return [name for name, _ in pairs]
+
+
+def _too_deep(body: bytes, deep: int) -> Fault:
+    words = f"nested deeper than {MAX_DEPTH} levels; flatten it"
+    if deep > LEGIBLE_DEPTH:
+        return Fault(FaultKind.INVALID_REQUEST, words)
+    try:
+        members = _members.decode(body)
+        raw_id, _ = _sole_id(body, members)
+    except _FOREIGN:
+        return Fault(FaultKind.INVALID_REQUEST, words)
+    return _refuse(members, raw_id, words)
+
+
+# A closing quote is optional, so that an unterminated string is swallowed once and the scan
+# stays linear.
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+
+
+def depth(body: bytes) -> int:
+    """How deep the brackets nest, strings left out; right for malformed bodies too."""
+    brackets = _STRINGS.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
+    return max(accumulate(array("b", brackets)), default=0)
+
+
+def repeats(raw: bytes | Raw) -> bool:
+    """Whether any object in this JSON has the same member twice.
+
+    msgspec keeps the last one silently, so decoding and encoding again loses the quotes of the
+    others. Only an escaped quote could make up for that, and is looked at slowly.
+    """
+    raw = bytes(raw)
+    quotes = raw.count(_QUOTE)
+    if quotes < 4:  # two members need four
+        return False
+    try:
+        value = _any.decode(raw)
+        if b"\\u0022" not in raw:
+            return _encode(value).count(_QUOTE) != quotes
+        return _repeats_slowly(raw)
+    except msgspec.ValidationError as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
+    except _FOREIGN as error:
+        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+
+
+def refuse_repeats(raw: bytes | Raw) -> None:
+    """Raise `Fault` where two readers of these bytes could read two different things."""
+    if repeats(raw):
+        words = "an object has the same member twice; send each once"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+
+
+def _repeats_slowly(raw: bytes) -> bool:
+    found = False
+
+    def pairs(members: list[tuple[str, object]]) -> None:
+        nonlocal found
+        found = found or len({name for name, _ in members}) != len(members)
+
+    json.loads(raw, object_pairs_hook=pairs, parse_int=len, parse_float=len)
+    return found
+
+
+# ---------------------------------------------------------------- out
+
+
+def encode(value: object) -> bytes:
+    """Anything that JSON can carry, as bytes on one line. Raises `LocalProtocolError`."""
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise LocalProtocolError(f"this cannot be written as JSON: {error}") from error
+
+
+def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
+    """A request; `params` is encoded already, empty for none."""
+    tail = b',"params":%b}' % params if params else b"}"
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (raw_id, encode(method), tail)
+
+
+def encode_notification(method: str, params: bytes) -> bytes:
+    """A notification; `params` is encoded already, empty for none."""
+    tail = b',"params":%b}' % params if params else b"}"
+    return b'{"jsonrpc":"2.0","method":%b%b' % (encode(method), tail)
+
+
+def encode_reply(raw_id: bytes, result: bytes) -> bytes:
+    """A result for the request with this id, echoed as it was written."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result)
+
+
+def encode_failure(
+    raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
+) -> bytes:
+    """An error. With no id to echo there is none, or `null` where the revision wants it (D2)."""
+    body = encode({"code": code, "message": message} | ({} if data is None else {"data": data}))
+    if raw_id or null_id:
+        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (raw_id or b"null", body)
+    return b'{"jsonrpc":"2.0","error":%b}' % body
+
+
+def encode_batch(frames: list[bytes]) -> bytes:
+    """Frames that are encoded already, as one array."""
+    return b"[%b]" % b",".join(frames)
+
+
+class Lines:
+    """Cuts a byte stream into lines, one message each, however it is chunked.
+
+    An overlong line is given up once, as a fault, and skipped to its end; the next one is good
+    again. Empty lines and a carriage return before the newline are forgiven.
+    """
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max = max_line_bytes
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes | Fault]:
+        """The lines that this chunk completes."""
+        found: list[bytes | Fault] = []
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._keep(end, found)
+            if self._size <= self._max:
+                line = b"".join(self._parts).strip(b"\r \t")
+                if line:
+                    found.append(line)
+            self._parts, self._size = [], 0
+        self._keep(rest, found)
+        return found
+
+    def _keep(self, part: bytes, found: list[bytes | Fault]) -> None:
+        before, self._size = self._size, self._size + len(part)
+        if self._size <= self._max:
+            self._parts.append(part)
+            return
+        self._parts = []
+        if before <= self._max:
+            words = f"a line of more than {self._max} bytes; send less, or raise the limit"
+            found.append(Fault(FaultKind.PARSE, words))

@@ -1,0 +1,310 @@
+"""Who is on the other side, and which revision do we speak with them?
+
+`recognise` looks at one request; `negotiate`, `agree` and `choose` settle on a revision; `judge`
+says what the answer to a probe proves. The order of the checks is the order of the answers.
+
+Rules: no I/O, no clock. A peer is judged by this frame, its headers and what the link knows; a
+pipe is never locked to one way of opening.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+
+from portico.errors import Fault, FaultKind, RemoteProtocolError
+from portico.protocol.jsonrpc import NOTHING, Failure, Reply, Request, repeats
+from portico.protocol.methods import declares
+from portico.protocol.reading import read
+from portico.protocol.revision import EVERY, NEWEST, Revision, Revisions
+from portico.protocol.types import (
+    CLIENT_CAPABILITIES_KEY,
+    PROTOCOL_VERSION_KEY,
+    ClientCapabilities,
+    DiscoverResult,
+    Envelope,
+    Implementation,
+    LoggingLevel,
+    ServerCapabilities,
+    UnsupportedProtocolVersionData,
+)
+
+# Clients repeat their `_meta` on every request, so what it says is worked out once. Larger ones
+# and more of them are read each time: a stranger must not fill our memory.
+MAX_REMEMBERED = 256
+MAX_REMEMBERED_BYTES = 4096
+
+# What an HTTP answer says about the way, not about the server at its end (D13).
+UNDECIDED_STATUSES = frozenset({401, 403, 407, 408, 425, 429})
+
+HANDSHAKE_METHOD = "initialize"
+
+
+class Peer(Struct, frozen=True):
+    """Who is on the other side: its revision, and what it said of itself."""
+
+    revision: Revision
+    capabilities: ClientCapabilities | ServerCapabilities
+    info: Implementation | None = None
+    log_level: LoggingLevel | None = None
+
+    @property
+    def extensions(self) -> frozenset[str]:
+        """The extensions it declared."""
+        return frozenset(self.capabilities.extensions or ())
+
+    def offers(self, path: str) -> bool:
+        """Whether it declared a capability, such as `tools` or `resources.subscribe`."""
+        return declares(self.capabilities, path)
+
+
+class Signs(Struct, frozen=True):
+    """What the HTTP headers of a POST say about its sender."""
+
+    version: str | None = None
+    routed: bool = False
+
+
+class Recogniser:
+    """Tells peers by their requests, for one set of accepted revisions."""
+
+    def __init__(self, accepts: Revisions = EVERY) -> None:
+        self.accepts = accepts
+        self._by_date = {revision.date: revision for revision in accepts}
+        self._modern_only = frozenset(
+            name
+            for revision in accepts.enveloped
+            for name in revision.methods
+            if not any(name in old.methods for old in EVERY.handshakes)
+        )
+        self._remembered: dict[bytes, tuple[str, Peer | None]] = {}
+
+    def recognise(
+        self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
+    ) -> Peer | None:
+        """The peer that sent this request; None for a handshake that is still to be done.
+
+        `signs` are the headers, None where there are none. `known` is the peer of the session.
+        Raises `Fault` in the order of D4: `_meta`, the version header, the version.
+        """
+        if meta:
+            raw = bytes(meta)
+            found = self._remembered.get(raw) or self._enveloped(raw)
+            if found is not None:
+                version, peer = found
+                if signs is not None and signs.version != version:
+                    raise mismatch("MCP-Protocol-Version", signs.version, version)
+                if peer is None:
+                    raise unsupported(version, self.accepts)
+                return peer
+        return self._without_envelope(request, signs, known)
+
+    def _enveloped(self, raw: bytes) -> tuple[str, Peer | None] | None:
+        """Read a `_meta`; None where it does not speak of a revision at all."""
+        try:
+            marks = _marks.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Fault(FaultKind.INVALID_PARAMS, f"_meta cannot be read: {error}") from None
+        if marks.version is UNSET and not marks.capabilities:
+            return None
+        if repeats(raw):
+            raise Fault(FaultKind.INVALID_PARAMS, "_meta has the same member twice")
+        # R0761: both are required, and a request without either is malformed.
+        if marks.version is UNSET:
+            raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
+        if not marks.capabilities:
+            raise missing_meta(CLIENT_CAPABILITIES_KEY, self.accepts)
+        envelope = read(Envelope, raw)
+        revision = self._by_date.get(envelope.version)
+        # D11: a revision that opens with a handshake cannot be spoken by envelope.
+        if revision is None or revision.handshake:
+            return envelope.version, None
+        peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
+        if len(raw) <= MAX_REMEMBERED_BYTES:
+            if len(self._remembered) >= MAX_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[raw] = (envelope.version, peer)
+        return envelope.version, peer
+
+    def _without_envelope(
+        self, request: Request, signs: Signs | None, known: Peer | None
+    ) -> Peer | None:
+        modern = self.accepts.enveloped
+        if modern and self._looks_modern(request, signs):
+            raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
+        if request.method == HANDSHAKE_METHOD:
+            return None
+        if known is not None:
+            return known
+        if not self.accepts.handshakes:
+            raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
+        # D27: say both ways in.
+        way = f", or put {PROTOCOL_VERSION_KEY} into params._meta" if modern else ""
+        raise Fault(
+            FaultKind.INVALID_PARAMS, f"{request.method} before initialize; send it first{way}"
+        )
+
+    def _looks_modern(self, request: Request, signs: Signs | None) -> bool:
+        if request.method in self._modern_only:
+            return True
+        if signs is None or request.method == HANDSHAKE_METHOD:
+            return False
+        if signs.routed:
+            return True
+        return signs.version is not None and EVERY_HANDSHAKE.get(signs.version) is None
+
+
+EVERY_HANDSHAKE = Revisions(reversed(EVERY.handshakes))
+
+
+class _Marks(Struct):
+    version: Any = msgspec.field(name=PROTOCOL_VERSION_KEY, default=UNSET)
+    capabilities: Raw = msgspec.field(name=CLIENT_CAPABILITIES_KEY, default=NOTHING)
+
+
+_marks = msgspec.json.Decoder(_Marks)
+
+
+# ---------------------------------------------------------------- faults with data
+
+
+def missing_meta(key: str, accepts: Revisions) -> Fault:
+    """A modern request without what it must say of itself."""
+    words = f"params._meta must have {key} on every request"
+    return Fault(FaultKind.INVALID_PARAMS, words, {"supported": accepts.dates})
+
+
+def mismatch(header: str, found: str | None, expected: str) -> Fault:
+    """A header that is missing or says something else than the body."""
+    if found is None:
+        return Fault(FaultKind.HEADER_MISMATCH, f"Header mismatch: {header} is missing")
+    words = f"Header mismatch: {header} is {found[:80]!r}, the body says {expected[:80]!r}"
+    return Fault(FaultKind.HEADER_MISMATCH, words)
+
+
+def unsupported(requested: str, accepts: Revisions) -> Fault:
+    """A version that this side does not speak; the data lists those that it does."""
+    data = {"supported": accepts.dates, "requested": requested}
+    words = f"Unsupported protocol version; use one of {', '.join(accepts.dates)}"
+    return Fault(FaultKind.VERSION_UNSUPPORTED, words, data)
+
+
+def incapable(words: str, **capabilities: dict[str, Any]) -> Fault:
+    """A request that needs something its sender did not declare (R0765)."""
+    return Fault(FaultKind.CAPABILITY_MISSING, words, {"requiredCapabilities": capabilities})
+
+
+# ---------------------------------------------------------------- choosing
+
+
+def negotiate(requested: str, accepts: Revisions) -> Revision:
+    """A server's answer to `initialize`: what was asked for, else our newest handshake (D9)."""
+    if not accepts.handshakes:
+        raise unsupported(requested, accepts)
+    asked = accepts.get(requested)
+    return asked if asked is not None and asked.handshake else accepts.handshakes[0]
+
+
+def agree(answered: str, accepts: Revisions) -> Revision:
+    """A client's view of the server's answer. Raises when it must disconnect (D34)."""
+    revision = accepts.get(answered)
+    if revision is None or not revision.handshake:
+        dates = ", ".join(revision.date for revision in accepts.handshakes)
+        raise RemoteProtocolError(
+            f"the server wants to speak {answered[:40]!r}, we speak {dates}; disconnecting"
+        )
+    return revision
+
+
+def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
+    """The newest that both sides speak; it may be one that needs a handshake (D11)."""
+    theirs = frozenset(supported)
+    for revision in reversed(accepts):
+        if revision.date in theirs:
+            return revision
+    raise RemoteProtocolError(
+        f"no revision in common: the server speaks {sorted(theirs)[:10]}, we {accepts.dates}"
+    )
+
+
+class Era(Enum):
+    """What the answer to a probe proves."""
+
+    MODERN = "each request says it all"
+    LEGACY = "begin with initialize"
+    UNDECIDED = "ask again later"
+
+
+class Verdict(Struct, frozen=True):
+    """The era of a server, and the versions that it named, if it did."""
+
+    era: Era
+    supported: tuple[str, ...] = ()
+
+
+LEGACY = Verdict(Era.LEGACY)
+
+
+def judge(
+    outcome: Reply | Failure | None, status: int | None = None, method: str = "server/discover"
+) -> Verdict:
+    """What the answer to a probe proves (D12, D13). No outcome: silence, or no JSON-RPC body."""
+    if isinstance(outcome, Reply):
+        return _judge_reply(outcome)
+    if isinstance(outcome, Failure):
+        verdict = _judge_failure(outcome, status, method)
+        if verdict.era is Era.MODERN:
+            return verdict
+    if status is not None and (status in UNDECIDED_STATUSES or status >= 500):
+        return Verdict(Era.UNDECIDED)
+    return LEGACY
+
+
+def _judge_reply(reply: Reply) -> Verdict:
+    try:
+        found = read(DiscoverResult, reply.result)
+    except Fault:
+        return LEGACY
+    return Verdict(Era.MODERN, tuple(found.supported_versions))
+
+
+def _judge_failure(failure: Failure, status: int | None, method: str) -> Verdict:
+    codes = NEWEST.codes
+    try:
+        if failure.code == codes[FaultKind.VERSION_UNSUPPORTED]:
+            data = read(UnsupportedProtocolVersionData, failure.data)
+            return Verdict(Era.MODERN, tuple(data.supported))
+        if failure.code == codes[FaultKind.CAPABILITY_MISSING]:
+            _required.decode(failure.data)
+            return Verdict(Era.MODERN)
+    except (Fault, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return LEGACY
+    if failure.code == codes[FaultKind.HEADER_MISMATCH]:
+        return Verdict(Era.MODERN)
+    unknown = failure.code == codes[FaultKind.METHOD_NOT_FOUND]
+    if unknown and status == 404 and method != "server/discover":
+        return Verdict(Era.MODERN)
+    return LEGACY
+
+
+class _Required(Struct):
+    required: dict[str, Any] = msgspec.field(name="requiredCapabilities")
+
+
+_required = msgspec.json.Decoder(_Required)
+
+
+# ---------------------------------------------------------------- extensions
+
+
+def shared_extensions(ours: Sequence[str], peer: Peer) -> frozenset[str]:
+    """The extensions that both sides declared; the others fall back to the core protocol."""
+    return peer.extensions & frozenset(ours)
+
+
+def require_extension(identifier: str, peer: Peer) -> None:
+    """Raise where a request makes no sense without an extension that its sender lacks."""
+    if identifier not in peer.extensions:
+        raise incapable(f"this needs the extension {identifier}", extensions={identifier: {}})

@@ -1,0 +1,151 @@
+"""What every noun of the protocol is made of, and how it says which revisions know it.
+
+A noun is one struct for all revisions: the union of the fields that any of them has. What a
+revision does not know is written beside the field:
+
+    title: Annotated[str | None, since("2025-06-18")] = None
+    elicitation_id: Annotated[str | None, since("2025-11-25", until="2025-11-25")] = None
+
+`until` names the last revision that has the field. A whole noun that came later or ended earlier
+says so once, in its class variable `span`. `known(noun)` gives the marks back. A noun's own span
+narrows those of its fields: a field of `Icon` needs no mark for what `Icon` already says.
+
+Rules: the dates here are labels; nothing in the `types` files compares them. No file of `types`
+uses `from __future__ import annotations`: building decoders gets four times slower.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    dataclass_transform,
+    get_type_hints,
+)
+
+from msgspec import Meta, Raw, Struct, field
+
+RequestId = int | str
+ProgressToken = int | str
+Cursor = str
+CacheScope = Literal["public", "private"]
+
+# `5` must leave as `5`: a plain `float` would send it on as `5.0`.
+Number = int | float
+
+# A member that was not sent. Leave the field out, or pass this very object: the encoder knows it
+# by identity, and any other empty Raw would be written as nothing at all, which is not JSON.
+ABSENT = Raw(b"")
+
+
+class Span(NamedTuple):
+    """The first and the last revision that know something; `None` is an open end."""
+
+    since: str | None = None
+    until: str | None = None
+
+
+def since(first: str, *, until: str | None = None) -> Meta:
+    """Mark a field that `first` introduced (and that `until` was the last to have)."""
+    return Meta(extra={"since": first, "until": until})
+
+
+def until(last: str) -> Meta:
+    """Mark a field that `last` was the last revision to have."""
+    return Meta(extra={"since": None, "until": last})
+
+
+@dataclass_transform(field_specifiers=(field,), kw_only_default=True, frozen_default=True)
+class Noun(Struct, kw_only=True, rename="camel", omit_defaults=True, frozen=True):
+    """Anything that the protocol names. `None` and `UNSET` mean absent, and are not sent.
+
+    Fields are given by name only. Each subclass says so again: msgspec does not hand that
+    setting down, and a metaclass that did would double the time of making a noun.
+    """
+
+    span: ClassVar[Span] = Span()
+
+
+@cache
+def known(noun: type[Noun]) -> Mapping[str, Span]:
+    """The fields of `noun` that some revision lacks, by attribute name, each with its span.
+
+    Fields that are not in the mapping live as long as the noun itself (`noun.span`).
+    """
+    marks: dict[str, Span] = {}
+    hints = get_type_hints(noun, include_extras=True)
+    for name in noun.__struct_fields__:
+        for mark in getattr(hints[name], "__metadata__", ()):
+            if isinstance(mark, Meta) and mark.extra is not None:
+                marks[name] = Span(mark.extra["since"], mark.extra["until"])
+    return MappingProxyType(marks)
+
+
+class RequestParams(Noun, kw_only=True):
+    """What the params of every request may hold."""
+
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class NotificationParams(Noun, kw_only=True):
+    """What the params of every notification may hold."""
+
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class PaginatedRequestParams(RequestParams, kw_only=True):
+    cursor: Cursor | None = None
+
+
+class InputResponseRequestParams(RequestParams, kw_only=True):
+    """Params of a request that may be answered with questions, and is then sent again.
+
+    The answers stay raw: only who asked knows what kind each must be.
+    """
+
+    input_responses: Annotated[dict[str, Raw] | None, since("2026-07-28")] = None
+    request_state: Annotated[str | None, since("2026-07-28")] = None
+
+
+class Result(Noun, kw_only=True):
+    """What every result may hold. `result_type` is any string here: who reads it judges it."""
+
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+    result_type: Annotated[str | None, since("2026-07-28")] = None
+
+
+class EmptyResult(Result, kw_only=True):
+    """An acknowledgement."""
+
+
+class PaginatedResult(Result, kw_only=True):
+    next_cursor: Cursor | None = None
+
+
+class CacheableResult(Result, kw_only=True):
+    """A result that says how long, and for whom, it stays fresh.
+
+    A negative `ttl_ms` is readable, and counts as 0 (R1010).
+    """
+
+    ttl_ms: Annotated[int | None, since("2026-07-28")] = None
+    cache_scope: Annotated[CacheScope | None, since("2026-07-28")] = None
+
+
+class ListResult(CacheableResult, kw_only=True):
+    """One page of a list that may be kept."""
+
+    next_cursor: Cursor | None = None
+
+
+class Answer(Noun, kw_only=True):
+    """What a client answers to a question.
+
+    Not a `Result`: where answers travel inside the retried request they carry no `resultType`.
+    """
+
+    meta: dict[str, Any] | None = field(default=None, name="_meta")

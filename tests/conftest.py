@@ -1,0 +1,20 @@
+"""What every test run shares: it says which proof it can give, and leaves time out of hypothesis.
+
+Rules: no fixtures that hide what a test does; a test builds what it needs.
+"""
+
+from pathlib import Path
+
+from hypothesis import settings
+
+OFFICIAL = Path(__file__).resolve().parent.parent.parent / "shared" / "spec"
+
+# A busy machine is not a defect; a case that is too slow has its own test with its own bound.
+settings.register_profile("portico", deadline=None)
+settings.load_profile("portico")
+
+
+def pytest_report_header() -> str:
+    if OFFICIAL.is_dir():
+        return f"official specification: found at {OFFICIAL}, schemas and requirements are compared"
+    return f"official specification: none at {OFFICIAL}, golden transcripts carry the proof"

@@ -1,0 +1,344 @@
+"""The rules of who may import whom, and what the protocol may never touch, as checks on source.
+
+Rules: reads source as text and never imports it, so that an import in a function, under
+`TYPE_CHECKING` or in a branch that is never taken counts like any other. Every check takes
+sources and gives sentences; no sentence means that all is well.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+PACKAGE = "portico"
+
+# Lowest first. A unit is a file or a folder directly in the package; units in one row do not
+# know each other.
+ROWS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"protocol"}),
+    frozenset({"ports"}),
+    frozenset({"transport", "store", "auth", "middleware"}),
+    frozenset({"server", "client", "extensions"}),
+    frozenset({"host"}),
+    frozenset({"gateway"}),
+    frozenset({"cli", "console", "testing"}),
+)
+
+# The same inside protocol/, where the order is the path of data. A noun that grew is several
+# files with one first word (`types`, `types_content`), and they stand in one place.
+PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
+    frozenset({"jsonrpc", "sse", "uritemplate", "schema", "types"}),
+    frozenset({"methods"}),
+    frozenset({"revision"}),
+    frozenset({"reading", "shape"}),
+    frozenset({"negotiation"}),
+    frozenset({"httprules", "questions"}),
+    frozenset({"exchange"}),
+    frozenset({"link"}),
+)
+
+# One library, one home: a module, or a folder with everything in it. msgspec is everywhere.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "msgspec": ("",),
+    "jsonschema_rs": ("protocol.schema",),
+    "pyreqwest": ("transport.http_client", "auth.fetch"),
+    "uvicorn": ("transport",),
+    "httptools": ("transport",),
+    "uvloop": ("transport",),
+    "redis": ("store.redis",),
+    "joserfc": ("auth",),
+    "cryptography": ("auth",),
+    "keyring": ("auth.tokens",),
+    "opentelemetry": ("middleware",),
+    "click": ("cli",),
+    "rich": ("cli",),
+}
+
+# Modules that do I/O, read a clock, roll dice, or run something beside the caller.
+_WORLDLY = """
+    asyncio concurrent contextvars ctypes fcntl ftplib getpass glob http locale logging mmap
+    multiprocessing os platform queue random sched secrets select selectors shutil signal smtplib
+    socket socketserver sqlite3 ssl subprocess tempfile termios threading time tty webbrowser
+"""
+# Allowed for their types or their pure parts, never for these.
+_WORLDLY_CALLS = """
+    now utcnow today uuid1 uuid4 getnode urlopen read_text read_bytes write_text write_bytes
+    exists is_file is_dir iterdir expanduser resolve cwd home
+"""
+WORLDLY = frozenset(_WORLDLY.split())
+WORLDLY_CALLS = frozenset(_WORLDLY_CALLS.split())
+WORLDLY_NAMES = frozenset({"open", "input", "print", "breakpoint"})
+WORLDLY_PARTS = frozenset({"urllib.request", "http.client", "http.server", "importlib.metadata"})
+
+DATE = re.compile(r"20\d\d-\d\d-\d\d")
+REVISION_NAME = re.compile(r"[A-Z]+_20\d\d")
+# Where the dates of revisions may be written: the values, and the since and until beside a noun.
+DATED = frozenset({"revision", "types", "methods"})
+# The one function that gives dates an order: it answers whether a since and an until include it.
+ORDERED = ("protocol.revision", "knows")
+ORDERING = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports: in full, at which line, and whether inside a function."""
+
+    target: str
+    line: int
+    deferred: bool
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of the package, by its dotted name below the package; the root has the name ''."""
+
+    name: str
+    source: str
+    is_folder: bool = False
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source, self.name)
+
+    @property
+    def unit(self) -> str:
+        return self.name.split(".")[0]
+
+    @property
+    def noun(self) -> str:
+        """In protocol/, what the file is about; elsewhere nothing."""
+        return noun(self.name)
+
+    def within(self, *homes: str) -> bool:
+        return any(home in ("", self.name) or self.name.startswith(home + ".") for home in homes)
+
+    def at(self, line: int) -> str:
+        return f"{self.name or '__init__'}:{line}"
+
+
+def noun(name: str) -> str:
+    unit, _, rest = name.partition(".")
+    return rest.split(".")[0].split("_")[0] if unit == "protocol" else ""
+
+
+def read(folder: Path) -> dict[str, Module]:
+    """Every module under a package folder, by name."""
+    modules: dict[str, Module] = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        is_folder = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_folder else parts)
+        modules[name] = Module(name, path.read_text("utf-8"), is_folder)
+    return modules
+
+
+def given(**sources: str) -> dict[str, Module]:
+    """Modules from text, for the tests of these checks: `protocol__link="import time"`."""
+    names = {name.replace("__", "."): text for name, text in sources.items()}
+    return {name: Module(name, text) for name, text in names.items()}
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Everything that a module imports, wherever in it the import stands."""
+
+    def walk(node: ast.AST, deferred: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, deferred)
+        elif isinstance(node, ast.ImportFrom):
+            start = absolute(module, node)
+            for alias in node.names:
+                yield Import(f"{start}.{alias.name}", node.lineno, deferred)
+        deferred = deferred or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, deferred)
+
+    yield from walk(module.tree, False)
+
+
+def absolute(module: Module, node: ast.ImportFrom) -> str:
+    """The module that a `from` names, with the leading dots resolved."""
+    if not node.level:
+        return node.module or ""
+    here = [PACKAGE, *module.name.split(".")] if module.name else [PACKAGE]
+    above = node.level - 1 if module.is_folder else node.level
+    start = here[: len(here) - above] if above else here
+    return ".".join([*start, *([node.module] if node.module else [])])
+
+
+def own(module: Module, modules: dict[str, Module]) -> Iterator[tuple[str, int]]:
+    """The modules of the package that a module imports, by name below the package."""
+    for found in imports(module):
+        head, _, name = found.target.partition(".")
+        if head != PACKAGE:
+            continue
+        # `from portico.protocol import jsonrpc` names a module, `import Link` something in one.
+        while name not in modules and name.rpartition(".")[0] in modules and name:
+            name = name.rpartition(".")[0]
+        if name != module.name:
+            yield name, found.line
+
+
+def rank(unit: str, rows: Iterable[frozenset[str]]) -> int | None:
+    return next((number for number, row in enumerate(rows) if unit in row), None)
+
+
+def upward(modules: dict[str, Module]) -> Iterator[str]:
+    """Imports that do not go down: from a higher row, from beside, or from the package's front."""
+    for module in modules.values():
+        if module.name and rank(module.unit, ROWS) is None:
+            yield f"{module.name}: has no row; decide who may import it"
+        for target, line in own(module, modules):
+            yield from _judge(module, line, module.unit, target.split(".")[0], ROWS)
+            if module.noun and noun(target):
+                yield from _judge(module, line, module.noun, noun(target), PROTOCOL_ROWS)
+        if module.noun and rank(module.noun, PROTOCOL_ROWS) is None:
+            yield f"{module.name}: has no place in the order of protocol/; give it one"
+
+
+def _judge(
+    module: Module, line: int, mine: str, theirs: str, rows: tuple[frozenset[str], ...]
+) -> Iterator[str]:
+    if mine == theirs:
+        return
+    if not theirs:
+        yield f"{module.at(line)}: imports the public names, which are for users; name the file"
+        return
+    from_row, to_row = rank(mine, rows), rank(theirs, rows)
+    if from_row is not None and (to_row is None or to_row >= from_row):
+        way = "sideways" if to_row == from_row else "up"
+        yield f"{module.at(line)}: {mine} imports {theirs}, which goes {way}"
+
+
+def cycles(modules: dict[str, Module]) -> Iterator[str]:
+    """Groups of modules that import each other (Tarjan's strongly connected components)."""
+    graph = {name: {target for target, _ in own(m, modules)} for name, m in modules.items()}
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(name: str) -> Iterator[list[str]]:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in sorted(graph[name] & graph.keys()):
+            if target not in index:
+                yield from visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            start = stack.index(name)
+            knot = stack[start:]
+            del stack[start:]
+            yield knot
+
+    for name in graph:
+        if name not in index:
+            for knot in visit(name):
+                if len(knot) > 1:
+                    yield "a cycle: " + " -> ".join([*knot, knot[0]])
+
+
+def strangers(modules: dict[str, Module]) -> Iterator[str]:
+    """Third-party libraries outside their one home; in protocol/ all but msgspec wait for a call."""
+    for module in modules.values():
+        for found in imports(module):
+            library = found.target.split(".")[0]
+            if library == PACKAGE or library in sys.stdlib_module_names:
+                continue
+            if not module.within(*LIBRARIES.get(library, ())):
+                home = " or ".join(LIBRARIES.get(library, ())) or "no file yet"
+                yield f"{module.at(found.line)}: imports {library}, whose home is {home}"
+            elif module.unit == "protocol" and library != "msgspec" and not found.deferred:
+                yield f"{module.at(found.line)}: loads {library} at once; import it where it is used"
+
+
+def worldly(modules: dict[str, Module]) -> Iterator[str]:
+    """I/O, clocks, dice and tasks in protocol/."""
+    for module in modules.values():
+        if module.unit not in ("protocol", "errors"):
+            continue
+        for found in imports(module):
+            if found.target.split(".")[0] in WORLDLY or any(
+                found.target.startswith(part) for part in WORLDLY_PARTS
+            ):
+                yield f"{module.at(found.line)}: imports {found.target}; the protocol does no I/O"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and _is_worldly(node.func):
+                yield f"{module.at(node.lineno)}: calls {ast.unparse(node.func)}()"
+            elif isinstance(node, ast.AsyncFunctionDef | ast.Await):
+                yield f"{module.at(node.lineno)}: is asynchronous; the protocol starts no task"
+            elif isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "sys.stdin",
+                "sys.stdout",
+                "sys.stderr",
+            ):
+                yield f"{module.at(node.lineno)}: touches {ast.unparse(node)}"
+
+
+def _is_worldly(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return called.attr in WORLDLY_CALLS
+    return isinstance(called, ast.Name) and called.id in WORLDLY_NAMES
+
+
+def dates(modules: dict[str, Module]) -> Iterator[str]:
+    """Revisions told apart by their dates or names instead of by a question."""
+    for module in modules.values():
+        for node in _outside(module.tree, ORDERED[1] if module.name == ORDERED[0] else ""):
+            if isinstance(node, ast.Constant) and _is_date(node) and module.noun not in DATED:
+                yield f"{module.at(node.lineno)}: writes the date {node.value!r}"
+            elif isinstance(node, ast.Compare):
+                yield from _compared(module, node)
+            elif isinstance(node, ast.MatchValue) and _is_revision(node.value):
+                yield f"{module.at(node.lineno)}: matches a revision; ask it a question"
+            elif isinstance(node, ast.Call) and _is_sorting(node):
+                yield f"{module.at(node.lineno)}: sorts by date: {ast.unparse(node)}"
+
+
+def _outside(node: ast.AST, function: str) -> Iterator[ast.AST]:
+    """Every node of a tree but those in functions of one name."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.FunctionDef) and child.name == function):
+            yield from _outside(child, function)
+
+
+def _compared(module: Module, node: ast.Compare) -> Iterator[str]:
+    sides = [node.left, *node.comparators]
+    said = f"{module.at(node.lineno)}: compares {ast.unparse(node)}"
+    if any(isinstance(op, ORDERING) for op in node.ops) and any(map(_is_date, sides)):
+        yield f"{said}; dates have no order here"
+    elif not module.within("protocol.revision") and any(map(_is_revision, sides)):
+        yield f"{said}; ask the revision a question"
+
+
+def _is_date(node: ast.expr) -> bool:
+    """A string that is a date, or something's `.date` (but not the type `datetime.date`)."""
+    if isinstance(node, ast.Constant):
+        text = node.value.decode("latin-1") if isinstance(node.value, bytes) else node.value
+        return isinstance(text, str) and DATE.fullmatch(text) is not None
+    is_field = isinstance(node, ast.Attribute) and node.attr in ("date", "protocol_version")
+    return is_field and ast.unparse(node) != "datetime.date"
+
+
+def _is_revision(node: ast.expr) -> bool:
+    """One of the five values by name, alone or in a tuple that something is looked for in."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(map(_is_revision, node.elts))
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return REVISION_NAME.fullmatch(name) is not None
+
+
+def _is_sorting(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name == "attrgetter":
+        return any(isinstance(arg, ast.Constant) and arg.value == "date" for arg in node.args)
+    if name not in ("sorted", "sort", "min", "max", "bisect", "bisect_left", "bisect_right"):
+        return False
+    within = [part for arg in (node.func, *node.args, *node.keywords) for part in ast.walk(arg)]
+    return any(isinstance(part, ast.expr) and _is_date(part) for part in within)

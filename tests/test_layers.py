@@ -1,0 +1,229 @@
+"""Imports go down, cycles do not exist, the protocol touches nothing, no date is compared.
+
+Each check is proven twice: the package passes it, and a small bad example does not.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from layers import (
+    LIBRARIES,
+    PROTOCOL_ROWS,
+    ROWS,
+    Module,
+    cycles,
+    dates,
+    given,
+    read,
+    strangers,
+    upward,
+    worldly,
+)
+
+Check = Callable[[dict[str, Module]], Iterator[str]]
+
+ROOT = Path(__file__).resolve().parent.parent
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+PORTICO = read(ROOT / "src" / "portico")
+
+
+@pytest.mark.parametrize("check", [upward, cycles, strangers, worldly, dates])
+def test_the_package_keeps_the_rule(check: Check) -> None:
+    assert list(check(PORTICO)) == []
+
+
+def test_the_package_that_is_checked_is_not_empty() -> None:
+    assert {"", "errors", "protocol", "protocol.jsonrpc"} <= PORTICO.keys()
+
+
+def test_the_rows_on_the_architecture_page_are_the_rows_that_are_checked() -> None:
+    for number, row in enumerate(ROWS):
+        line = next(line for line in ARCHITECTURE.splitlines() if line.startswith(f"{number}  "))
+        assert set(line[3:].split(" · ")) == row
+
+
+def test_the_order_inside_protocol_is_the_one_on_the_architecture_page() -> None:
+    said = re.search(r"order is: ([^;]+);", ARCHITECTURE)
+    assert said
+    order = [frozenset(row.split()) for row in re.findall(r"`([^`]+)`", said[1])]
+    assert tuple(order) == PROTOCOL_ROWS
+    listed = re.findall(r"^    ([a-z]+)\.py ", ARCHITECTURE, re.MULTILINE)
+    assert frozenset(listed) == frozenset[str]().union(*PROTOCOL_ROWS)
+
+
+def test_the_tree_on_the_architecture_page_says_what_is_here() -> None:
+    for names, state in re.findall(r"^  (\w.*?)  .* (here|to come)$", ARCHITECTURE, re.MULTILINE):
+        for name in names.split():
+            unit = name.strip("/").removesuffix(".py")
+            assert (unit in PORTICO) == (state == "here"), unit
+
+
+def test_no_unit_stands_in_two_rows() -> None:
+    for rows in (ROWS, PROTOCOL_ROWS):
+        assert sum(map(len, rows)) == len(frozenset[str]().union(*rows))
+
+
+def red(check: Check, modules: dict[str, Module], words: str) -> None:
+    """Assert that the check says exactly one sentence, with these words in it."""
+    (sentence,) = check(modules)
+    assert words in sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "words"),
+    [
+        ("errors", "from portico.protocol import link", "errors imports protocol, which goes up"),
+        ("errors", "import portico.protocol.link", "goes up"),
+        ("server__app", "from portico.client.client import Client", "goes sideways"),
+        ("server__app", "def f():\n    from portico.host import x", "server__app:2"),
+        ("server__app", "if TYPE_CHECKING:\n    import portico.host", "goes up"),
+        ("server__app", "from ..host import x", "server imports host"),
+        ("server__app", "from portico import Server", "public names"),
+        ("server__app", "import portico", "public names"),
+        ("protocol__jsonrpc", "from portico.protocol.types import Tool", "goes sideways"),
+        ("protocol__jsonrpc", "from .link import Link", "jsonrpc imports link, which goes up"),
+        ("protocol__revision", "from portico.protocol import questions", "goes up"),
+        ("elsewhere", "", "has no row"),
+        ("protocol__helpers", "", "has no place"),
+    ],
+)
+def test_an_import_that_does_not_go_down_is_found(name: str, source: str, words: str) -> None:
+    sources = {
+        "errors": "",
+        "protocol": "",
+        "protocol__link": "",
+        "protocol__types": "",
+        "protocol__questions": "",
+        "client__client": "",
+        "host": "",
+        name: source,
+    }
+    modules = given(**sources) | {"": Module("", "", is_folder=True)}
+    red(upward, modules, words.replace("__", "."))
+
+
+def test_an_import_that_goes_down_or_stays_in_its_folder_is_fine() -> None:
+    modules = given(
+        errors="",
+        protocol__jsonrpc="from portico.errors import Fault",
+        protocol__link="from . import jsonrpc\nfrom portico.protocol.jsonrpc import Request",
+        ports="import portico.protocol.link",
+        server__app="from .dispatch import go\nfrom portico import errors, ports",
+        server__dispatch="import json",
+    )
+    assert list(upward(modules)) == []
+
+
+def test_a_folder_resolves_its_own_dots() -> None:
+    modules = given(host="", server__dispatch="")
+    modules["server"] = Module("server", "from .dispatch import go\nfrom ..host import x", True)
+    red(upward, modules, "server:2: server imports host")
+
+
+def test_a_cycle_is_found_also_through_functions_and_folders() -> None:
+    modules = given(
+        server__a="from portico.server.b import b",
+        server__b="def f():\n    from . import c",
+        server__c="if TYPE_CHECKING:\n    from .a import a",
+        server__d="from . import a",
+    )
+    red(cycles, modules, "server.a -> server.b -> server.c -> server.a")
+
+
+def test_a_folder_that_imports_its_files_and_is_imported_by_them_is_a_cycle() -> None:
+    modules = given(server__app="from portico.server import stack")
+    modules["server"] = Module("server", "from portico.server.app import App\nstack = 1", True)
+    red(cycles, modules, "a cycle: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "words"),
+    [
+        ("server__app", "import requests", "no file yet"),
+        ("server__app", "from redis.asyncio import Redis", "home is store.redis"),
+        ("protocol__link", "def f():\n    import jsonschema_rs", "home is protocol.schema"),
+        ("protocol__schema", "import jsonschema_rs", "loads jsonschema_rs at once"),
+        ("protocol__types", "try:\n    import pydantic\nexcept ImportError: ...", "pydantic"),
+    ],
+)
+def test_a_library_away_from_home_is_found(name: str, source: str, words: str) -> None:
+    red(strangers, given(**{name: source}), words)
+
+
+def test_a_library_at_home_is_fine() -> None:
+    modules = given(
+        protocol__schema="import msgspec\ndef f():\n    import jsonschema_rs",
+        auth__seal="from cryptography.hazmat import aead",
+        store__redis="import redis",
+    )
+    assert list(strangers(modules)) == []
+
+
+def test_every_library_that_pip_installs_has_a_home() -> None:
+    from importlib.metadata import requires
+
+    named = {line.split(">")[0].replace("-", "_") for line in requires("portico") or []}
+    assert {"msgspec", "jsonschema_rs"} <= named & LIBRARIES.keys()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import asyncio",
+        "import time",
+        "from os import environ",
+        "def f():\n    import socket",
+        "import urllib.request",
+        "from urllib import request",
+        "import random as dice",
+        "import logging",
+        "import datetime\ndatetime.datetime.now()",
+        "from datetime import date\ndate.today()",
+        "import uuid\nuuid.uuid4()",
+        "open('x')",
+        "print(1)",
+        "import sys\nsys.stderr",
+        "import pathlib\npathlib.Path('x').read_text()",
+        "async def f(): ...",
+    ],
+)
+def test_a_protocol_that_touches_the_world_is_found(source: str) -> None:
+    assert list(worldly(given(protocol__link=source)))
+    assert list(worldly(given(transport__stdio=source))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("server__app", "if peer.revision.date >= '2026-07-28': ..."),
+        ("protocol__revision", "older = a.date < b.date"),
+        ("protocol__types", "def knows(self, since): return since <= self.date"),
+        ("protocol__types", "old = since <= '2025-06-18'"),
+        ("protocol__revision", "peer.protocol_version > b'2025-06-18'"),
+        ("server__app", "sorted(known, key=lambda r: r.date)"),
+        ("protocol__revision", "max(r.date for r in ALL)"),
+        ("protocol__revision", "known.sort(key=attrgetter('date'))"),
+        ("server__app", "NEW = '2026-07-28'"),
+        ("protocol__link", "if revision.date == '2024-11-05': ..."),
+        ("protocol__link", "if revision is JULY_2026: ..."),
+        ("protocol__link", "if revision in (revisions.MARCH_2025, JUNE_2025): ..."),
+        ("protocol__link", "match revision:\n    case revisions.JULY_2026: ..."),
+    ],
+)
+def test_a_revision_told_by_its_date_or_name_is_found(name: str, source: str) -> None:
+    assert list(dates(given(**{name: source})))
+
+
+def test_dates_are_written_where_they_belong_and_compared_for_equality_only() -> None:
+    modules = given(
+        protocol__revision="MARCH_2025 = replace(x, date='2025-03-26')\nr is MARCH_2025\n"
+        "class Revision:\n    def knows(self, since): return since <= self.date",
+        protocol__types="since('2025-06-18')",
+        protocol__schema="isinstance(x, datetime.date)\nkinds = (datetime.date < y)",
+        protocol__httprules="'''Since 2025-06-18 the header counts.'''\nheader == revision.date",
+        server__app="default = JULY_2026",
+    )
+    assert list(dates(modules)) == []
