@@ -5,7 +5,9 @@ Rules: no fixtures that hide what a test does; a test builds what it needs.
 
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
+from requirements.marks import parametrize_revision
 
 OFFICIAL = Path(__file__).resolve().parent.parent.parent / "shared" / "spec"
 
@@ -18,3 +20,17 @@ def pytest_report_header() -> str:
     if OFFICIAL.is_dir():
         return f"official specification: found at {OFFICIAL}, schemas and requirements are compared"
     return f"official specification: none at {OFFICIAL}, golden transcripts carry the proof"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_revision(metafunc)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    words = "write tests/transcripts anew; read what changed before you keep it"
+    parser.addoption("--rewrite-transcripts", action="store_true", help=words)
+
+
+@pytest.fixture
+def rewrite_transcripts(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--rewrite-transcripts"))

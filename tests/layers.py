@@ -31,13 +31,14 @@ ROWS: tuple[frozenset[str], ...] = (
 # The same inside protocol/, where the order is the path of data. A noun that grew is several
 # files with one first word (`types`, `types_content`), and they stand in one place.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"jsonrpc", "sse", "uritemplate", "schema", "types"}),
-    frozenset({"methods"}),
-    frozenset({"revision"}),
-    frozenset({"reading", "shape"}),
+    frozenset({"jsonrpc", "sse", "uritemplate", "types", "problems", "subschemas"}),
+    frozenset({"methods", "reading", "forms", "schema"}),
+    frozenset({"revision", "flight"}),
+    frozenset({"shape"}),
     frozenset({"negotiation"}),
     frozenset({"httprules", "questions"}),
     frozenset({"exchange"}),
+    frozenset({"events"}),
     frozenset({"link"}),
 )
 
@@ -172,6 +173,7 @@ def absolute(module: Module, node: ast.ImportFrom) -> str:
 
 def own(module: Module, modules: dict[str, Module]) -> Iterator[tuple[str, int]]:
     """The modules of the package that a module imports, by name below the package."""
+    seen: set[tuple[str, int]] = set()
     for found in imports(module):
         head, _, name = found.target.partition(".")
         if head != PACKAGE:
@@ -179,7 +181,8 @@ def own(module: Module, modules: dict[str, Module]) -> Iterator[tuple[str, int]]
         # `from portico.protocol import jsonrpc` names a module, `import Link` something in one.
         while name not in modules and name.rpartition(".")[0] in modules and name:
             name = name.rpartition(".")[0]
-        if name != module.name:
+        if name != module.name and (name, found.line) not in seen:
+            seen.add((name, found.line))
             yield name, found.line
 
 

@@ -5,18 +5,16 @@ stranger sends, this file raises `Fault` and nothing else, in linear time. `para
 stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
 """
 
-import json
-import re
-from array import array
-from collections import Counter
 from collections.abc import Container
-from itertools import accumulate
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
+from portico.protocol.jsonrpc_text import FOREIGN as _FOREIGN
+from portico.protocol.jsonrpc_text import depth, doubled, refuse_repeats
+from portico.protocol.jsonrpc_text import repeats as repeats
 
 # Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
 # must not depend on Python's recursion limit, which differs by version and by the caller's stack.
@@ -24,6 +22,8 @@ MAX_DEPTH = 64
 # Down to here the id of a refused message is still looked for, so that its caller need not wait;
 # every Python's recursion limit leaves room for this.
 LEGIBLE_DEPTH = 256
+# Beyond this a float no longer says which integer is meant (D31).
+MAX_EXACT = 2**53
 # A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a call runs.
 MAX_ID_BYTES = 512
 # Batches multiply work: one body, this many answers at most.
@@ -37,7 +37,7 @@ RequestId: TypeAlias = int | str
 
 NOTHING = Raw(b"")
 _QUOTE = b'"'
-_BRACE = ord("{")
+_BRACE, _CLOSING_BRACE = b"{}"
 _BRACKET = ord("[")
 
 
@@ -83,7 +83,7 @@ class Batch(Struct, frozen=True):
 
 
 class _Envelope(Struct, gc=False):
-    jsonrpc: str
+    jsonrpc: Literal["2.0"]
     # Longer integers are ids too, and are read the long way.
     id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
@@ -122,16 +122,14 @@ _text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
-# What msgspec raises: malformed JSON and wrong types, bad UTF-8, too deep for the stack.
-_FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
 # A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
 # not too deep.
 _SHALLOW = 5 * MAX_DEPTH + 1
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
-_CALL_FRAME = len(b'{"_meta":,"name":"","arguments":}')
+_NAME, _URI = len(b',"name":""'), len(b',"uri":""')
+_META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
 _BARE_FRAME = len(b'{"jsonrpc":"2.0"}')
 _ID, _METHOD = len(b',"id":'), len(b',"method":""')
 _PARAMS, _RESULT, _ERROR = len(b',"params":'), len(b',"result":'), len(b',"error":')
@@ -140,9 +138,10 @@ _PARAMS, _RESULT, _ERROR = len(b',"params":'), len(b',"result":'), len(b',"error
 def decode(body: bytes) -> Frame | Batch:
     """Read one body. Raises `Fault`, with the id to answer to where one could be read.
 
-    This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes them is
+    This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes it is
     known by its length. Nothing but these four members, each in its shortest spelling, fits into
-    that, so that none is there twice and `raw_id` is what stood there.
+    that: none is there twice, and `raw_id` is what stood there. Of the four only params can end
+    with a brace, and then they are an object.
     """
     if len(body) > _SHALLOW or _BRACKET in body or not body.isascii():
         _check_text(body)
@@ -153,11 +152,11 @@ def decode(body: bytes) -> Frame | Batch:
             return _decode_batch(body)
         return _decode_loosely(body)
     id, method, params = envelope.id, envelope.method, envelope.params
-    if type(id) is int and type(method) is str and params and envelope.jsonrpc == "2.0":
+    if type(id) is int and type(method) is str and params:
         raw_id = b"%d" % id
         if (
             len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + len(params)
-            and memoryview(params)[0] == _BRACE
+            and body[-2] == _CLOSING_BRACE
         ):
             return Request(id, method, params, raw_id)
     return _classify(body, envelope)
@@ -217,7 +216,7 @@ def _classify(body: bytes, envelope: _Envelope) -> Frame:
         + (_RESULT + len(result) if result else 0)
         + (_ERROR + len(error) if error else 0)
     )
-    if len(body) != size or envelope.jsonrpc != "2.0":
+    if len(body) != size:
         return _decode_loosely(body)
     return _frame(method, raw_id, params, result, error)
 
@@ -225,8 +224,8 @@ def _classify(body: bytes, envelope: _Envelope) -> Frame:
 def _decode_loosely(body: bytes) -> Frame:
     """The long way: whitespace, unknown members, rare ids, and whatever is wrong."""
     members = _split(body)
-    raw_id, doubled = _sole_id(body, members)
-    if doubled:
+    raw_id, twice = _sole_id(body, members)
+    if twice:
         raise _refuse(members, raw_id, "a message has the same member twice; send each once")
     if _string(members, "jsonrpc") != "2.0":
         raise _refuse(members, raw_id, 'jsonrpc must be "2.0"')
@@ -281,12 +280,10 @@ def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
     try:
         read = _error.decode(error)
     except _FOREIGN:
-        raise _refuse(
-            ("error",), raw_id, "an error has an integer code and a message"
-        ) from None
+        raise _refuse(("error",), raw_id, "an error has an integer code and a message") from None
     if not _integral(read.code):
         raise _refuse(("error",), raw_id, "an error has an integer code")
-    if _doubled(bytes(error), _members.decode(error)):
+    if doubled(bytes(error), _members.decode(error)):
         raise _refuse(("error",), raw_id, "an error has the same member twice; send each once")
     # D2: `id: null` and no id mean the same, an error about something that could not be read.
     id = parse_id(raw_id) if raw_id and raw_id != b"null" else None
@@ -311,14 +308,14 @@ def parse_id(raw: bytes) -> RequestId:
 
 
 def _integral(number: int | float) -> bool:
-    return isinstance(number, int) or number.is_integer()
+    return isinstance(number, int) or (number.is_integer() and abs(number) <= MAX_EXACT)
 
 
 def head(params: Raw) -> Head:
     """Split params once. Raises `Fault` where they cannot be read or a member is there twice.
 
-    Where there is nothing but `_meta`, a name and arguments (known by the length again), what is
-    in them is left to whoever reads them: they ask `refuse_repeats` then.
+    Where there is nothing but these members (known by the length again), what is inside `_meta`
+    and `arguments` is left to whoever reads them: they ask `refuse_repeats` then.
     """
     if not params:
         return Head()
@@ -326,12 +323,17 @@ def head(params: Raw) -> Head:
         split = _head.decode(params)
     except _FOREIGN as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
-    name, meta, arguments = split.name, split.meta, split.arguments
-    if (
-        type(name) is not str
-        or len(params) != _CALL_FRAME + len(name) + len(meta) + len(arguments)
-        or not (meta and arguments)
-    ):
+    name, uri, meta, arguments = split.name, split.uri, split.meta, split.arguments
+    size = 1  # two braces, less the comma that the first member has not
+    if type(name) is str:
+        size += _NAME + len(name)
+    if type(uri) is str:
+        size += _URI + len(uri)
+    if meta:
+        size += _META + len(meta)
+    if arguments:
+        size += _ARGUMENTS + len(arguments)
+    if size != len(params):
         refuse_repeats(params)
     return split
 
@@ -357,24 +359,8 @@ def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
 
 def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
     """The id as it is written, and whether any member is there twice; two ids are none."""
-    doubled = _doubled(body, members)
-    return b"" if "id" in doubled else bytes(members.get("id", NOTHING)), bool(doubled)
-
-
-def _doubled(raw: bytes, members: dict[str, Raw]) -> set[str]:
-    """The members that this object has twice, those inside its values left out.
-
-    A name takes two quotes at least, so that one which was lost on the way to `members` is
-    missed. More of them can also be a quote in a name, which is looked at slowly.
-    """
-    if raw.count(_QUOTE) == sum(2 + bytes(value).count(_QUOTE) for value in members.values()):
-        return set()
-    names: list[str] = json.loads(raw, object_pairs_hook=_names, parse_int=len, parse_float=len)
-    return {name for name, times in Counter(names).items() if times > 1}
-
-
-def _names(pairs: list[tuple[str, object]]) -> list[str]:
-    return [name for name, _ in pairs]
+    twice = doubled(body, members)
+    return b"" if "id" in twice else bytes(members.get("id", NOTHING)), bool(twice)
 
 
 def _too_deep(body: bytes, deep: int) -> Fault:
@@ -389,63 +375,11 @@ def _too_deep(body: bytes, deep: int) -> Fault:
     return _refuse(members, raw_id, words)
 
 
-# A closing quote is optional, so that an unterminated string is swallowed once and the scan
-# stays linear.
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
-
-
-def depth(body: bytes) -> int:
-    """How deep the brackets nest, strings left out; right for malformed bodies too."""
-    brackets = _STRINGS.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
-    return max(accumulate(array("b", brackets)), default=0)
-
-
-def repeats(raw: bytes | Raw) -> bool:
-    """Whether any object in this JSON has the same member twice.
-
-    msgspec keeps the last one silently, so decoding and encoding again loses the quotes of the
-    others. Only an escaped quote could make up for that, and is looked at slowly.
-    """
-    raw = bytes(raw)
-    quotes = raw.count(_QUOTE)
-    if quotes < 4:  # two members need four
-        return False
-    try:
-        value = _any.decode(raw)
-        if b"\\u0022" not in raw:
-            return _encode(value).count(_QUOTE) != quotes
-        return _repeats_slowly(raw)
-    except msgspec.ValidationError as error:
-        raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
-    except _FOREIGN as error:
-        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
-
-
-def refuse_repeats(raw: bytes | Raw) -> None:
-    """Raise `Fault` where two readers of these bytes could read two different things."""
-    if repeats(raw):
-        words = "an object has the same member twice; send each once"
-        raise Fault(FaultKind.INVALID_PARAMS, words)
-
-
-def _repeats_slowly(raw: bytes) -> bool:
-    found = False
-
-    def pairs(members: list[tuple[str, object]]) -> None:
-        nonlocal found
-        found = found or len({name for name, _ in members}) != len(members)
-
-    json.loads(raw, object_pairs_hook=pairs, parse_int=len, parse_float=len)
-    return found
-
-
 # ---------------------------------------------------------------- out
 
 
 def encode(value: object) -> bytes:
-    """Anything that JSON can carry, as bytes on one line. Raises `LocalProtocolError`."""
+    """Anything that JSON can carry. Raises `LocalProtocolError`."""
     try:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -455,33 +389,50 @@ def encode(value: object) -> bytes:
 def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
     """A request; `params` is encoded already, empty for none."""
     tail = b',"params":%b}' % params if params else b"}"
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (raw_id, encode(method), tail)
+    return _line(b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (raw_id, encode(method), tail))
 
 
 def encode_notification(method: str, params: bytes) -> bytes:
     """A notification; `params` is encoded already, empty for none."""
     tail = b',"params":%b}' % params if params else b"}"
-    return b'{"jsonrpc":"2.0","method":%b%b' % (encode(method), tail)
+    return _line(b'{"jsonrpc":"2.0","method":%b%b' % (encode(method), tail))
 
 
 def encode_reply(raw_id: bytes, result: bytes) -> bytes:
     """A result for the request with this id, echoed as it was written."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result)
+    return _line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
 def encode_failure(
     raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
 ) -> bytes:
     """An error. With no id to echo there is none, or `null` where the revision wants it (D2)."""
-    body = encode({"code": code, "message": message} | ({} if data is None else {"data": data}))
+    error = {"code": code, "message": _sentence(message)}
+    body = encode(error if data is None else error | {"data": data})
     if raw_id or null_id:
-        return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (raw_id or b"null", body)
-    return b'{"jsonrpc":"2.0","error":%b}' % body
+        return _line(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (raw_id or b"null", body))
+    return _line(b'{"jsonrpc":"2.0","error":%b}' % body)
 
 
 def encode_batch(frames: list[bytes]) -> bytes:
     """Frames that are encoded already, as one array."""
     return b"[%b]" % b",".join(frames)
+
+
+_NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def _line(frame: bytes) -> bytes:
+    """R0040: what was passed on raw may have line breaks, outside of strings; those are spaces."""
+    return frame if b"\n" not in frame and b"\r" not in frame else frame.translate(_NO_BREAKS)
+
+
+def _sentence(message: str) -> str:
+    """R0179: one line of bounded length, which can be written whatever is in it."""
+    words = " ".join(message[: 4 * MAX_MESSAGE_CHARS].split())
+    if len(words) > MAX_MESSAGE_CHARS:
+        words = words[: MAX_MESSAGE_CHARS - 1] + "…"
+    return words.encode(errors="replace").decode()
 
 
 class Lines:
@@ -493,7 +444,7 @@ class Lines:
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
-        self._parts: list[bytes] = []
+        self._kept = bytearray()
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes | Fault]:
@@ -502,20 +453,20 @@ class Lines:
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             self._keep(end, found)
-            if self._size <= self._max:
-                line = b"".join(self._parts).strip(b"\r \t")
-                if line:
-                    found.append(line)
-            self._parts, self._size = [], 0
+            line = bytes(self._kept).strip(b"\r \t")
+            if line:
+                found.append(line)
+            self._kept.clear()
+            self._size = 0
         self._keep(rest, found)
         return found
 
     def _keep(self, part: bytes, found: list[bytes | Fault]) -> None:
         before, self._size = self._size, self._size + len(part)
         if self._size <= self._max:
-            self._parts.append(part)
+            self._kept += part
             return
-        self._parts = []
+        self._kept.clear()
         if before <= self._max:
             words = f"a line of more than {self._max} bytes; send less, or raise the limit"
             found.append(Fault(FaultKind.PARSE, words))

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import UNSET, Raw, ValidationError, inspect, structs
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
+from portico.protocol.jsonrpc import refuse_repeats
 from portico.protocol.types import ABSENT, Noun, UnknownContent, Whole
 
 T = TypeVar("T")
@@ -42,11 +43,14 @@ def read(kind: type[T], raw: Raw | bytes) -> T:
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
-        return cast("T", decoder.decode(raw or b"{}"))
+        found = cast("T", decoder.decode(raw or b"{}"))
     except ValidationError:
-        return _read_again(kind, raw or b"{}")
+        found = _read_again(kind, raw or b"{}")
     except _UNREADABLE as error:
         raise _refusal(kind, error) from None
+    # The decoder keeps the last of two members of one name; another reader may keep the first.
+    refuse_repeats(raw)
+    return found
 
 
 def reread(kind: type[T], value: object) -> T:
@@ -227,9 +231,9 @@ def plain(value: object) -> Any:
     """
     try:
         try:
-            return msgspec.to_builtins(value, enc_hook=_open)
+            return msgspec.to_builtins(value, str_keys=True, enc_hook=_open)
         except _Kept:
-            return msgspec.to_builtins(_spread(value), enc_hook=_open)
+            return msgspec.to_builtins(_spread(value), str_keys=True, enc_hook=_open)
     except (msgspec.MsgspecError, *_UNWRITABLE) as error:
         raise _unwritable(value, error) from error
 

@@ -233,17 +233,6 @@ def _in_words(block: Any) -> str:
 # ---------------------------------------------------------------- rules of single nouns
 
 
-def _shape_call_result(
-    shaper: Shaper, noun: t.CallToolResult, changes: dict[str, Any], passing: Passing
-) -> None:
-    _shape_content(shaper, noun, changes, passing)
-    value = noun.structured_content
-    if value is not UNSET and shaper.revision.output_root is OutputRoot.OBJECT:
-        wrap = passing.wrap if passing.wrap is not None else not isinstance(value, dict | Raw)
-        if wrap:
-            changes["structured_content"] = {WRAPPED: value}
-
-
 def _shape_content(
     shaper: Shaper,
     noun: t.CallToolResult | t.ToolResultContent,
@@ -254,6 +243,11 @@ def _shape_content(
     after = [shaper.block(block, allowed, passing.origin) for block in noun.content]
     if any(a is not b for a, b in zip(noun.content, after, strict=True)):
         changes["content"] = after
+    value = noun.structured_content
+    if value is not UNSET and shaper.revision.output_root is OutputRoot.OBJECT:
+        wrap = passing.wrap if passing.wrap is not None else not isinstance(value, dict | Raw)
+        if wrap:
+            changes["structured_content"] = {WRAPPED: value}
 
 
 def _shape_prompt_message(
@@ -329,14 +323,26 @@ def _shape_field(
         changes["default"] = None
 
 
+def _shape_elicited(
+    shaper: Shaper, noun: t.ElicitResult, changes: dict[str, Any], passing: Passing
+) -> None:
+    """Several choices as words, for a peer that asked in words."""
+    if noun.content is not None and not shaper.revision.elicitation.multi_select:
+        changes["content"] = {
+            name: ", ".join(value) if isinstance(value, list) else value
+            for name, value in noun.content.items()
+        }
+
+
 SPECIALS: dict[type[t.Noun], Special] = {
-    t.CallToolResult: _shape_call_result,
+    t.CallToolResult: _shape_content,
     t.ToolResultContent: _shape_content,
     t.PromptMessage: _shape_prompt_message,
     t.Tool: _shape_tool,
     t.CreateMessageRequestParams: _shape_messages,
     t.CreateMessageResult: _shape_sampled,
     t.PrimitiveSchema: _shape_field,
+    t.ElicitResult: _shape_elicited,
 }
 
 

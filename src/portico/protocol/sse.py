@@ -10,9 +10,10 @@ What a reader should know of the format, which is the WHATWG standard's:
   empty data) arrives as an `Event` whose data is `b""`. A block without one is no event, yet its
   id and its retry count: `Parser.last_event_id` and `Parser.retry_ms` always hold the latest.
 - An event that the stream's end cuts short is dropped, and its id with it.
-- Only in one point we are stricter. The standard replaces bytes that are not UTF-8 by U+FFFD; that
-  would change a message or name another event. Data stays as it came, and whoever decodes it
-  refuses it (R0243), losing one message and not the stream; an id or event name is refused here.
+- Apart from the bounds below, we differ in one point. The standard replaces bytes that are not
+  UTF-8 by U+FFFD; that would change a message or name another event. Data stays as it came, and
+  whoever decodes it refuses it (R0243), losing one message and not the stream; an id or event name
+  is refused here.
 """
 
 from typing import NoReturn

@@ -112,8 +112,6 @@ class Whole:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Whole) and other.members == self.members
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         return f"Whole({self.members!r})"
 

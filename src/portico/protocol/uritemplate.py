@@ -14,7 +14,7 @@ Expanding is RFC 6570 up to level 4. Matching is its inverse wherever the expans
   since half the world means a space by it. `{;a,b}` and `{&a,b}` do the same.
 - Where two readings are possible the earlier variable is the longer (`{a}-{b}` reads `1-2-3` as
   `1-2` and `3`), an expression that may be missing is taken if it can be, and `{/a,b}` is filled
-  from the left.
+  from the left. `{+a,b}` has no commas in its values.
 - Percent signs are decoded, and what is then not UTF-8 does not match. So `%2F` in a URI becomes
   `/` in the value of a plain `{x}`, `%00` becomes NUL, and `..` is only a value: **whoever opens a
   file by a matched value checks the path itself.**
@@ -48,6 +48,7 @@ _RESERVED = ":/?#[]@!$&'()*+,;="
 _SELDOM_ENCODED = ":@/!$'()*,"
 # What no URI holds: also a lone percent sign, and surrogates, which `_fold` needs for itself.
 _FOREIGN = re.compile(r"[\x00-\x20\x7f\"<>\\^`{|}\ud800-\udfff]|%(?![0-9A-Fa-f]{2})")
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _TRIPLETS = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _EXPRESSION = re.compile(r"\{([^{}]*)\}")
 _VARIABLE = re.compile(
@@ -314,17 +315,9 @@ _HIDDEN = {code: 0xDC00 + code for code in range(128) if chr(code) not in _UNRES
 _SHOWN = {hidden: code for code, hidden in _HIDDEN.items()}
 
 
-class _Alphabet(dict[int, str]):
-    """Characters as `str.translate` wants them: "1" for these and all beyond ASCII, else "0"."""
-
-    def __init__(self, members: str) -> None:
-        super().__init__({code: "01"[chr(code) in members] for code in range(128)})
-
-    def __missing__(self, code: int) -> str:
-        return "1"
-
-
-_alphabet = cache(_Alphabet)  # of the few strings below, never of a stranger's
+@cache  # of few constants, never of a stranger's text
+def _table(members: str) -> dict[int, str]:
+    return {code: "01"[chr(code) in members] for code in range(128)}
 
 
 class _View:
@@ -332,13 +325,14 @@ class _View:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._within: dict[str, int] = {}
         self._where: dict[str, int] = {}
+        self._within: dict[str, int] = {}
 
     def within(self, members: str) -> int:
-        """Where a character of this alphabet stands."""
+        """Where a character of this alphabet stands, or one beyond ASCII: all alphabets have it."""
         if (places := self._within.get(members)) is None:
-            places = int("0" + self.text.translate(_alphabet(members))[::-1], 2)
+            ascii_only = _BEYOND_ASCII.sub("a", self.text)
+            places = int("0" + ascii_only.translate(_table(members))[::-1], 2)
             self._within[members] = places
         return places
 
@@ -348,6 +342,10 @@ class _View:
             others = ("0" * len(part) for part in self.text.split(char))
             places = self._where[char] = int("0" + "1".join(others)[::-1], 2)
         return places
+
+    def marks(self, places: int) -> bytes:
+        """The same set as bytes, to look up one place after the other at no cost."""
+        return places.to_bytes(len(self.text) // 8 + 1, "little")
 
 
 def _along(places: int, within: int) -> int:
@@ -423,9 +421,10 @@ class _Span(Struct, frozen=True):
 class _Pairs(Struct, frozen=True):
     """A step: named values in any order, as in `{?q,limit}`. Always the whole run of pairs."""
 
-    leads: str
+    lead: str
     separator: str
     variables: dict[str, _Variable]
+    at: int
     optional: bool = True
 
     @property
@@ -434,10 +433,10 @@ class _Pairs(Struct, frozen=True):
         return _UNRESERVED + more + self.separator + "="
 
     def begins(self) -> str:
-        return self.leads
+        return self.lead
 
     def ends(self, view: _View, places: int) -> int:
-        marks = places.to_bytes(len(view.text) // 8 + 1, "little")
+        marks = view.marks(places)
         ends = bytearray(len(marks))
         for starts, end in self._runs(view.text):
             if any(marks[at >> 3] >> (at & 7) & 1 for at in starts):
@@ -445,11 +444,12 @@ class _Pairs(Struct, frozen=True):
         return int.from_bytes(ends, "little")
 
     def take(self, view: _View, places: int, end: int, values: dict[str, Matched]) -> int:
+        marks = view.marks(places)
         starts = next(starts for starts, run_end in self._runs(view.text) if run_end == end)
-        at = next(at for at in reversed(starts) if places >> at & 1)
+        at = next(at for at in reversed(starts) if marks[at >> 3] >> (at & 7) & 1)
         for written in view.text[at + 1 : end].split(self.separator):
-            name, _, value = written.translate(_SHOWN).partition("=")
-            variable = self.variables[name]
+            name, _, folded = written.partition("=")
+            variable, value = self.variables[name], folded.translate(_SHOWN)
             if variable.exploded:
                 cast("list[str]", values.setdefault(variable.name, [])).append(value)
             else:
@@ -459,7 +459,7 @@ class _Pairs(Struct, frozen=True):
     def _runs(self, text: str) -> Iterator[tuple[list[int], int]]:
         """Where pairs may begin, last first, and where they then end. Read from the right, so
         that one wrong pair settles all that begin before it and each pair is read once."""
-        for run in _runs_of(self.leads, self.members).finditer(text):
+        for run in _runs_of(self.lead, self.members).finditer(text):
             starts: list[int] = []
             seen: set[str] = set()
             at = run.end()
@@ -471,15 +471,15 @@ class _Pairs(Struct, frozen=True):
                 if variable is None or "=" in value or (repeated and not variable.exploded):
                     break
                 seen.add(name)
-                if text[at] in self.leads:
+                if text[at] == self.lead:
                     starts.append(at)
             if starts:
                 yield starts, run.end()
 
 
-@cache  # of four pairs of constants
-def _runs_of(leads: str, members: str) -> re.Pattern[str]:
-    return re.compile(f"[{leads}][{re.escape(members)}\x80-\U0010ffff]*")
+@cache  # of few constants, never of a stranger's text
+def _runs_of(lead: str, members: str) -> re.Pattern[str]:
+    return re.compile(f"[{lead}][{re.escape(members)}\x80-\U0010ffff]*")
 
 
 class _Matcher:
@@ -487,7 +487,7 @@ class _Matcher:
 
     def __init__(self, text: str, parts: Sequence[_Literal | _Expression]) -> None:
         self._steps: list[_Text | _Span | _Pairs] = []
-        self._names: list[str] = []
+        self._names: dict[str, str] = {}
         after_expression = False
         for part in parts:
             if isinstance(part, _Literal):
@@ -515,9 +515,11 @@ class _Matcher:
                     f"'{variable.name}:{variable.prefix}' drops the rest of the value, which no "
                     f"match brings back; write {variable.name!r}",
                 )
-            if variable.name in self._names:
-                raise _refusal(text, at, f"{variable.name!r} is here twice; use another name")
-            self._names.append(variable.name)
+            if (folded := cast("str", _fold(variable.name))) in self._names:
+                raise _refusal(
+                    text, at, f"{variable.name!r} is here for the second time; use another name"
+                )
+            self._names[folded] = variable.name
         if not operator.named and any(variable.exploded for variable in variables[:-1]):
             raise _refusal(
                 text, at, "a list with * takes all values that follow it; make it the last one"
@@ -527,17 +529,7 @@ class _Matcher:
         operator, variables = expression.operator, expression.variables
         if operator.named:
             named = {cast("str", _fold(variable.name)): variable for variable in variables}
-            leads = operator.lead
-            before = self._steps[-1] if self._steps else None
-            # `{?a}{&b}` is read like `{?a,b}`: the order of the pairs is free.
-            if (
-                isinstance(before, _Pairs)
-                and operator.lead == operator.separator == before.separator
-            ):
-                self._steps.pop()
-                named = before.variables | named
-                leads = before.leads if operator.lead in before.leads else before.leads + leads
-            self._steps.append(_Pairs(leads, operator.separator, named))
+            self._steps.append(_Pairs(operator.lead, operator.separator, named, expression.at))
             return
         members = _UNRESERVED + _RESERVED if operator.keeps_reserved else _UNRESERVED
         listed = variables[-1].exploded
@@ -557,11 +549,13 @@ class _Matcher:
             if not isinstance(step, _Pairs):
                 continue
             for following in self._steps[index + 1 :]:
-                if any(char in step.members or char > "\x7f" for char in following.begins()):
-                    raise LocalProtocolError(
-                        f"URI template {text!r}: what follows "
-                        f"{', '.join(v.name for v in step.variables.values())} could be part of "
-                        "the last value; move named values to the end, or put '#' before the rest"
+                first = following.begins()
+                if first in step.members or not first.isascii():
+                    raise _refusal(
+                        text,
+                        step.at,
+                        "what follows this expression could be part of its last value; "
+                        "name all values in one expression, and at the end",
                     )
                 if not following.optional:
                     break
@@ -585,4 +579,4 @@ class _Matcher:
         for step, places, ends in reversed(trail):
             if not step.optional or ends >> end & 1:
                 end = step.take(view, places, end, values)
-        return {name: values[name] for name in self._names if name in values}
+        return {name: values[name] for name in self._names.values() if name in values}

@@ -1,0 +1,90 @@
+"""Facts about JSON text that a decoder keeps to itself: how deep, and is a member there twice?
+
+Rules: whatever the bytes are, linear time, and nothing but `Fault` is raised.
+"""
+
+import json
+import re
+from array import array
+from collections import Counter
+from itertools import accumulate
+
+import msgspec
+from msgspec import Raw
+
+from portico.errors import Fault, FaultKind
+
+# What msgspec raises: malformed JSON and wrong types, bad UTF-8, too deep for the stack.
+FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_QUOTE = b'"'
+
+_any = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+# A closing quote is optional, so that an unterminated string is swallowed once and the scan
+# stays linear.
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+
+
+def depth(body: bytes) -> int:
+    """How deep the brackets nest, strings left out; right for malformed bodies too."""
+    brackets = _STRINGS.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
+    return max(accumulate(array("b", brackets)), default=0)
+
+
+def repeats(raw: bytes | Raw) -> bool:
+    """Whether any object in this JSON has the same member twice.
+
+    msgspec keeps the last one silently, so decoding and encoding again loses the quotes of the
+    others. Only an escaped quote could make up for that, and is looked at slowly.
+    """
+    raw = bytes(raw)
+    quotes = raw.count(_QUOTE)
+    if quotes < 4:  # two members need four
+        return False
+    try:
+        value = _any.decode(raw)
+        if b"\\u0022" not in raw:
+            return _encode(value).count(_QUOTE) != quotes
+        return _repeats_slowly(raw)
+    except msgspec.ValidationError as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
+    except FOREIGN as error:
+        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+
+
+def refuse_repeats(raw: bytes | Raw) -> None:
+    """Raise `Fault` where two readers of these bytes could read two different things."""
+    if repeats(raw):
+        words = "an object has the same member twice; send each once"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+
+
+def _repeats_slowly(raw: bytes) -> bool:
+    found = False
+
+    def pairs(members: list[tuple[str, object]]) -> None:
+        nonlocal found
+        found = found or len({name for name, _ in members}) != len(members)
+
+    json.loads(raw, object_pairs_hook=pairs, parse_int=len, parse_float=len)
+    return found
+
+
+def doubled(raw: bytes, members: dict[str, Raw]) -> set[str]:
+    """The members that this object has twice, those inside its values left out.
+
+    A name takes two quotes at least, so a name that was lost on the way to `members` leaves a
+    gap in their number. So does a quote inside a name, and only then every name is looked at.
+    """
+    if raw.count(_QUOTE) == sum(2 + bytes(value).count(_QUOTE) for value in members.values()):
+        return set()
+    names: list[str] = json.loads(raw, object_pairs_hook=_names, parse_int=len, parse_float=len)
+    return {name for name, times in Counter(names).items() if times > 1}
+
+
+def _names(pairs: list[tuple[str, object]]) -> list[str]:
+    return [name for name, _ in pairs]

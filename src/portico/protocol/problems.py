@@ -1,0 +1,191 @@
+"""What is wrong with a value, in words that a model can act on.
+
+Rules: say what is expected and where; never repeat the value. Everything is bounded: the number
+of problems, the options listed, the length of a name that a stranger chose.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+# A model corrects a handful of mistakes at once; the rest it meets on the next try.
+MAX_PROBLEMS = 10
+# Past this many options the list is no longer read.
+MAX_OPTIONS = 20
+# Names of members come from the peer; long ones are cut.
+MAX_NAME = 80
+# Patterns and words of the author's own checks.
+MAX_WORDS = 300
+
+_NOUNS = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "an array",
+    "null": "null",
+}
+_FORMATS = {
+    "date-time": "a date and time such as 2026-01-31T09:30:00Z",
+    "date": "a date such as 2026-01-31",
+    "time": "a time such as 09:30:00",
+    "duration": "an ISO 8601 duration such as PT1H30M",
+    "uuid": "a UUID such as 123e4567-e89b-42d3-a456-426614174000",
+}
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: where, as member names and indexes, and what."""
+
+    path: tuple[str | int, ...]
+    words: str
+
+    def __str__(self) -> str:
+        where = spell(self.path)
+        return f"{where}: {self.words}" if where else self.words
+
+
+class Complaint(Protocol):
+    """An error of the validating library, as far as it is read here."""
+
+    @property
+    def instance_path(self) -> list[str | int]: ...
+    @property
+    def instance(self) -> Any: ...
+    @property
+    def kind(self) -> Any: ...
+
+
+def spell(path: Iterable[str | int]) -> str:
+    """`a.b[0]`, the way people write where something stands."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{cut(part)}" if text else cut(part)
+    return text
+
+
+def cut(text: str, limit: int = MAX_NAME) -> str:
+    """At most `limit` characters of a text that someone else chose."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def kind_of(value: Any) -> str:
+    """The JSON type of a value."""
+    if value is None:
+        return "null"
+    for python, name in (
+        (bool, "boolean"), (int, "integer"), (float, "number"),
+        (str, "string"), (dict, "object"),
+    ):  # fmt: skip
+        if isinstance(value, python):
+            return name
+    return "array"
+
+
+def expected(types: Iterable[str], got: str | None = None) -> str:
+    """`expected an integer or null, got a string`."""
+    words = f"expected {' or '.join(_NOUNS.get(name, name) for name in types)}"
+    if got is None:
+        return words
+    return f"{words}, got {'a boolean' if got == 'boolean' else _NOUNS[got]}"
+
+
+def expected_format(name: str) -> str:
+    """What a string of this format looks like."""
+    return f"expected {_FORMATS.get(name, f'text of the format {cut(name)!r}')}"
+
+
+def one_of(options: Sequence[Any]) -> str:
+    """`expected one of 'a', 'b'`."""
+    shown = [cut(_json(option)) for option in options[:MAX_OPTIONS]]
+    if len(options) > MAX_OPTIONS:
+        shown.append("…")
+    return f"expected {shown[0]}" if len(shown) == 1 else f"expected one of {', '.join(shown)}"
+
+
+def _json(value: Any) -> str:
+    names = {None: "null", True: "true", False: "false"}
+    if value is None or isinstance(value, bool):
+        return names[value]
+    return repr(value)
+
+
+def explain(complaint: Complaint) -> list[Problem]:
+    """One error of the validator as problems; of a union, those of the member that came closest."""
+    path, kind = tuple(complaint.instance_path), complaint.kind
+    facts: dict[str, Any] = kind.as_dict()
+    if kind.name in ("anyOf", "oneOf"):
+        return _explain_union(path, complaint, facts["context"])
+    if kind.name == "type":
+        return [Problem(path, expected(facts["types"], kind_of(complaint.instance)))]
+    if kind.name == "propertyNames":
+        return [Problem(path, f"a name in it is wrong: {explain(facts['error'])[0].words}")]
+    write = _WORDS.get(kind.name)
+    words = write(facts) if write else f"does not satisfy {kind.name!r} of the schema"
+    return [Problem(path, words)]
+
+
+def _explain_union(
+    path: tuple[str | int, ...], complaint: Complaint, branches: list[list[Complaint]]
+) -> list[Problem]:
+    if not all(branches):
+        return [Problem(path, "fits more than one of the alternatives, which exclude each other")]
+    near = [branch for branch in branches if not _wrong_type(branch, path)]
+    if near:
+        best = min(near, key=len)
+        return [problem for inner in best for problem in explain(inner)]
+    types = [name for branch in branches for name in branch[0].kind.as_dict()["types"]]
+    return [Problem(path, expected(dict.fromkeys(types), kind_of(complaint.instance)))]
+
+
+def _wrong_type(branch: list[Complaint], path: tuple[str | int, ...]) -> bool:
+    first = branch[0]
+    return first.kind.name == "type" and tuple(first.instance_path) == path
+
+
+def _count(noun: str, direction: str) -> Callable[[dict[str, Any]], str]:
+    def write(facts: dict[str, Any]) -> str:
+        limit = facts["limit"]
+        return f"expected {direction} {limit} {noun}{'' if limit == 1 else 's'}"
+
+    return write
+
+
+def _bound(direction: str) -> Callable[[dict[str, Any]], str]:
+    return lambda facts: f"expected {direction} {facts['limit']}"
+
+
+def _unknown(facts: dict[str, Any]) -> str:
+    names = ", ".join(repr(cut(str(name))) for name in facts["unexpected"][:MAX_OPTIONS])
+    return f"unknown {names}"
+
+
+_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "required": lambda facts: f"missing required {cut(facts['property'])!r}",
+    "additionalProperties": _unknown,
+    "unevaluatedProperties": _unknown,
+    "enum": lambda facts: one_of(facts["options"]),
+    "const": lambda facts: one_of([facts["expected_value"]]),
+    "minimum": _bound("at least"),
+    "maximum": _bound("at most"),
+    "exclusiveMinimum": _bound("more than"),
+    "exclusiveMaximum": _bound("less than"),
+    "multipleOf": lambda facts: f"expected a multiple of {facts['multiple_of']}",
+    "minLength": _count("character", "at least"),
+    "maxLength": _count("character", "at most"),
+    "minItems": _count("item", "at least"),
+    "maxItems": _count("item", "at most"),
+    "minProperties": _count("member", "at least"),
+    "maxProperties": _count("member", "at most"),
+    "uniqueItems": lambda _: "expected items that differ from each other",
+    "pattern": lambda facts: (
+        f"expected text that matches {cut(facts.get('pattern', 'its pattern'), MAX_WORDS)}"
+    ),
+    "format": lambda facts: expected_format(facts["format"]),
+    "falseSchema": lambda _: "not allowed here",
+    "not": lambda _: "a value of this kind is not allowed here",
+    "contains": lambda _: "lacks an item that the schema asks for",
+}

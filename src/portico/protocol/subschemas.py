@@ -1,0 +1,323 @@
+"""The subschemas of a JSON Schema document: where they are, what they refer to, what they cost.
+
+Rules: nothing is fetched, nothing is validated here. A document that is too large, that refers
+outside itself or that could make a checker work without end is refused with `Unsound`, in time
+linear in the document, before any value meets it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+from urllib.parse import unquote, urljoin
+
+Schema: TypeAlias = dict[str, Any]
+
+DRAFT_2020_12 = "https://json-schema.org/draft/2020-12/schema"
+DRAFT_07 = "http://json-schema.org/draft-07/schema"
+
+# A frame nests to 64 at most, so a schema or a value that arrived in one does too.
+MAX_DEPTH = 64
+# The largest real tool schemas (generated from OpenAPI) have some 1,500 subschemas.
+MAX_SUBSCHEMAS = 4_000
+# Objects, arrays and scalars of the document together: enumerations and examples count too.
+MAX_NODES = 50_000
+# All text of the document together; a schema is read by a model, whose window is smaller.
+MAX_TEXT = 1_000_000
+# Beyond this many steps for one node of a value, the depth that reaches it is out of bounds.
+MAX_STEPS = 1_000_000
+# Comparing with an enumeration costs about one step for this many of its values.
+_ENUM_STEP = 8
+
+_ONE_IN_PLACE = ("not", "if", "then", "else")
+_MANY_IN_PLACE = ("allOf", "anyOf", "oneOf")
+_MAP_IN_PLACE = ("dependentSchemas", "dependencies")
+_ONE_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
+_ONE_ITEM = ("items", "additionalItems", "contains", "unevaluatedItems")
+_MANY_ITEMS = ("prefixItems", "items")
+_DEFINITIONS = ("$defs", "definitions")
+# What is only said about a value and never applied to it still holds subschemas.
+_ONE_SAID = ("contentSchema",)
+_SINGLE = frozenset((*_ONE_IN_PLACE, *_ONE_MEMBER, *_ONE_ITEM, *_ONE_SAID))
+_LISTS = frozenset((*_MANY_IN_PLACE, *_MANY_ITEMS))
+_MAPS = frozenset((*_MAP_IN_PLACE, "properties", "patternProperties", *_DEFINITIONS))
+
+
+class Unsound(ValueError):
+    """This document cannot be used; the words say why and what to do."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """One subschema and the ones it hands the same value, its members or its items to."""
+
+    document: Schema
+    base: str
+    in_place: list[int] = field(default_factory=list[int])
+    members: list[tuple[str | None, int]] = field(default_factory=list[tuple[str | None, int]])
+    items: list[tuple[int | None, int]] = field(default_factory=list[tuple[int | None, int]])
+
+    @property
+    def weight(self) -> int:
+        options = self.document.get("enum")
+        return 1 + (len(cast(list[Any], options)) // _ENUM_STEP if type(options) is list else 0)
+
+
+def measure(value: Any, *, text: int = 64, square: bool = False) -> list[int]:
+    """The weight of a JSON value at each depth: a node counts 1, and 1 more per `text` characters.
+
+    With `square`, text counts by the square of its length. Raises `Unsound` where it nests too
+    deep; iterative, so that no stack is too small for it.
+    """
+    levels: list[int] = []
+    layer: list[Any] = [value]
+    while layer:
+        if len(levels) > MAX_DEPTH:
+            raise Unsound(f"nested deeper than {MAX_DEPTH} levels; flatten it")
+        weight, below = len(layer), list[Any]()
+        for item in layer:
+            if isinstance(item, dict):
+                mapping = cast(dict[Any, Any], item)
+                below.extend(mapping.values())
+                below.extend(key for key in mapping if type(key) is str)
+            elif isinstance(item, list | tuple):
+                below.extend(cast(list[Any], item))
+            elif type(item) is str:
+                weight += (len(item) * len(item) if square else len(item)) // text
+        levels.append(weight)
+        layer = below
+    return levels
+
+
+def survey(document: Any) -> list[int]:
+    """How many steps a checker needs at most for one node of a value, at each depth of it.
+
+    Raises `Unsound` for a document that is no schema, too large, or refers outside itself.
+    """
+    if isinstance(document, bool):
+        return [1] * (MAX_DEPTH + 1)
+    if not isinstance(document, dict):
+        raise Unsound("a schema is a JSON object; this is none")
+    if sum(measure(document, text=MAX_TEXT // MAX_NODES)) > MAX_NODES:
+        raise Unsound("the schema is too large; split it or describe less")
+    return _costs(_Graph(cast(Schema, document)).nodes)
+
+
+def children(document: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
+    """Every subschema that stands in this one, with its keyword and its place there."""
+    for keyword in document:
+        value = document[keyword]
+        if keyword in _SINGLE and not isinstance(value, list):
+            yield keyword, None, value
+        elif keyword in _LISTS and isinstance(value, list):
+            for index, one in enumerate(cast(list[Any], value)):
+                yield keyword, index, one
+        elif keyword in _MAPS and isinstance(value, dict):
+            for name, one in cast(Schema, value).items():
+                if not isinstance(one, list):  # "dependencies" of draft-07 may list names
+                    yield keyword, name, one
+
+
+def mapped(document: Schema, change: Callable[[str, Any], Any]) -> Schema:
+    """A copy in which each subschema is what `change(keyword, subschema)` makes of it."""
+    copy = dict(document)
+    for keyword in document:
+        value = document[keyword]
+        if keyword in _SINGLE and not isinstance(value, list):
+            copy[keyword] = change(keyword, value)
+        elif keyword in _LISTS and isinstance(value, list):
+            copy[keyword] = [change(keyword, one) for one in cast(list[Any], value)]
+        elif keyword in _MAPS and isinstance(value, dict):
+            copy[keyword] = {
+                name: one if isinstance(one, list) else change(keyword, one)
+                for name, one in cast(Schema, value).items()
+            }
+    return copy
+
+
+def dialect(document: Any) -> str:
+    """The dialect that a document is written in. Raises `Unsound` for one that we do not know."""
+    if not isinstance(document, dict) or "$schema" not in document:
+        return DRAFT_2020_12  # R0461
+    named = str(cast(Schema, document)["$schema"])
+    bare = named.removesuffix("#").removeprefix("https:").removeprefix("http:")
+    for known in (DRAFT_2020_12, DRAFT_07):
+        if bare == known.partition(":")[2]:
+            return known
+    # R0463
+    raise Unsound(
+        f"the dialect {named[:200]!r} is not supported; write {DRAFT_2020_12!r} or "
+        f"'{DRAFT_07}#', or leave '$schema' out"
+    )
+
+
+class _Graph:
+    """The subschemas of a document, found by their keywords and by what refers to them."""
+
+    def __init__(self, document: Schema) -> None:
+        self.nodes: list[_Node] = []
+        self._dialect = dialect(document)
+        self._index: dict[int, int] = {}
+        self._resources: dict[str, Schema] = {"": document}
+        self._anchors: dict[tuple[str, str], Schema] = {}
+        self._dynamic: dict[str, list[Schema]] = {}
+        self._collect(document, "")
+        position = 0
+        while position < len(self.nodes):  # a reference may find more
+            self._connect(self.nodes[position])
+            position += 1
+
+    def _collect(self, document: Schema, base: str) -> None:
+        waiting = [(document, base)]
+        while waiting:
+            one, base = waiting.pop()
+            if id(one) in self._index:
+                continue
+            if len(self.nodes) >= MAX_SUBSCHEMAS:
+                raise Unsound(f"more than {MAX_SUBSCHEMAS} subschemas; split the schema")
+            base = self._name(one, base)
+            self._index[id(one)] = len(self.nodes)
+            self.nodes.append(_Node(one, base))
+            for keyword, _, child in children(one):
+                if isinstance(child, dict):
+                    waiting.append((cast(Schema, child), base))
+                elif not isinstance(child, bool):
+                    raise Unsound(f"what stands under {keyword!r} is no schema")
+
+    def _name(self, document: Schema, base: str) -> str:
+        """Remember by which names this subschema can be referred to; the base of what it holds."""
+        if "$schema" in document and dialect(document) != self._dialect:
+            raise Unsound("a schema inside the schema names another dialect; use one")
+        identity = document.get("$id")
+        if isinstance(identity, str) and identity.startswith("#"):  # draft-07 spells anchors so
+            self._anchors[base, identity[1:]] = document
+        elif isinstance(identity, str):
+            base = urljoin(base, identity).rstrip("#")
+            self._resources[base] = document
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            anchor = document.get(keyword)
+            if isinstance(anchor, str):
+                self._anchors[base, anchor] = document
+        if isinstance(anchor := document.get("$dynamicAnchor"), str):
+            self._dynamic.setdefault(anchor, []).append(document)
+        return base
+
+    def _connect(self, node: _Node) -> None:
+        for keyword, place, child in children(node.document):
+            if isinstance(child, bool):
+                continue
+            target = self._index[id(child)]
+            if keyword == "properties":
+                node.members.append((str(place), target))
+            elif keyword in _ONE_MEMBER or keyword == "patternProperties":
+                node.members.append((None, target))
+            elif keyword in _ONE_ITEM or keyword in _MANY_ITEMS:
+                node.items.append((place if isinstance(place, int) else None, target))
+            elif keyword not in _DEFINITIONS and keyword not in _ONE_SAID:
+                node.in_place.append(target)
+        for keyword in ("$ref", "$dynamicRef"):
+            reference = node.document.get(keyword)
+            if isinstance(reference, str):
+                node.in_place.extend(self._targets(reference, node.base, keyword))
+
+    def _targets(self, reference: str, base: str, keyword: str) -> Iterator[int]:
+        uri, _, fragment = reference.partition("#")
+        uri = urljoin(base, uri).rstrip("#") if uri else base
+        found = self._resources.get(uri)
+        # R0756, R0758: what is not in the document is never fetched, and never taken for granted.
+        if found is None:
+            raise Unsound(
+                f"refers to {reference[:200]!r}, which is outside the schema and never fetched; "
+                "put the definition under '$defs'"
+            )
+        targets: list[Any] = [self._locate(found, uri, unquote(fragment))]
+        if keyword == "$dynamicRef":
+            targets += self._dynamic.get(fragment, [])
+        for target in targets:
+            if isinstance(target, dict):
+                self._collect(cast(Schema, target), uri)
+                yield self._index[id(cast(Schema, target))]
+            elif not isinstance(target, bool):
+                raise Unsound(f"refers to {reference[:200]!r}, and there is no such definition")
+
+    def _locate(self, resource: Schema, uri: str, fragment: str) -> Any:
+        if not fragment:
+            return resource
+        if not fragment.startswith("/"):
+            return self._anchors.get((uri, fragment))
+        found: Any = resource
+        for part in fragment[1:].split("/"):
+            part = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict):
+                found = cast(Schema, found).get(part)
+            elif isinstance(found, list) and part.isascii() and part.isdigit():
+                found = cast(list[Any], found)[int(part) :][:1]
+                found = found[0] if found else None
+            else:
+                return None
+        return found
+
+
+def _costs(nodes: list[_Node]) -> list[int]:
+    """Follow the worst path into a value: how often is each subschema tried at each depth?
+
+    A union whose members lead back to it multiplies at every depth, which is how a small document
+    makes a checker work for years. R0759
+    """
+    order = _order(nodes)
+    weights = [node.weight for node in nodes]
+    costs: list[int] = []
+    level = [0] * len(nodes)
+    level[0] = 1
+    while len(costs) <= MAX_DEPTH:
+        here = level.copy()
+        for index in order:
+            if here[index]:
+                for target in nodes[index].in_place:
+                    here[target] += here[index]
+        costs.append(min(sum(a * b for a, b in zip(here, weights, strict=True)), MAX_STEPS))
+        below = _below(nodes, here)
+        if below == level or costs[-1] == MAX_STEPS:
+            return costs + [costs[-1]] * (MAX_DEPTH + 1 - len(costs))
+        level = below
+    return costs
+
+
+def _below(nodes: list[_Node], here: list[int]) -> list[int]:
+    """The same count one level down, for the member or item that most subschemas apply to."""
+    named: dict[tuple[str | int, int], int] = {}
+    members, items = [0] * len(nodes), [0] * len(nodes)
+    for index, count in enumerate(here):
+        if not count:
+            continue
+        for places, wild in ((nodes[index].members, members), (nodes[index].items, items)):
+            for place, target in places:
+                if place is None:
+                    wild[target] += count
+                else:
+                    key = (place, target)
+                    named[key] = named.get(key, 0) + count
+    most = [[0] * len(nodes), [0] * len(nodes)]
+    for (place, target), count in named.items():
+        best = most[isinstance(place, int)]
+        best[target] = max(best[target], count)
+    return [
+        max(member + most[0][target], item + most[1][target])
+        for target, (member, item) in enumerate(zip(members, items, strict=True))
+    ]
+
+
+def _order(nodes: list[_Node]) -> list[int]:
+    """The subschemas so that each stands before those it hands its own value to."""
+    incoming = [0] * len(nodes)
+    for node in nodes:
+        for target in node.in_place:
+            incoming[target] += 1
+    order = [index for index, count in enumerate(incoming) if not count]
+    for index in order:  # grows while it is read
+        for target in nodes[index].in_place:
+            incoming[target] -= 1
+            if not incoming[target]:
+                order.append(target)
+    if len(order) != len(nodes):
+        raise Unsound("a definition refers to itself without end; put a member or item between")
+    return order

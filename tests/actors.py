@@ -1,0 +1,409 @@
+"""The applications on a stage: what they do with their links, in a few verbs.
+
+    open                                     a handshake, or knowing the server beforehand
+    client can {...} · is {...} · accepts DATE   before anything is said
+    client request METHOD [VALUE] [progress] [timeout=9] [max=9] · notify METHOD [VALUE]
+    server settle ID VALUE [Type] [wrap] · fail ID KIND "words" [DATA] · refuse ID "words"
+    server progress ID N [TOTAL] ["words"] · log ID LEVEL VALUE
+    client initialize · cancel ID ["why"] · close · probe
+    server listen ID OFFERED · news ID METHOD [VALUE] · end ID ["why"]
+    server handler A+B C -> VALUE            asks A and B at once, then C, then answers
+    client answer VALUE ...                  every open question; `-` leaves one out
+
+Rules: as little as an application needs; everything that decides is in `portico.protocol`.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from msgspec import Raw
+
+from portico.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
+from portico.protocol import types as t
+from portico.protocol.events import Answered
+from portico.protocol.exchange import Exchange, Subscription, read_result
+from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
+from portico.protocol.methods import Method, Side
+from portico.protocol.negotiation import Peer, choose, judge
+from portico.protocol.questions import (
+    Interview,
+    Params,
+    Question,
+    check_received,
+    questions_of,
+    recall,
+    retry,
+    subject_of,
+)
+from portico.protocol.reading import read
+from portico.protocol.revision import EVERY, NEWEST, Asking, Revisions
+from portico.protocol.shape import Shaper
+from stage import Stage
+
+PRINCIPAL = "ada"
+STATE_LIVES_S = 600.0
+ANSWERS = {
+    "elicitation/create": t.ElicitResult,
+    "sampling/createMessage": t.CreateMessageResult,
+    "roots/list": t.ListRootsResult,
+}
+INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
+
+
+class Run:
+    """A handler at work on one call."""
+
+    def __init__(self, exchange: Exchange, interview: Interview) -> None:
+        self.exchange = exchange
+        self.interview = interview
+        self.rounds_done = 0
+
+
+class Actors:
+    """The two applications, as far as a side is ours."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.rounds: list[list[Question]] = []
+        self.last_word: str | None = None
+        self.sealed: dict[str, bytes] = {}
+        self.asked: dict[RequestId, tuple[Run, str]] = {}
+        self.open_questions: list[Exchange] = []
+        self.called: dict[RequestId, tuple[Method, t.Noun]] = {}
+        self.demand: tuple[RequestId, t.InputRequiredResult] | None = None
+        self.subscriptions: dict[RequestId, Subscription] = {}
+        self.probe: RequestId | None = None
+        stage.on_call = self.on_call
+        stage.on_answer = self.on_answer
+
+    def act(self, words: list[str]) -> None:
+        if words == ["open"]:
+            self.open()
+            return
+        verb: Callable[..., None] = getattr(self, f"do_{words[1]}")
+        verb(Side(words[0]), *words[2:])
+
+    # ------------------------------------------------------------ opening and ending
+
+    def open(self) -> None:
+        stage, revision = self.stage, self.stage.revision
+        date, can, info = revision.date, stage.can, stage.info
+        shaper = Shaper(revision)
+        if Side.CLIENT not in stage.script.ours:
+            if revision.handshake:
+                hello = t.InitializeRequestParams(
+                    protocol_version=date,
+                    capabilities=can[Side.CLIENT],
+                    client_info=info[Side.CLIENT],
+                )
+                body = shaper.params(hello).decode()
+                line = f'{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{body}}}'
+                stage.foreign(Side.CLIENT, line)
+                stage.foreign(Side.CLIENT, INITIALIZED)
+            return
+        welcome: t.Result = t.InitializeResult(
+            protocol_version=date, capabilities=can[Side.SERVER], server_info=info[Side.SERVER]
+        )
+        if revision.handshake:
+            self.do_initialize(Side.CLIENT)
+        else:
+            self.do_probe(Side.CLIENT)
+            welcome = self._discovered()
+        if Side.SERVER not in stage.script.ours:
+            body = shaper.result(welcome).decode()
+            stage.foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
+
+    def _discovered(self) -> t.DiscoverResult:
+        """What a server that pushes nothing of itself to a cache says of itself."""
+        accepts, can = self.stage.accepts[Side.SERVER], self.stage.can[Side.SERVER]
+        return t.DiscoverResult(supported_versions=accepts.dates, capabilities=can)
+
+    def do_can(self, side: Side, value: str) -> None:
+        noun = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities
+        self.stage.can[side] = read(noun, self.stage.value(value))
+
+    def do_is(self, side: Side, value: str) -> None:
+        self.stage.info[side] = read(t.Implementation, self.stage.value(value))
+
+    def do_accepts(self, side: Side, *dates: str) -> None:
+        self.stage.accepts[side] = EVERY if dates == ("all",) else Revisions.of(*dates)
+
+    def do_initialize(self, side: Side) -> None:
+        self.stage.report(side, [self.stage.link(side).initialize(self.stage.now)])
+
+    def do_close(self, side: Side) -> None:
+        self.stage.report(side, self.stage.link(side).close())
+
+    # ------------------------------------------------------------ calling
+
+    def do_request(self, side: Side, method: str, *rest: str) -> None:
+        value, options = self._split(rest)
+        link, revision = self.stage.link(side), self.stage.revision
+        row = revision.method(method, frozenset({t.TASKS_EXTENSION_ID})) or NEWEST.method(method)
+        params = cast("t.RequestParams", read(row.params if row else t.RequestParams, value))
+        times = {name: float(options[name]) for name in ("timeout", "max") if name in options}
+        unknown = None if link.peer else revision
+        id, data = link.request(
+            method,
+            params,
+            now=self.stage.now,
+            progress="progress" in options,
+            revision=unknown,
+            **{f"{name}_s": seconds for name, seconds in times.items()},
+        )
+        if row is not None:
+            self.called[id] = (row, params)
+        self.stage.say(side, data)
+
+    def _split(self, rest: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
+        options = {"progress", "wrap"}
+        values = [word for word in rest if word not in options and "=" not in word]
+        pairs = [word.partition("=") for word in rest if word in options or "=" in word]
+        value = self.stage.value(values[0]) if values else b"{}"
+        return value, {name: text for name, _, text in pairs}
+
+    def do_notify(self, side: Side, method: str, *rest: str) -> None:
+        row = self.stage.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
+        noun = row.params if row else t.NotificationParams
+        params = cast("t.NotificationParams", read(noun, self._split(rest)[0]))
+        self.stage.say(side, self.stage.link(side).notify(method, params))
+
+    def do_cancel(self, side: Side, id: str, reason: str = "null") -> None:
+        self.stage.say(side, self.stage.link(side).cancel(json.loads(id), json.loads(reason)))
+
+    def do_probe(self, side: Side) -> None:
+        link = self.stage.link(side)
+        self.probe, data = link.request("server/discover", now=self.stage.now, revision=NEWEST)
+        self.stage.say(side, data)
+
+    # ------------------------------------------------------------ answering
+
+    def exchange(self, side: Side, id: str) -> Exchange:
+        return self.stage.exchanges[side, json.loads(id)]
+
+    def do_settle(self, side: Side, id: str, value: str, *rest: str) -> None:
+        exchange = self.exchange(side, id)
+        kinds = [word for word in rest if word != "wrap"]
+        kind = getattr(t, kinds[0]) if kinds else exchange.row.result
+        result = cast("t.Noun", read(kind, self.stage.value(value)))
+        wrap = True if "wrap" in rest else None
+        self.stage.say(side, self.stage.link(side).settle(exchange, result, wrap))
+
+    def do_fail(self, side: Side, id: str, kind: str, words: str, *data: str) -> None:
+        about = json.loads(self.stage.value(data[0])) if data else None
+        fault = Fault(FaultKind[kind], json.loads(words), about)
+        self.stage.say(side, self.stage.link(side).fail(self.exchange(side, id), fault))
+
+    def do_refuse(self, side: Side, id: str, words: str) -> None:
+        fault = Fault(FaultKind.INVALID_PARAMS, json.loads(words))
+        self.stage.say(side, self.exchange(side, id).refuse_arguments(fault))
+
+    def do_progress(self, side: Side, id: str, done: str, *rest: str) -> None:
+        values = [json.loads(word) for word in (done, *rest)]
+        self.stage.say(side, self.exchange(side, id).progress(*values))
+
+    def do_log(self, side: Side, id: str, level: Any, data: str) -> None:
+        self.stage.say(side, self.exchange(side, id).log(level, json.loads(data)))
+
+    # ------------------------------------------------------------ subscriptions
+
+    def do_listen(self, side: Side, id: str, offered: str) -> None:
+        exchange = self.exchange(side, id)
+        offer = read(t.SubscriptionFilter, self.stage.value(offered))
+        subscription = self.subscriptions[exchange.request.id] = Subscription(exchange, offer)
+        self.stage.say(side, subscription.acknowledge())
+
+    def do_news(self, side: Side, id: str, method: str, *rest: str) -> None:
+        row = self.stage.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
+        assert row is not None
+        params = cast("t.NotificationParams", read(row.params, self._split(rest)[0]))
+        self.stage.say(side, self.subscriptions[json.loads(id)].news(method, params))
+
+    def do_end(self, side: Side, id: str, reason: str = "null") -> None:
+        for data in self.subscriptions[json.loads(id)].end(json.loads(reason)):
+            self.stage.say(side, data)
+
+    # ------------------------------------------------------------ asking
+
+    def do_handler(self, side: Side, *words: str) -> None:
+        *rounds, arrow, self.last_word = words
+        assert arrow == "->", words
+        self.rounds = [[self._question(name) for name in word.split("+")] for word in rounds]
+
+    def _question(self, name: str) -> Question:
+        kinds = {"elicit": t.ElicitRequestParams, "sample": t.CreateMessageRequestParams}
+        kind = kinds.get(name.partition("-")[0], t.ListRootsRequestParams)
+        return Question(cast("Params", read(kind, self.stage.value(name))))
+
+    def on_call(self, side: Side, exchange: Exchange) -> None:
+        if side is Side.CLIENT:
+            self._consider(exchange)
+        elif exchange.row.name == "server/discover":
+            data = self.stage.link(side).settle(exchange, self._discovered())
+            self.stage.say(side, data)
+        elif exchange.row.may_ask and self.last_word is not None:
+            try:
+                self._begin(exchange)
+            except (Fault, ToolError) as error:
+                self._give_up(exchange, error)
+
+    def _begin(self, exchange: Exchange) -> None:
+        params = exchange.request.params
+        asked = cast("t.InputResponseRequestParams", read(exchange.row.params, params))
+        memory = None
+        if asked.request_state is not None:
+            memory = recall(
+                asked.request_state,
+                self._unseal,
+                principal=PRINCIPAL,
+                method=exchange.row.name,
+                subject=subject_of(params),
+                now=self.stage.now,
+            )
+        interview = Interview(exchange.peer, exchange.row, memory, asked.input_responses)
+        self._go_on(Run(exchange, interview))
+
+    def _unseal(self, state: str) -> bytes:
+        if state not in self.sealed:
+            raise Fault(FaultKind.INVALID_PARAMS, "requestState is not ours")
+        return self.sealed[state]
+
+    def _seal(self, memory: bytes) -> str:
+        name = f"state-{len(self.sealed) + 1}"
+        self.sealed[name] = memory
+        self.stage.note("!", f"server: seals as {name} {memory.decode()}")
+        return name
+
+    def _go_on(self, run: Run) -> None:
+        """The handler's rounds, from the one that it has come to."""
+        interview, exchange = run.interview, run.exchange
+        for questions in self.rounds[run.rounds_done :]:
+            for question in questions:
+                key, answer = interview.ask(question)
+                if answer is not None:
+                    self.stage.note("!", f"server: {key} was answered with {encode(answer).decode()}")
+            if interview.pending:
+                self._put(run)
+                return
+            run.rounds_done += 1
+        assert self.last_word is not None and exchange.row.result is not None
+        for key in sorted(interview.unused):
+            self.stage.note("!", f"server: nobody asked for {key}")
+        result = read(exchange.row.result, self.stage.value(self.last_word))
+        self.stage.say(Side.SERVER, self.stage.link(Side.SERVER).settle(exchange, result))
+
+    def _put(self, run: Run) -> None:
+        """The open questions, the way that the revision wants them."""
+        link, exchange = self.stage.link(Side.SERVER), run.exchange
+        if exchange.peer.revision.asking is Asking.BY_REQUEST:
+            for key, question in run.interview.pending.items():
+                method = question.kind.method
+                id, data = link.request(method, question.params, now=self.stage.now)
+                self.asked[id] = (run, key)
+                self.stage.say(Side.SERVER, data)
+            return
+        result = run.interview.result(
+            self._seal,
+            principal=PRINCIPAL,
+            subject=subject_of(exchange.request.params),
+            expires_at=self.stage.now + STATE_LIVES_S,
+        )
+        self.stage.say(Side.SERVER, link.settle(exchange, result))
+
+    def _give_up(self, exchange: Exchange, error: Fault | ToolError) -> None:
+        link = self.stage.link(Side.SERVER)
+        if isinstance(error, Fault):
+            self.stage.say(Side.SERVER, link.fail(exchange, error))
+            return
+        result = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
+        self.stage.say(Side.SERVER, link.settle(exchange, result))
+
+    # ------------------------------------------------------------ being asked
+
+    def _consider(self, exchange: Exchange) -> None:
+        """A client answers only what it declared."""
+        if not issubclass(exchange.row.params, Params):
+            return
+        link = self.stage.link(Side.CLIENT)
+        question = Question(read(exchange.row.params, exchange.request.params))
+        try:
+            check_received(question, self.stage.can[Side.CLIENT], exchange.peer.revision)
+        except Fault as fault:
+            self.stage.say(Side.CLIENT, link.fail(exchange, fault))
+            return
+        self.open_questions.append(exchange)
+
+    def do_answer(self, side: Side, *values: str) -> None:
+        if self.demand is not None:
+            self._retry(side, *values)
+            return
+        questions, self.open_questions = self.open_questions, []
+        for exchange, value in zip(questions, values, strict=True):
+            if value != "-":
+                self.do_settle(side, json.dumps(exchange.request.id), value)
+
+    def _retry(self, side: Side, *values: str) -> None:
+        assert self.demand is not None
+        (called, demand), self.demand = self.demand, None
+        row, params = self.called[called]
+        link = self.stage.link(side)
+        answers: dict[str, bytes] = {}
+        for (key, question), value in zip(questions_of(demand).items(), values, strict=True):
+            if value != "-":
+                noun = read(ANSWERS[question.kind.method], self.stage.value(value))
+                answers[key] = link.shaper(self.stage.revision).result(noun)
+        again = retry(cast("t.InputResponseRequestParams", params), demand, answers)
+        id, data = link.request(row.name, again, now=self.stage.now)
+        self.called[id] = (row, params)
+        self.stage.say(side, data)
+
+    def on_answer(self, side: Side, event: Answered) -> None:
+        outcome = event.outcome
+        if event.id == self.probe and side is Side.CLIENT:
+            self._judge(event)
+        elif event.id in self.asked and side is Side.SERVER:
+            self._hear(*self.asked.pop(event.id), outcome)
+        elif isinstance(outcome, Raw) and event.id in self.called and side is Side.CLIENT:
+            peer = self.stage.link(side).peer
+            row = self.called[event.id][0]
+            if peer is None or b"input_required" not in bytes(outcome):
+                return
+            try:
+                result = read_result(row, outcome, peer)
+            except Fault:
+                return
+            if isinstance(result, t.InputRequiredResult):
+                self.demand = (event.id, result)
+
+    def _hear(self, run: Run, key: str, outcome: Any) -> None:
+        try:
+            if not isinstance(outcome, Raw):
+                raise ToolError(f"the question was not answered: {outcome}")
+            answer = run.interview.answered(key, outcome)
+            self.stage.note("!", f"server: {key} was answered with {encode(answer).decode()}")
+            if not run.interview.pending:
+                run.rounds_done += 1
+                self._go_on(run)
+        except (Fault, ToolError) as error:
+            self._give_up(run.exchange, error)
+
+    def _judge(self, event: Answered) -> None:
+        outcome, frame = event.outcome, None
+        if isinstance(outcome, RemoteError):
+            data = Raw(encode(outcome.data)) if outcome.data is not None else Raw(b"")
+            frame = Failure(event.id, outcome.code, outcome.message, data)
+        elif isinstance(outcome, Raw):
+            frame = Reply(event.id, outcome)
+        verdict = judge(frame)
+        self.stage.note("!", f"client: {verdict.era.name}, {verdict.era.value}")
+        if verdict.supported:
+            try:
+                revision = choose(verdict.supported, self.stage.accepts[Side.CLIENT])
+            except RemoteProtocolError as error:
+                self.stage.note("!", f"client: gives up, {error}")
+                return
+            self.stage.note("!", f"client: chooses {revision.date}")
+            if isinstance(outcome, Raw) and not revision.handshake:
+                found = read(t.DiscoverResult, outcome)
+                self.stage.link(Side.CLIENT).adopt(Peer(revision, found.capabilities))

@@ -1,0 +1,344 @@
+"""Whatever we can say fits the official schema of its revision, and whatever that admits we read.
+
+The schemas are closed first (`tests/official.py`). They stand beside the repository; a clone alone
+proves the same ground by its golden transcripts, and these tests say so.
+"""
+
+import json
+from typing import Any
+
+import exceptions
+import nouns
+import official
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from official_values import value_of
+
+from portico.errors import Fault, FaultKind
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import Batch, decode, encode_failure, encode_notification, encode_request
+from portico.protocol.methods import TASKS_EXTENSION, Method
+from portico.protocol.reading import read
+from portico.protocol.revision import ALL, EVERY, Asking, Revision, number
+from portico.protocol.shape import Shaper
+
+pytestmark = pytest.mark.slow
+
+CASES = 60
+EVERY_CASE = settings(
+    max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+
+INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
+CAPABILITIES = t.ClientCapabilities(
+    roots=t.RootsCapability(list_changed=True),
+    sampling=t.SamplingCapability(tools={}),
+    elicitation=t.ElicitationCapability(form={}, url={}),
+)
+
+# The official name of a request or notification, by its method.
+TITLES = {
+    "initialize": "InitializeRequest",
+    "notifications/initialized": "InitializedNotification",
+    "ping": "PingRequest",
+    "server/discover": "DiscoverRequest",
+    "notifications/cancelled": "CancelledNotification",
+    "notifications/progress": "ProgressNotification",
+    "tools/list": "ListToolsRequest",
+    "tools/call": "CallToolRequest",
+    "notifications/tools/list_changed": "ToolListChangedNotification",
+    "resources/list": "ListResourcesRequest",
+    "resources/templates/list": "ListResourceTemplatesRequest",
+    "resources/read": "ReadResourceRequest",
+    "resources/subscribe": "SubscribeRequest",
+    "resources/unsubscribe": "UnsubscribeRequest",
+    "notifications/resources/list_changed": "ResourceListChangedNotification",
+    "notifications/resources/updated": "ResourceUpdatedNotification",
+    "prompts/list": "ListPromptsRequest",
+    "prompts/get": "GetPromptRequest",
+    "notifications/prompts/list_changed": "PromptListChangedNotification",
+    "completion/complete": "CompleteRequest",
+    "logging/setLevel": "SetLevelRequest",
+    "notifications/message": "LoggingMessageNotification",
+    "subscriptions/listen": "SubscriptionsListenRequest",
+    "notifications/subscriptions/acknowledged": "SubscriptionsAcknowledgedNotification",
+    "sampling/createMessage": "CreateMessageRequest",
+    "roots/list": "ListRootsRequest",
+    "notifications/roots/list_changed": "RootsListChangedNotification",
+    "elicitation/create": "ElicitRequest",
+    "notifications/elicitation/complete": "ElicitationCompleteNotification",
+    "tasks/get": "GetTaskRequest",
+    "tasks/result": "GetTaskPayloadRequest",
+    "tasks/list": "ListTasksRequest",
+    "tasks/cancel": "CancelTaskRequest",
+    "tasks/update": "UpdateTaskRequest",
+    "notifications/tasks/status": "TaskStatusNotification",
+    "notifications/tasks": "TaskStatusNotification",
+}
+
+ROWS = [(revision, row) for revision in ALL for row in revision.methods.values()]
+RESULTS = [(revision, row) for revision, row in ROWS if row.result is not None]
+# Where questions go by result, what they carry has no row and stands in a result.
+NO_SCHEMAS = "no official schemas beside the repository: nothing was compared with them"
+
+
+def name_of(case: Any) -> str:
+    return case.date if isinstance(case, Revision) else getattr(case, "name", str(case))
+
+
+def shaper(revision: Revision) -> Shaper:
+    envelope = t.Envelope(version=revision.date, capabilities=CAPABILITIES, client_info=INFO)
+    return Shaper(revision, INFO, envelope)
+
+
+def check(name: str, definition: str, data: bytes) -> None:
+    found = official.problems(name, definition, json.loads(data))
+    assert not found, f"{name} {definition}: {found}\n{data.decode()}"
+
+
+def framed(revision: Revision, row: Method, params: bytes, name: str | None = None) -> None:
+    """A whole frame against its own definition and against the one for all frames."""
+    name = name or revision.date
+    if row.is_notification:
+        frame = encode_notification(row.name, params)
+        check(revision.date, "JSONRPCNotification", frame)
+    else:
+        frame = encode_request(b"1", row.name, params)
+        check(revision.date, "JSONRPCRequest", frame)
+    definition = TITLES[row.name]
+    value = json.loads(frame)
+    listed = official.definitions(official.published(name))[definition].get("properties", {})
+    if "jsonrpc" not in listed and "allOf" not in official.definitions(official.published(name))[definition]:
+        value = {member: inner for member, inner in value.items() if member in ("method", "params")}
+    check(name, definition, json.dumps(value).encode())
+
+
+def explore(title: str, strategy: st.SearchStrategy[Any], prove: Any) -> None:
+    """Run a proof over many draws, and print how many there were and how full."""
+    seen = nouns.Presence()
+    cases = 0
+
+    @EVERY_CASE
+    @given(strategy)
+    def run(made: Any) -> None:
+        nonlocal cases
+        cases += 1
+        nouns.count(made, seen)
+        prove(made)
+
+    run()
+    drawn = sum(n for (_, there), n in seen.items() if there)
+    total = sum(seen.values())
+    share = f"{drawn / total:.0%} of optional fields present" if total else "no optional fields"
+    print(f"{title}: {cases} cases, {share}")
+    assert cases >= 1
+
+
+@pytest.mark.parametrize(("revision", "row"), ROWS, ids=name_of)
+def test_every_request_and_notification_that_we_send_fits_its_closed_schema(
+    revision: Revision, row: Method
+) -> None:
+    if not official.available():
+        return print(NO_SCHEMAS)
+    writer = shaper(revision)
+
+    def prove(params: Any) -> None:
+        token = 7 if not row.is_notification else None
+        framed(revision, row, writer.params(params, token))
+
+    strategy = nouns.noun(row.params)
+    if row.name == "notifications/cancelled":
+        strategy = strategy.filter(lambda params: params.request_id is not None)
+    if row.name == "elicitation/create" and "url" not in revision.elicitation.modes:
+        strategy = strategy.filter(lambda params: params.mode != "url")
+    explore(f"{revision.date} {row.name}", strategy, prove)
+
+
+def result_title(result: type[t.Noun]) -> str:
+    return result.__name__.removeprefix("Ext")
+
+
+@pytest.mark.parametrize(("revision", "row"), RESULTS, ids=name_of)
+def test_every_result_that_we_send_fits_its_closed_schema(revision: Revision, row: Method) -> None:
+    if not official.available():
+        return print(NO_SCHEMAS)
+    assert row.result is not None
+    writer = shaper(revision)
+    strategy = nouns.noun(row.result)
+    if row.name == "subscriptions/listen":
+        strategy = strategy.map(
+            lambda made: t.SubscriptionsListenResult(meta={t.SUBSCRIPTION_ID_KEY: 1})
+        )
+
+    def prove(result: Any) -> None:
+        check(revision.date, result_title(type(result)), writer.result(result))
+
+    explore(f"{revision.date} {row.name} result", strategy, prove)
+    if row.may_ask and revision.asking is Asking.BY_RESULT:
+        demands = nouns.noun(t.InputRequiredResult)
+        explore(f"{revision.date} {row.name} input_required", demands, prove)
+
+
+@pytest.mark.parametrize("row", TASKS_EXTENSION.values(), ids=name_of)
+def test_what_the_tasks_extension_says_fits_its_schema(row: Method) -> None:
+    if not official.available():
+        return print(NO_SCHEMAS)
+    revision = ALL[-1]
+    writer = shaper(revision)
+
+    def prove(params: Any) -> None:
+        framed(revision, row, writer.params(params), "extensions/tasks")
+
+    explore(f"tasks extension {row.name}", _tasks(row.params), prove)
+    if row.result is not None:
+        title = result_title(row.result)
+        explore(
+            f"tasks extension {row.name} result",
+            _tasks(row.result),
+            lambda result: check("extensions/tasks", title, writer.result(result)),
+        )
+
+
+def _tasks(kind: type[t.Noun]) -> st.SearchStrategy[Any]:
+    """Tasks whose payload is what their status promises."""
+    names = kind.__struct_fields__
+    if "status" not in names:
+        return nouns.noun(kind)
+    plain: dict[str, Any] = {
+        "task_id": nouns.NAMES,
+        "created_at": st.just("2026-01-01T00:00:00Z"),
+        "last_updated_at": st.just("2026-01-01T00:00:00Z"),
+        "ttl_ms": st.none() | st.integers(0, 9999),
+    }
+    optional = {"poll_interval_ms": st.integers(0, 99), "status_message": nouns.WORDS}
+    payloads: list[dict[str, Any]] = [{"status": st.just("working")}, {"status": st.just("cancelled")}]
+    if "input_requests" in names:
+        requests = st.dictionaries(nouns.NAMES, nouns.noun(t.ElicitRequest), max_size=2)
+        payloads += [
+            {"status": st.just("input_required"), "input_requests": requests},
+            {"status": st.just("completed"), "result": st.just(Raw(b"{}"))},
+            {"status": st.just("failed"), "error": nouns.noun(t.ErrorObject)},
+        ]
+    return st.one_of(
+        st.fixed_dictionaries(plain | payload, optional=optional).map(lambda made: kind(**made))
+        for payload in payloads
+    )
+
+
+# ---------------------------------------------------------------- errors
+
+
+ERROR_TITLES = {
+    FaultKind.HEADER_MISMATCH: "HeaderMismatchError",
+    FaultKind.CAPABILITY_MISSING: "MissingRequiredClientCapabilityError",
+    FaultKind.VERSION_UNSUPPORTED: "UnsupportedProtocolVersionError",
+    FaultKind.URL_ELICITATION_REQUIRED: "URLElicitationRequiredError",
+}
+DATA: dict[FaultKind, Any] = {
+    FaultKind.CAPABILITY_MISSING: {"requiredCapabilities": {"elicitation": {"form": {}}}},
+    FaultKind.VERSION_UNSUPPORTED: {"supported": EVERY.dates, "requested": "1900-01-01"},
+    FaultKind.URL_ELICITATION_REQUIRED: {
+        "elicitations": [
+            {"mode": "url", "message": "m", "url": "https://example.com/", "elicitationId": "e"}
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("kind", FaultKind, ids=lambda kind: kind.name)
+def test_every_error_that_we_send_fits_its_closed_schema(kind: FaultKind, revision: Revision) -> None:
+    if not official.available():
+        return print(NO_SCHEMAS)
+    fault = Fault(kind, "words", DATA.get(kind))
+    frame = encode_failure(b'"a"', number(fault, revision), fault.message, fault.data)
+    titles = official.definitions(official.published(revision.date))
+    general = "JSONRPCErrorResponse" if "JSONRPCErrorResponse" in titles else "JSONRPCError"
+    check(revision.date, general, frame)
+    own = ERROR_TITLES.get(kind)
+    if own in titles:
+        check(revision.date, own, frame)
+
+
+# ---------------------------------------------------------------- what they may say
+
+
+def test_everything_that_an_official_schema_admits_is_read(revision: Revision) -> None:
+    if not official.available():
+        return print(NO_SCHEMAS)
+    schema = official.published(revision.date)
+    for title, kind in readable(revision):
+        values = value_of(schema, title)
+        if kind is t.InputRequiredResult:  # an empty demand is one of the differences
+            values = values.filter(lambda value: "inputRequests" in value or "requestState" in value)
+        explore_reading(f"{revision.date} {title}", values, kind)
+
+
+def readable(revision: Revision) -> list[tuple[str, type[t.Noun]]]:
+    found: dict[str, type[t.Noun]] = {}
+    table = official.definitions(official.published(revision.date))
+    for row in revision.methods.values():
+        if row.result is not None and row.result.__name__ in table:
+            found[row.result.__name__] = row.result
+        if row.params.__name__ in table:
+            found[row.params.__name__] = row.params
+        title = TITLES[row.name]
+        if "params" in table[title].get("properties", {}):
+            found[f"{title}.params"] = row.params
+    for kind in (t.Tool, t.Prompt, t.Resource, t.ResourceTemplate, t.SamplingMessage,
+                 t.PromptMessage, t.ClientCapabilities, t.ServerCapabilities, t.Implementation,
+                 t.InputRequiredResult, t.CreateMessageResult, t.ElicitResult, t.ListRootsResult):
+        if kind.__name__ in table:
+            found[kind.__name__] = kind
+    return list(found.items())
+
+
+def explore_reading(title: str, strategy: st.SearchStrategy[Any], kind: type[t.Noun]) -> None:
+    cases = 0
+
+    @EVERY_CASE
+    @given(strategy)
+    def run(value: Any) -> None:
+        nonlocal cases
+        cases += 1
+        data = json.dumps(value).encode()
+        try:
+            read(kind, data)
+        except Fault as fault:
+            raise AssertionError(f"{title} refused: {fault.message}\n{data.decode()}") from fault
+
+    run()
+    print(f"reading {title}: {cases} cases")
+
+
+# ---------------------------------------------------------------- the differences
+
+
+def test_each_difference_has_a_sentence_and_names_a_definition_that_exists() -> None:
+    for difference in exceptions.TOO_NARROW + exceptions.TOO_WIDE:
+        assert difference.sentence.endswith(".")
+        if official.available():
+            for date in difference.dates:
+                table = official.definitions(official.published(date))
+                for name in difference.definition.split(", "):
+                    assert name in table, f"{date} has no {name}"
+
+
+def test_an_empty_batch_is_refused_though_the_schema_admits_it() -> None:
+    with pytest.raises(Fault, match="empty batch"):
+        decode(b"[]")
+    assert isinstance(decode(b'[{"jsonrpc":"2.0","method":"x"}]'), Batch)
+
+
+def test_a_fraction_in_a_form_is_sent_though_the_schema_refuses_it() -> None:
+    answer = t.ElicitResult(action="accept", content={"price": 1.5})
+    for revision in ALL:
+        if revision.elicitation.modes:
+            assert b'"price":1.5' in Shaper(revision).result(answer)
+
+
+def test_null_and_fractions_in_structured_content_are_sent_and_read() -> None:
+    result = t.CallToolResult(content=[], structured_content={"a": None, "b": 1.5})
+    data = Shaper(ALL[-1]).result(result)
+    assert read(t.CallToolResult, data).structured_content == {"a": None, "b": 1.5}

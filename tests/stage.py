@@ -1,0 +1,334 @@
+"""Plays a conversation between links: what a script makes happen, and all that comes of it.
+
+    -->  bytes from the client to the server        .  what an application does
+    <--  bytes from the server to the client        !  what a link reports to its application
+    @    the clock, in seconds                      --- a new conversation between two others
+
+Bytes of a side that is ours are written by its link; those of the other side stand in the script.
+A message that is not printable UTF-8 is written as a Python literal, and `⟨x*9⟩` is nine of `x`.
+
+Rules: no clock, no I/O, nothing random. The same script gives the same text, always.
+"""
+
+import ast
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from portico.errors import Fault, LocalProtocolError, PorticoError, RemoteError
+from portico.protocol import types as t
+from portico.protocol.events import (
+    Answered,
+    Call,
+    Cancelled,
+    Dropped,
+    Event,
+    Identity,
+    Opened,
+    Progressed,
+    Send,
+    Told,
+)
+from portico.protocol.exchange import Exchange, read_result
+from portico.protocol.jsonrpc import Lines, RequestId, encode
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.negotiation import Peer
+from portico.protocol.reading import read
+from portico.protocol.revision import EVERY, OutputRoot, Revision, Revisions
+from portico.protocol.shape import Shaper
+
+FACTS: dict[str, Callable[[Revision], bool]] = {
+    "all": lambda revision: True,
+    "handshake": lambda revision: revision.handshake,
+    "enveloped": lambda revision: not revision.handshake,
+    "elicits": lambda revision: bool(revision.elicitation.modes),
+    "structured": lambda revision: revision.output_root is not OutputRoot.NONE,
+}
+ARROWS = {Side.CLIENT: "-->", Side.SERVER: "<--"}
+
+
+class Script(NamedTuple):
+    """One file of `scripts/`: what it shows, where it holds, who is ours, and what happens."""
+
+    name: str
+    words: tuple[str, ...]
+    facts: tuple[str, ...]
+    ours: tuple[Side, ...]
+    steps: tuple[str, ...]
+
+    def holds_in(self, revision: Revision) -> bool:
+        return holds(self.facts, revision)
+
+
+def holds(facts: tuple[str, ...], revision: Revision) -> bool:
+    """Whether one of these names of facts, or dates, is true of a revision."""
+    return any(FACTS[fact](revision) if fact in FACTS else fact == revision.date for fact in facts)
+
+
+def parse(name: str, text: str) -> Script:
+    lines = text.strip().splitlines()
+    first = next(n for n, line in enumerate(lines) if not line.startswith("#"))
+    facts, ours = lines[first].split(), lines[first + 1].split()
+    assert facts[0] == "revisions" and ours[0] == "ours", f"{name}: {lines[first : first + 2]}"
+    sides = tuple(Side) if ours[1] == "both" else (Side(ours[1]),)
+    heads = tuple(line[2:] for line in lines[:first])
+    return Script(name, heads, tuple(facts[1:]), sides, tuple(lines[first + 2 :]))
+
+
+class Message(NamedTuple):
+    """One message that a side of ours wrote; `answers` is the method of the request it answers."""
+
+    side: Side
+    members: dict[str, Any]
+    revision: Revision
+    answers: str | None
+
+
+def tokens(text: str) -> list[str]:
+    """Words, and JSON values with whatever spaces they have."""
+    found: list[str] = []
+    while text := text.strip():
+        if text[0] in '{["':
+            _, end = json.JSONDecoder().raw_decode(text)
+        else:
+            end = len(text.split(maxsplit=1)[0])
+        found.append(text[:end])
+        text = text[end:]
+    return found
+
+
+def spelled(text: str) -> bytes:
+    """The bytes of a line of a script."""
+    if re.match("b['\"]", text):
+        return ast.literal_eval(text)
+    repeat = re.compile(r"⟨(.+?)\*(\d+)⟩")
+    return repeat.sub(lambda found: found[1] * int(found[2]), text).encode()
+
+
+def shown(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return repr(data)
+    return text if text.isprintable() else repr(data)
+
+
+class Stage:
+    """One script in one revision, and what came of it."""
+
+    def __init__(self, script: Script, revision: Revision, values: dict[str, Any]) -> None:
+        self.script = script
+        self.revision = revision
+        self.values = values
+        self.text: list[str] = []
+        self.emitted: list[Message] = []
+        self.accepts = {Side.CLIENT: Revisions.of(revision.date), Side.SERVER: EVERY}
+        self.can: dict[Side, Any] = {
+            Side.CLIENT: read(t.ClientCapabilities, self.value("client-can")),
+            Side.SERVER: read(t.ServerCapabilities, self.value("server-can")),
+        }
+        self.info = {
+            Side.CLIENT: read(t.Implementation, self.value("client-info")),
+            Side.SERVER: read(t.Implementation, self.value("server-info")),
+        }
+        self._queue: deque[tuple[Side, bytes]] = deque()
+        self._anew()
+        self.on_call: Callable[[Side, Exchange], None] | None = None
+        self.on_answer: Callable[[Side, Answered], bool] | None = None
+
+    def _anew(self) -> None:
+        """Two that never spoke before."""
+        self.now = 0.0
+        self.exchanges: dict[tuple[Side, RequestId], Exchange] = {}
+        self._asked: dict[tuple[Side, str], tuple[str, Revision]] = {}
+        self._links: dict[Side, Link] = {}
+        self._pipes = {side: Lines() for side in Side}
+
+    def value(self, token: str) -> bytes:
+        """A JSON value as it stands in a script, or by its name in `values.json`."""
+        if token[0] in '{["' or token.lstrip("-")[:1].isdigit():
+            return token.encode()
+        return json.dumps(self.values[token], ensure_ascii=False).encode()
+
+    def link(self, side: Side) -> Link:
+        """The link of a side that is ours, made when it is first needed."""
+        if side not in self._links:
+            assert side in self.script.ours, f"{self.script.name}: the {side.value} is not ours"
+            instructions = "Ask before you book." if side is Side.SERVER else None
+            identity = Identity(self.info[side], self.can[side], instructions)
+            self._links[side] = Link(side, identity, self.accepts[side])
+        return self._links[side]
+
+    # ------------------------------------------------------------ what is said and heard
+
+    def note(self, sign: str, text: str) -> None:
+        self.text.append(f"{sign:>3} {text}")
+
+    def say(self, side: Side, data: bytes | None) -> None:
+        """Bytes of a side of ours; None is silence."""
+        if data is None:
+            self.note("!", f"{side.value}: says nothing")
+            return
+        assert b"\n" not in data  # R0232: one message, one line
+        self.note(ARROWS[side], shown(data))
+        self.emitted.extend(self._messages(side, json.loads(data)))
+        if side.other in self.script.ours:
+            self._queue.append((side.other, data))
+
+    def foreign(self, side: Side, text: str) -> None:
+        """Bytes of the side that is not ours, as a pipe would bring them."""
+        assert side not in self.script.ours, f"{self.script.name}: the {side.value} is ours"
+        text = self.filled(text)
+        self.note(ARROWS[side], text)
+        for line in self._pipes[side].feed(spelled(text) + b"\n"):
+            assert isinstance(line, bytes)
+            self._queue.append((side.other, line))
+            with suppress(ValueError, RecursionError):
+                list(self._messages(side, json.loads(line)))
+
+    def _messages(self, side: Side, found: Any) -> Iterator[Message]:
+        """The messages in what was said; requests are remembered, so that answers name theirs."""
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, dict):
+                members: dict[str, Any] = each
+                id, method = json.dumps(members.get("id")), members.get("method")
+                if method is not None:
+                    spoken = self._spoken(members)
+                    self._asked[side, id] = (str(method), spoken)
+                    yield Message(side, members, spoken, None)
+                else:
+                    ours = (None, self.revision)
+                    answers, spoken = self._asked.get((side.other, id), ours)
+                    agreed = members.get("result", {}).get("protocolVersion", spoken.date)
+                    yield Message(side, members, EVERY.get(agreed) or spoken, answers)
+
+    def _spoken(self, members: dict[str, Any]) -> Revision:
+        """The revision of a message by its own word, where it says one: a pipe may carry several."""
+        try:
+            params = members["params"]
+            if members["method"] == "initialize":
+                named = params["protocolVersion"]
+            else:
+                named = params["_meta"][t.PROTOCOL_VERSION_KEY]
+        except (KeyError, TypeError):
+            named = None
+        return EVERY.get(named) or self.revision
+
+    def filled(self, text: str) -> str:
+        """`$date` is the revision; `$meta` is what each request must say of its sender, if it must.
+
+        `$meta{...}` adds to it. A comma behind a `_meta` that stays empty goes with it.
+        """
+
+        def meta(found: re.Match[str]) -> str:
+            members = self.envelope() | json.loads(found[1] or "{}")
+            comma = found[2] or ""
+            return f'"_meta":{encode(members).decode()}{comma}' if members else ""
+
+        text = re.sub(r"\$meta(\{[^}]*\})?(,)?", meta, text)
+        return text.replace("$date", self.revision.date)
+
+    def envelope(self) -> dict[str, Any]:
+        caps, info = self.can[Side.CLIENT], self.info[Side.CLIENT]
+        envelope = t.Envelope(version=self.revision.date, capabilities=caps, client_info=info)
+        body = Shaper(self.revision, None, envelope).params(t.RequestParams())
+        return json.loads(body)["_meta"] if body else {}
+
+    def settle_down(self) -> None:
+        """Let every line that is under way arrive."""
+        while self._queue:
+            side, data = self._queue.popleft()
+            self.report(side, self.link(side).receive(data, self.now))
+
+    def report(self, side: Side, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Send):
+                self.say(side, event.data)
+                continue
+            self.note("!", f"{side.value}: {''.join(self.told(side, event))}")
+            if isinstance(event, Call):
+                exchange = event.exchange
+                self.exchanges[side, exchange.request.id] = exchange
+                if self.on_call is not None:
+                    self.on_call(side, exchange)
+            elif isinstance(event, Answered) and self.on_answer is not None:
+                self.on_answer(side, event)
+
+    def told(self, side: Side, event: Event) -> Iterator[str]:
+        match event:
+            case Call(exchange):
+                yield f"call {shown(exchange.request.raw_id)} of {exchange.row.name}"
+            case Told(row, _, subscription):
+                yield f"told {row.name}"
+                yield f" of subscription {encode(subscription).decode()}" if subscription else ""
+            case Progressed(id, params):
+                yield f"progress of {id}: {params.progress}"
+            case Cancelled(exchange, reason):
+                yield f"cancelled {shown(exchange.request.raw_id)}"
+                yield f", {reason}" if reason else ""
+            case Opened(peer):
+                name = peer.info.name if peer.info else "nobody"
+                yield f"opened {peer.revision.date} with {name}"
+            case Dropped(why):
+                yield f"dropped, {why}"
+            case Answered(id, method, outcome):
+                yield f"answered {id} of {method}: {self.outcome(side, method, outcome)}"
+            case Send():
+                pass
+
+    def outcome(self, side: Side, method: str, outcome: Any) -> str:
+        """What a caller reads from an answer: the kind of its result, or the error."""
+        if isinstance(outcome, RemoteError):
+            return f"error {outcome.code}, {outcome.message}"
+        if isinstance(outcome, PorticoError):
+            return f"{type(outcome).__name__}, {outcome}"
+        link = self.link(side)
+        peer = link.peer or Peer(self.revision, t.ServerCapabilities())
+        row = peer.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
+        assert row is not None
+        try:
+            return type(read_result(row, outcome, peer)).__name__
+        except Fault as fault:
+            return f"unreadable, {fault.message}"
+
+    # ------------------------------------------------------------ the play
+
+    def play(self, verbs: Callable[[list[str]], None]) -> str:
+        """The whole conversation. `verbs` does what the applications do."""
+        for step in self.script.steps:
+            found = re.match(r"\[([^\]]+)\] (.*)", step)
+            if found and not holds(tuple(found[1].split()), self.revision):
+                continue
+            self._step(found[2] if found else step, verbs)
+            self.settle_down()
+        heads = [f"# {words}" for words in self.script.words]
+        who = " and ".join(side.value for side in self.script.ours)
+        heads.append(f"# {self.revision.date}. Ours: the {who}.")
+        return "\n".join([*heads, *self.text]).replace("\n\n\n", "\n\n") + "\n"
+
+    def _step(self, step: str, verbs: Callable[[list[str]], None]) -> None:
+        if not step or step.startswith("#"):
+            self.text.append(step)
+        elif step == "anew":
+            self.text.append("\n--- others meet")
+            self._anew()
+        elif step.startswith("--> "):
+            self.foreign(Side.CLIENT, step[4:])
+        elif step.startswith("<-- "):
+            self.foreign(Side.SERVER, step[4:])
+        elif step.startswith("@ "):
+            self.now = float(step[2:])
+            self.note("@", step[2:])
+            for side in self.script.ours:
+                self.report(side, self.link(side).tick(self.now))
+        else:
+            step = self.filled(step)
+            self.note(".", step)
+            try:
+                verbs(tokens(step))
+            except LocalProtocolError as error:
+                self.note("!", f"refused here, {error}")
