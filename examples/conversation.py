@@ -1,170 +1,258 @@
-"""One conversation in each of the five revisions, between a client and a server in memory.
+"""One conversation in each of the five revisions, between two cores in memory.
 
     python examples/conversation.py [DATE ...]
 
-Both sides follow a script here; every line that is printed was written by one side and read by
-the other with `portico.protocol`. What differs between revisions is asked of the revision.
+A client and a server, each a `Link`, talk over nothing but function calls. The server accepts all
+five revisions; the client is limited to one at a time. The tool is written once: it asks its
+question the same way, and the revision decides how the question travels.
 """
 
 import sys
+from collections.abc import Callable, Generator
 from typing import Any
 
-from portico.protocol import jsonrpc
-from portico.protocol.jsonrpc import Failure, Notification, Reply, Request
-from portico.protocol.revision import ALL, Asking, Revision
+import msgspec
+from msgspec import Raw
 
-JSON = dict[str, Any]
+from portico.errors import ToolError
+from portico.protocol import types as t
+from portico.protocol.events import Answered, Call, Cancelled, Event, Identity, Progressed, Send
+from portico.protocol.exchange import Exchange, read_result
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import (
+    AnyAnswer,
+    Interview,
+    Question,
+    questions_of,
+    recall,
+    retry,
+    subject_of,
+)
+from portico.protocol.reading import read
+from portico.protocol.revision import ALL, Asking, Revision, Revisions
 
-CLIENT_INFO = {"name": "reader", "version": "1.0"}
-SERVER_INFO = {"name": "library", "version": "1.0"}
-PREFIX = "io.modelcontextprotocol/"
-SEAT_FORM = {"type": "object", "properties": {"seat": {"type": "string"}}, "required": ["seat"]}
+SERVER = Identity(
+    t.Implementation(name="airline", version="1.0", title="An airline"),
+    t.ServerCapabilities(tools=t.ToolsCapability(list_changed=True)),
+    instructions="Books seats.",
+)
+CLIENT = Identity(
+    t.Implementation(name="traveller", version="1.0"),
+    t.ClientCapabilities(
+        elicitation=t.ElicitationCapability(form={}), sampling=t.SamplingCapability()
+    ),
+)
 TOOLS = [
-    {
-        "name": "book",
-        "inputSchema": {"type": "object", "properties": {"flight": {"type": "string"}}},
-    },
-    {"name": "count", "inputSchema": {"type": "object"}},
+    t.Tool(
+        name="book",
+        title="Book a seat",
+        description="Asks for the seat.",
+        input_schema={"type": "object", "properties": {"flight": {"type": "string"}}},
+        output_schema={"type": "string"},
+    ),
+    t.Tool(name="count", description="Counts flights.", input_schema={"type": "object"}),
 ]
+FORM = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="string")}, required=["seat"])
+NOW = 0.0
+
+Tool = Generator[Question, AnyAnswer, t.CallToolResult]
+
+
+def book(peer: Peer, arguments: dict[str, Any]) -> Tool:
+    """The tool's one text. What it yields is a question; what comes back is its answer."""
+    if peer.revision.elicitation.modes:
+        asked = t.ElicitRequestParams(message="Which seat?", requested_schema=FORM)
+    else:  # nobody can be asked for a form there, but a model can be asked for a word
+        words = t.SamplingMessage(role="user", content=t.TextContent(text="Pick a seat."))
+        asked = t.CreateMessageRequestParams(messages=[words], max_tokens=5)
+    answer = yield Question(asked)
+    seat = "?"
+    if isinstance(answer, t.ElicitResult) and answer.content:
+        seat = str(answer.content["seat"])
+    elif isinstance(answer, t.CreateMessageResult) and isinstance(answer.content, t.TextContent):
+        seat = answer.content.text
+    booked = f"{arguments['flight']}, seat {seat}"
+    return t.CallToolResult(content=[t.TextContent(text=booked)], structured_content=booked)
 
 
 class Conversation:
-    """What the two sides say, line by line: printed, and read back by the other side."""
+    """Two links, and a printer between them."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
+        self.server = Link(Side.SERVER, SERVER)
+        self.client = Link(Side.CLIENT, CLIENT, Revisions.of(revision.date))
+        self.results: dict[object, Raw] = {}
+        self.asking: dict[object, tuple[Exchange, Interview, str, Tool]] = {}
         self.lines = 0
-        self._next = {"client": 1, "server": 1}
-        self._waiting: dict[str, list[str]] = {"client": [], "server": []}
 
-    def request(self, side: str, method: str, params: JSON | None = None) -> str:
-        """One side asks; the id that the answer will carry."""
-        raw_id = str(self._next[side])
-        self._next[side] += 1
-        self._waiting[side].append(raw_id)
-        params = self._enveloped(params or {}) if side == "client" else params or {}
-        self._say(side, jsonrpc.encode_request(raw_id.encode(), method, jsonrpc.encode(params)))
-        return raw_id
+    def to_server(self, data: bytes) -> None:
+        """What the client wrote arrives at the server."""
+        self._print("client ->", data)
+        for event in self.server.receive(data, NOW):
+            self._serve(event)
 
-    def notify(self, side: str, method: str, params: JSON | None = None) -> None:
-        """One side says something that is not answered."""
-        body = jsonrpc.encode(params) if params else b""
-        self._say(side, jsonrpc.encode_notification(method, body))
+    def to_client(self, data: bytes | None) -> None:
+        """What the server wrote, if anything, arrives at the client."""
+        if data is None:
+            return
+        self._print("<- server", data)
+        for event in self.client.receive(data, NOW):
+            if isinstance(event, Send):
+                self.to_server(event.data)
+            elif isinstance(event, Answered) and isinstance(event.outcome, Raw):
+                self.results[event.id] = event.outcome
+            elif isinstance(event, Call):  # the server asks by request
+                question = Question(read(event.exchange.row.params, event.exchange.request.params))
+                self.to_server(self.client.settle(event.exchange, answer_to(question)) or b"")
+            elif isinstance(event, Progressed):
+                print(f"             {event.params.progress:g} of {event.params.total:g}")
 
-    def reply(self, side: str, raw_id: str, result: JSON) -> None:
-        """One side answers what the other asked."""
-        if side == "server":
-            result = self._stamped(result)
-        self._say(side, jsonrpc.encode_reply(raw_id.encode(), jsonrpc.encode(result)))
-
-    def drop(self, raw_id: str) -> None:
-        """The client gave up on a call: no answer will come."""
-        self._waiting["client"].remove(raw_id)
-
-    def finish(self) -> None:
-        """Nothing may be left open."""
-        assert not any(self._waiting.values()), self._waiting
-
-    def _enveloped(self, params: JSON) -> JSON:
-        if self.revision.handshake:
-            return params
-        meta = {
-            PREFIX + "protocolVersion": self.revision.date,
-            PREFIX + "clientInfo": CLIENT_INFO,
-            PREFIX + "clientCapabilities": self.client_capabilities,
-        }
-        return {**params, "_meta": meta | params.get("_meta", {})}
-
-    def _stamped(self, result: JSON) -> JSON:
-        if not self.revision.stamped:
-            return result
-        return {"resultType": "complete", **result, "_meta": {PREFIX + "serverInfo": SERVER_INFO}}
-
-    @property
-    def client_capabilities(self) -> JSON:
-        return {"elicitation": {}} if self.revision.elicitation.modes else {"sampling": {}}
-
-    def _say(self, side: str, line: bytes) -> None:
-        other = "server" if side == "client" else "client"
-        frame = jsonrpc.decode(line)
-        assert isinstance(frame, Request | Notification | Reply | Failure)
-        if isinstance(frame, Reply):
-            self._waiting[other].remove(str(frame.id))
+    def _print(self, arrow: str, data: bytes) -> None:
         self.lines += 1
-        print(f"  {'client ->' if side == 'client' else '<- server'}  {line.decode()}")
+        print(f"  {arrow}  {data.decode()}")
+
+    def _serve(self, event: Event) -> None:
+        if isinstance(event, Send):
+            self.to_client(event.data)
+        elif isinstance(event, Answered) and isinstance(event.outcome, Raw):
+            exchange, interview, key, tool = self.asking.pop(event.id)
+            self._run(exchange, interview, tool, interview.answered(key, event.outcome))
+        elif isinstance(event, Cancelled):
+            print(f"             cancelled: {event.reason}")
+        elif isinstance(event, Call):
+            self._call(event.exchange)
+
+    def _call(self, exchange: Exchange) -> None:
+        if exchange.row.name == "tools/list":
+            tools = t.ListToolsResult(tools=TOOLS, ttl_ms=60_000, cache_scope="public")
+            return self.to_client(self.server.settle(exchange, tools))
+        if exchange.row.name != "tools/call":
+            found = t.DiscoverResult(
+                supported_versions=self.server.accepts.dates,
+                capabilities=t.ServerCapabilities(tools=t.ToolsCapability(list_changed=True)),
+            )
+            return self.to_client(self.server.settle(exchange, found))
+        params = read(t.CallToolRequestParams, exchange.request.params)
+        if params.name == "count":
+            return self._count(exchange)
+        memory = None
+        if params.request_state is not None:
+            memory = recall(
+                params.request_state,
+                str.encode,  # a real server seals this; the port for it comes with the server
+                principal="",
+                method=exchange.row.name,
+                subject=subject_of(exchange.request.params),
+                now=NOW,
+            )
+        interview = Interview(exchange.peer, exchange.row, memory, params.input_responses)
+        arguments = read(dict[str, Any], params.arguments)
+        return self._run(exchange, interview, book(exchange.peer, arguments), None)
+
+    def _run(
+        self, exchange: Exchange, interview: Interview, tool: Tool, answer: AnyAnswer | None
+    ) -> None:
+        """Drive the tool to its next question that has no answer yet, or to its end."""
+        try:
+            while True:
+                question = tool.send(answer) if answer is not None else next(tool)
+                key, answer = interview.ask(question)
+                if answer is None:
+                    return self._ask(exchange, interview, key, question, tool)
+        except StopIteration as done:
+            self.to_client(self.server.settle(exchange, done.value, wrap=True))
+        except ToolError as error:
+            sorry = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
+            self.to_client(self.server.settle(exchange, sorry))
+
+    def _ask(
+        self, exchange: Exchange, interview: Interview, key: str, question: Question, tool: Tool
+    ) -> None:
+        if self.revision.asking is Asking.BY_REQUEST:
+            id, data = self.server.request(question.kind.method, question.params, now=NOW)
+            self.asking[id] = exchange, interview, key, tool
+            return self.to_client(data)
+        subject = subject_of(exchange.request.params)
+        demand = interview.result(bytes.decode, principal="", subject=subject, expires_at=600.0)
+        return self.to_client(self.server.settle(exchange, demand))
+
+    def _count(self, exchange: Exchange) -> None:
+        if exchange.progress_token is None:
+            return None  # it never ends; the caller will give up
+        for done in (1, 2):
+            self.to_client(exchange.progress(done, 2, "counting"))
+        result = t.CallToolResult(content=[t.TextContent(text="2 flights")])
+        return self.to_client(self.server.settle(exchange, result))
+
+    # ------------------------------------------------------------ what the client does
+
+    def call(self, params: t.CallToolRequestParams, *, progress: bool = False) -> object:
+        """Send a call; its id."""
+        id, data = self.client.request("tools/call", params, now=NOW, progress=progress)
+        self.to_server(data)
+        return id
+
+    def result(self, id: object, method: str) -> t.Noun:
+        """What a request came to."""
+        assert self.client.peer is not None
+        return read_result(self.revision.methods[method], self.results.pop(id), self.client.peer)
+
+
+def answer_to(question: Question) -> AnyAnswer:
+    """What the person, or the model, at the client says."""
+    if isinstance(question.params, t.ElicitRequestParams):
+        return t.ElicitResult(action="accept", content={"seat": "12A"})
+    said = t.TextContent(text="12A")
+    return t.CreateMessageResult(role="assistant", model="any", content=said)
 
 
 def open_up(talk: Conversation) -> None:
     """A handshake, or a first request that says everything itself."""
-    server: JSON = {"capabilities": {"tools": {}}, "instructions": "Books seats."}
+    client = talk.client
     if talk.revision.handshake:
-        ours = {"capabilities": talk.client_capabilities, "clientInfo": CLIENT_INFO}
-        version = {"protocolVersion": talk.revision.date}
-        id = talk.request("client", "initialize", version | ours)
-        talk.reply("server", id, version | server | {"serverInfo": SERVER_INFO})
-        talk.notify("client", "notifications/initialized")
-    else:
-        id = talk.request("client", "server/discover")
-        versions = {"supportedVersions": [revision.date for revision in reversed(ALL)]}
-        talk.reply("server", id, {**versions, **server, **cache_hints(talk)})
+        return talk.to_server(client.initialize(NOW).data)
+    id, data = client.request("server/discover", now=NOW, revision=talk.revision)
+    talk.to_server(data)
+    found = msgspec.json.decode(talk.results.pop(id), type=t.DiscoverResult)
+    assert talk.revision.date in found.supported_versions
+    return client.adopt(Peer(talk.revision, found.capabilities))
 
 
 def list_tools(talk: Conversation) -> None:
-    id = talk.request("client", "tools/list")
-    talk.reply("server", id, {"tools": TOOLS, **cache_hints(talk)})
-
-
-def cache_hints(talk: Conversation) -> JSON:
-    return {"ttlMs": 60_000, "cacheScope": "public"} if talk.revision.stamped else {}
+    id, data = talk.client.request("tools/list", now=NOW)
+    talk.to_server(data)
+    listed = talk.result(id, "tools/list")
+    assert isinstance(listed, t.ListToolsResult)
+    assert [tool.name for tool in listed.tools] == ["book", "count"]
 
 
 def call_with_progress(talk: Conversation) -> None:
-    id = talk.request("client", "tools/call", {"name": "count", "_meta": {"progressToken": "p1"}})
-    for done in (1, 2):
-        progress = {"progressToken": "p1", "progress": done, "total": 2}
-        talk.notify("server", "notifications/progress", progress)
-    talk.reply("server", id, text("2 flights"))
+    id = talk.call(t.CallToolRequestParams(name="count"), progress=True)
+    assert isinstance(talk.result(id, "tools/call"), t.CallToolResult)
 
 
 def call_with_a_question(talk: Conversation) -> None:
-    """The tool needs something from the user: asked by request, or by result and a retry."""
-    call = {"name": "book", "arguments": {"flight": "DY 620"}}
-    method, params, answer = question(talk.revision)
-    id = talk.request("client", "tools/call", call)
-    if talk.revision.asking is Asking.BY_REQUEST:
-        asked = talk.request("server", method, params)
-        talk.reply("client", asked, answer)
-    else:
-        asks = {"seat": {"method": method, "params": params}}
-        state = {"resultType": "input_required", "requestState": "sealed by the server"}
-        talk.reply("server", id, {**state, "inputRequests": asks})
-        again = {"inputResponses": {"seat": answer}, "requestState": "sealed by the server"}
-        id = talk.request("client", "tools/call", call | again)
-    talk.reply("server", id, text("DY 620, seat 12A"))
-
-
-def question(revision: Revision) -> tuple[str, JSON, JSON]:
-    """Ask the user where that is possible, else a model on the client's side."""
-    if revision.elicitation.modes:
-        form = {"message": "Which seat?", "requestedSchema": SEAT_FORM}
-        return "elicitation/create", form, {"action": "accept", "content": {"seat": "12A"}}
-    said = [{"role": "user", "content": {"type": "text", "text": "Pick a seat on DY 620."}}]
-    answer = {"role": "assistant", "model": "any", "content": {"type": "text", "text": "12A"}}
-    return "sampling/createMessage", {"messages": said, "maxTokens": 10}, answer
+    """The same tool everywhere: its question goes by request, or by result and a retry."""
+    params = t.CallToolRequestParams(name="book", arguments=Raw(b'{"flight":"DY 620"}'))
+    outcome = talk.result(talk.call(params), "tools/call")
+    if isinstance(outcome, t.InputRequiredResult):
+        write = talk.client.shaper(talk.revision).result
+        answers = {key: write(answer_to(asked)) for key, asked in questions_of(outcome).items()}
+        outcome = talk.result(talk.call(retry(params, outcome, answers)), "tools/call")
+    assert isinstance(outcome, t.CallToolResult)
+    assert outcome.content == [t.TextContent(text="DY 620, seat 12A")]
 
 
 def call_and_cancel(talk: Conversation) -> None:
-    id = talk.request("client", "tools/call", {"name": "count"})
-    given_up = {"requestId": int(id), "reason": "the user moved on"}
-    talk.notify("client", "notifications/cancelled", given_up)
-    talk.drop(id)
+    id = talk.call(t.CallToolRequestParams(name="count"))
+    assert isinstance(id, int)
+    talk.to_server(talk.client.cancel(id, "the user moved on") or b"")
 
 
-def text(words: str) -> JSON:
-    return {"content": [{"type": "text", "text": words}]}
-
-
-STEPS = {
+STEPS: dict[str, Callable[[Conversation], None]] = {
     "open": open_up,
     "list the tools": list_tools,
     "call one, with progress": call_with_progress,
@@ -186,7 +274,7 @@ def main(dates: list[str]) -> int:
         for name, step in STEPS.items():
             print(f" {name}")
             step(talk)
-        talk.finish()
+        assert talk.client.next_deadline is None, "a request was never settled"
         print(f" {talk.lines} lines, every request settled")
     return 0
 

@@ -203,8 +203,9 @@ class Stage:
                 else:
                     ours = (None, self.revision)
                     answers, spoken = self._asked.get((side.other, id), ours)
-                    agreed = members.get("result", {}).get("protocolVersion", spoken.date)
-                    yield Message(side, members, EVERY.get(agreed) or spoken, answers)
+                    if answers == "initialize" and "result" in members:
+                        spoken = EVERY.get(members["result"]["protocolVersion"]) or spoken
+                    yield Message(side, members, spoken, answers)
 
     def _spoken(self, members: dict[str, Any]) -> Revision:
         """The revision of a message by its own word, where it says one: a pipe may carry several."""

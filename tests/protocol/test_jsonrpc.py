@@ -6,11 +6,11 @@ What is refused stands in `test_jsonrpc_refusals`, what goes out in `test_jsonrp
 import json
 
 import pytest
-from frames import CALL, GOOD, INVALID, LONG, PARSE, WITH_ID, answer, fault_of, plain
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from frames import CALL, GOOD, INVALID, LONG, PARSE, WITH_ID, answer, fault_of, plain
 from portico.errors import Fault, FaultKind
 from portico.protocol.jsonrpc import (
     MAX_BATCH,

@@ -5,11 +5,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from frames import CALL, INVALID, PARSE, answer, fault_of, plain
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from frames import CALL, INVALID, PARSE, answer, fault_of, plain
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.jsonrpc import (
     MAX_MESSAGE_CHARS,
@@ -23,7 +23,6 @@ from portico.protocol.jsonrpc import (
     encode_request,
 )
 from portico.protocol.revision import Revision
-
 
 json_values = st.recursive(
     st.none()

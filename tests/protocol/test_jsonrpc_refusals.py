@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
+
 from frames import (
     BAD,
     CALL,
@@ -24,11 +25,9 @@ from frames import (
     fault_of,
     plain,
 )
-
 from portico.errors import Fault
 from portico.protocol.jsonrpc import LEGIBLE_DEPTH, MAX_DEPTH, Request, decode
 from portico.protocol.revision import Revision
-
 
 NOT_JSON = {
     "nothing": b"",

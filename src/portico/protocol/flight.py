@@ -6,7 +6,10 @@ progress token is its id, so tokens are unique among active requests.
 Rules: no clock: times come in. No answer to one call ever settles another.
 """
 
+from math import isfinite
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
@@ -18,15 +21,19 @@ MAX_SENT = 10_000
 
 
 class Sent(Struct):
-    """One request on its way: when to give up, and what was last heard of it."""
+    """One request on its way: when to give up, and what was last heard of it.
+
+    `limit` is the latest `deadline` that progress can bring about. Without a deadline it stays
+    open until one side ends it, as a subscription does that was acknowledged.
+    """
 
     id: int
     method: str
-    deadline: float
+    deadline: float | None
     limit: float
     timeout_s: float
     wants_progress: bool = False
-    last_progress: float | None = None
+    last_progress: t.Number | None = None
 
 
 class Flight:
@@ -34,26 +41,29 @@ class Flight:
 
     def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
         self.next_id = next_id
-        self._sent: dict[RequestId, Sent] = {call.id: call for call in sent}
+        self._sent: dict[RequestId, Sent] = {call.id: replace(call) for call in sent}
 
     def __len__(self) -> int:
         return len(self._sent)
 
     @property
     def calls(self) -> tuple[Sent, ...]:
-        """Those that still wait, oldest first."""
-        return tuple(self._sent.values())
+        """Those that still wait, oldest first; copies, so that nobody else moves a deadline."""
+        return tuple(replace(call) for call in self._sent.values())
 
     def open(
         self, row: Method, now: float, timeout_s: float, max_s: float, wants_progress: bool
     ) -> Sent:
-        """A new request under a new id."""
+        """A new request under the next id."""
+        if not (0 < timeout_s and 0 < max_s and isfinite(timeout_s) and isfinite(max_s)):
+            # R0237: a call that may wait for ever is one that nobody ends.
+            raise LocalProtocolError(f"{row.name}: a time-out is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:
             raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
         call = Sent(
             id=self.next_id,
             method=row.name,
-            deadline=min(now + timeout_s, now + max_s),
+            deadline=now + min(timeout_s, max_s),
             limit=now + max_s,
             timeout_s=timeout_s,
             wants_progress=wants_progress,
@@ -70,10 +80,14 @@ class Flight:
         """Take a request out: it is answered, cancelled or timed out."""
         return self._sent.pop(id, None) if id is not None else None
 
+    def keep_open(self, call: Sent) -> None:
+        """From here on it may take as long as it likes."""
+        call.deadline = None
+
     def progress(self, params: t.ProgressNotificationParams, now: float) -> Sent | None:
         """Take note of progress; None where nobody waits for it or it did not go up (D32).
 
-        Progress begins the time-out anew, but never beyond the limit.
+        Progress begins the time-out anew, but never beyond the limit (R0241).
         """
         call = self.get(params.progress_token)
         if call is None or not call.wants_progress:
@@ -81,14 +95,20 @@ class Flight:
         if call.last_progress is not None and params.progress <= call.last_progress:
             return None
         call.last_progress = params.progress
-        call.deadline = min(now + call.timeout_s, call.limit)
+        if call.deadline is not None:
+            call.deadline = min(now + call.timeout_s, call.limit)
         return call
 
     def overdue(self, now: float) -> list[Sent]:
         """Those whose time has run out."""
-        return [call for call in self._sent.values() if call.deadline <= now]
+        return [
+            call
+            for call in self._sent.values()
+            if call.deadline is not None and call.deadline <= now
+        ]
 
     @property
     def next_deadline(self) -> float | None:
-        """When to look again; None where nothing waits."""
-        return min((call.deadline for call in self._sent.values()), default=None)
+        """When to look again; None where nothing waits for a time."""
+        deadlines = [call.deadline for call in self._sent.values() if call.deadline is not None]
+        return min(deadlines, default=None)

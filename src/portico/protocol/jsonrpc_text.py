@@ -30,9 +30,12 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def depth(body: bytes) -> int:
-    """How deep the brackets nest, strings left out; right for malformed bodies too."""
+    """How deep the brackets nest, strings left out.
+
+    Of a malformed body it is at least what a decoder meets before it stops.
+    """
     brackets = _STRINGS.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
-    return max(accumulate(array("b", brackets)), default=0)
+    return max(accumulate(array("b", brackets), initial=0))
 
 
 def repeats(raw: bytes | Raw) -> bool:
