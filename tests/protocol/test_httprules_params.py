@@ -4,7 +4,7 @@ import base64
 import json
 import string
 import timeit
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -107,7 +107,7 @@ def test_a_value_is_written_so_that_a_header_can_carry_it(value: object, header:
     assert encode_param(value) == header
 
 
-class Colour(str, Enum):
+class Colour(StrEnum):
     RED = "red"
 
 

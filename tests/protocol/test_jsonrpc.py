@@ -83,7 +83,7 @@ def test_an_unknown_member_just_as_long_as_an_id_does_not_make_a_request() -> No
 
 
 def test_an_unknown_member_just_as_long_as_params_does_not_pass_for_them() -> None:
-    body = b'{"jsonrpc":"2.0","id":7,"method":"a","object":{}}'
+    body = b'{"jsonrpc":"2.0","id":7,"method":"a","abcd":{}}'
     assert plain(decode(body)) == ("request", 7, "a", b"", b"7")
 
 

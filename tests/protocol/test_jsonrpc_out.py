@@ -110,6 +110,7 @@ def test_what_leaves_us_is_one_line_even_if_it_came_in_several(revision: Revisio
         encode_notification("a\r", raw),
         encode_reply(b"7", raw),
         encode_reply(b"7", encode({"structuredContent": pretty})),
+        encode_reply(b"7", b'{"x":\r1}'),
         encode_failure(b"7", -1, "a\nb", pretty, null_id=revision.error_id_required),
         encode_failure(b"", -1, "a\nb", pretty, null_id=revision.error_id_required),
     ]

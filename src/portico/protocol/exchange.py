@@ -3,10 +3,13 @@
 An exchange belongs to whoever answers. It writes the frames that belong to its request, fit for
 the caller's revision, and none after it is settled: what a handler does then is dropped.
 
-Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for silence.
+Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for silence; what
+cannot be written is refused before anything has changed.
 """
 
-from typing import Any
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,34 +18,51 @@ from msgspec.structs import replace
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import (
+    NOTHING,
     Head,
     Request,
     RequestId,
     encode_failure,
     encode_notification,
     encode_reply,
+    refuse_repeats,
 )
 from portico.protocol.methods import Method
-from portico.protocol.negotiation import Peer
+from portico.protocol.negotiation import Peer, require_extension
+from portico.protocol.questions import (
+    AnyAnswer,
+    Question,
+    check_asking,
+    check_own_answer,
+    questions_in,
+)
 from portico.protocol.reading import read
-from portico.protocol.revision import Asking, BadToolInput, LogControl, number
+from portico.protocol.revision import Asking, BadToolInput, LogControl, Tasks, number
 from portico.protocol.shape import Shaper
 
 # What a session hears of the log before it says what it wants.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
+# It is written into every progress notice; ours and those of others are shorter than an id.
+MAX_TOKEN_CHARACTERS = 512
 
 LISTEN = "subscriptions/listen"
 
 
 class Exchange:
-    """One request that is being answered."""
+    """One request that is being answered.
+
+    `question` is what is asked, where the request is a question to a client. `deliver` is told
+    of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
+    """
 
     __slots__ = (
-        "batch",
+        "_deliver",
         "head",
         "last_progress",
         "peer",
         "principal",
+        "progress_token",
+        "question",
         "request",
         "row",
         "settled",
@@ -57,6 +77,8 @@ class Exchange:
         peer: Peer,
         shaper: Shaper,
         principal: str = "",
+        question: Question | None = None,
+        deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None,
     ) -> None:
         self.request = request
         self.head = head
@@ -64,33 +86,32 @@ class Exchange:
         self.peer = peer
         self.shaper = shaper
         self.principal = principal
-        self.batch: int | None = None
+        self.question = question
+        self.progress_token = _token_of(head.meta) if head.meta else None
         self.last_progress: float | None = None
         self.settled = False
+        self._deliver = deliver
 
-    @property
-    def progress_token(self) -> t.ProgressToken | None:
-        """What the caller wants progress reported under, if it does."""
-        return read(t.RequestMeta, self.head.meta).progress_token if self.head.meta else None
+    # ------------------------------------------------------------ while it runs
 
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> bytes | None:
         """A progress notice. It must go up; raises `LocalProtocolError` where it does not."""
-        if self.settled or self.row.name == LISTEN:
+        if self.settled or self.progress_token is None or self.row.name == LISTEN:
             return None
-        token = self.progress_token
-        if token is None:
-            return None
+        if any(isinstance(value, float) and not isfinite(value) for value in (progress, total)):
+            raise LocalProtocolError("progress and total are finite numbers")
         if self.last_progress is not None and progress <= self.last_progress:
             raise LocalProtocolError(
                 f"progress went from {self.last_progress} to {progress}; it must increase"
             )
-        self.last_progress = progress
         params = t.ProgressNotificationParams(
-            progress_token=token, progress=progress, total=total, message=message
+            progress_token=self.progress_token, progress=progress, total=total, message=message
         )
-        return self._notify("notifications/progress", params)
+        data = self._notify("notifications/progress", params)
+        self.last_progress = progress
+        return data
 
     def wants(self, level: t.LoggingLevel) -> bool:
         """Whether a log message of this level is wanted by this caller."""
@@ -111,33 +132,56 @@ class Exchange:
     def _notify(self, method: str, params: t.Noun) -> bytes:
         return encode_notification(method, self.shaper.params(params))
 
+    # ------------------------------------------------------------ its end
+
     def settle(self, result: t.Noun, wrap: bool | None = None) -> bytes | None:
-        """The answer; None where there was one already. `wrap` as in `Shaper.result`."""
+        """The answer; None where there was one already. `wrap` as in `Shaper.result`.
+
+        Raises `LocalProtocolError` for what is no answer to this request, which stays open then.
+        """
         if self.settled:
             return None
+        self._check(result)
+        body = self.shaper.result(result, None, wrap)
+        return self._end(encode_reply(self.request.raw_id, body))
+
+    def _check(self, result: t.Noun) -> None:
         if isinstance(result, t.InputRequiredResult):
             self._check_demand(result)
-        body = self.shaper.result(result, None, wrap)
-        self.settled = True
-        return encode_reply(self.request.raw_id, body)
+        elif self.question is not None and isinstance(result, t.Answer):
+            check_own_answer(self.question, cast("AnyAnswer", self.shaper.shape(result)))
+        elif type(result) in (t.ExtCreateTaskResult, t.CreateTaskResult):
+            self._check_task(result)
+        elif self.row.result not in (type(result), t.GetTaskPayloadResult):
+            raise LocalProtocolError(
+                f"{self.row.name} is not answered with {type(result).__name__}"
+            )
 
     def _check_demand(self, result: t.InputRequiredResult) -> None:
-        """R0801 and its like: only where it is allowed, never empty, only what was declared."""
+        """Only where it is allowed (R0785), only what was declared (R0798)."""
         if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
             raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
-        if result.input_requests is None and result.request_state is None:
-            raise LocalProtocolError("input_required needs inputRequests or requestState")
+        for question in questions_in(result).values():
+            check_asking(question, self.peer)
+
+    def _check_task(self, result: t.Noun) -> None:
+        """R1151: a task only for who declared on this very request that it knows tasks."""
+        tasks = self.peer.revision.tasks
+        if isinstance(result, t.CreateTaskResult) and tasks is Tasks.CORE:
+            return
+        declared = t.TASKS_EXTENSION_ID in self.peer.extensions
+        if isinstance(result, t.CreateTaskResult) or not (
+            tasks is Tasks.EXTENSION and self.row.may_become_task and declared
+        ):
+            raise LocalProtocolError(f"{self.row.name} cannot become a task for this caller")
 
     def fail(self, fault: Fault) -> bytes | None:
         """An error for an answer; None where there was an answer already."""
         if self.settled:
             return None
-        self.settled = True
         code = number(fault, self.peer.revision)
-        return encode_failure(self.request.raw_id, code, fault.message, self._data(fault.data))
-
-    def _data(self, data: Any) -> Any:
-        return self.shaper.shape(data) if isinstance(data, t.Noun) else data
+        data = self.shaper.shape(fault.data) if isinstance(fault.data, t.Noun) else fault.data
+        return self._end(encode_failure(self.request.raw_id, code, fault.message, data))
 
     def refuse_arguments(self, fault: Fault) -> bytes | None:
         """Arguments that do not fit a tool's schema, told as the revision wants it (D16)."""
@@ -147,9 +191,50 @@ class Exchange:
             t.CallToolResult(content=[t.TextContent(text=fault.message)], is_error=True)
         )
 
-    def abandon(self) -> None:
-        """The caller has gone or given up: nothing more is said."""
+    def abandon(self) -> bytes | None:
+        """The caller has gone or given up: no answer. What is sent is the rest of its batch."""
+        return None if self.settled else self._end(None)
+
+    def _end(self, data: bytes | None) -> bytes | None:
         self.settled = True
+        return self._deliver(self, data) if self._deliver is not None else data
+
+
+class _Token(Struct):
+    token: t.ProgressToken | None = msgspec.field(name=t.PROGRESS_TOKEN_KEY, default=None)
+
+
+_TOKEN = t.PROGRESS_TOKEN_KEY.encode()
+
+
+def _token_of(meta: Raw) -> t.ProgressToken | None:
+    """What the caller wants progress reported under, if it does. Raises `Fault` (R0075).
+
+    Most requests want none: they are not read for it. A key may be written with escapes.
+    """
+    raw = bytes(meta)
+    if _TOKEN not in raw and b"\\u" not in raw:
+        return None
+    refuse_repeats(raw)
+    token = read(_Token, raw).token
+    if isinstance(token, str) and len(token) > MAX_TOKEN_CHARACTERS:
+        raise Fault(FaultKind.INVALID_PARAMS, "a progress token of more than 512 characters")
+    return token
+
+
+class _Task(Struct):
+    task: Raw = NOTHING
+
+
+def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> None:
+    """Whether a tool is called the way it wants: as a task, or not. Raises `Fault` (D35)."""
+    if exchange.peer.revision.tasks is not Tasks.CORE:
+        return
+    asked = bool(read(_Task, exchange.request.params).task)
+    if support == "required" and not asked:
+        raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool runs as a task only; send task")
+    if asked and support not in ("required", "optional"):
+        raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool does not run as a task; leave task out")
 
 
 # ---------------------------------------------------------------- subscriptions
@@ -159,14 +244,18 @@ class Subscription:
     """One `subscriptions/listen`: acknowledged first, then only what was asked for, then its end.
 
     `offered` is what the server can push at all; the rest is left out of the acknowledgement.
+    Raises `Fault` for a filter that cannot be read, or that its sender may not ask for.
     """
 
     def __init__(self, exchange: Exchange, offered: t.SubscriptionFilter) -> None:
         asked = read(t.SubscriptionsListenRequestParams, exchange.request.params).notifications
+        if asked.task_ids is not None:
+            require_extension(t.TASKS_EXTENSION_ID, exchange.peer)
         self.agreed = _subset(asked, offered)
         self._exchange = exchange
         self._acknowledged = False
-        self._uris = tuple(self.agreed.resource_subscriptions or ())
+        self._uris = frozenset(self.agreed.resource_subscriptions or ())
+        self._tasks = frozenset(self.agreed.task_ids or ())
 
     @property
     def id(self) -> RequestId:
@@ -181,38 +270,42 @@ class Subscription:
         params = t.SubscriptionsAcknowledgedNotificationParams(notifications=self.agreed)
         return self._tagged("notifications/subscriptions/acknowledged", params)
 
-    def wants(self, method: str, uri: str | None = None) -> bool:
-        """Whether this news was asked for and agreed to."""
+    def wants(self, method: str, subject: str | None = None) -> bool:
+        """Whether this news was asked for and agreed to; `subject` is a URI or a task's id."""
         if not self._acknowledged or self._exchange.settled:
             return False
         if method == "notifications/resources/updated":
-            return uri is not None and any(_within(uri, own) for own in self._uris)
+            return subject is not None and _within(subject, self._uris)
+        if method == "notifications/tasks":
+            return subject in self._tasks
         flag = _FLAGS.get(method)
         return flag is not None and getattr(self.agreed, flag) is True
 
-    def news(self, method: str, params: t.NotificationParams) -> bytes | None:
+    def news(self, method: str, params: t.Noun) -> bytes | None:
         """A notification, tagged; None where it was not asked for."""
-        uri = getattr(params, "uri", None)
-        return self._tagged(method, params) if self.wants(method, uri) else None
+        subject: str | None = getattr(params, "uri", None) or getattr(params, "task_id", None)
+        return self._tagged(method, params) if self.wants(method, subject) else None
 
     def end(self, reason: str | None = None) -> list[bytes]:
         """End it from this side: cancelled, then the result, both tagged (D1)."""
         if self._exchange.settled:
             return []
+        # R0818: nothing carries the tag before the acknowledgement, not even the end.
+        first = self.acknowledge()
         params = t.CancelledNotificationParams(request_id=self.id, reason=reason)
-        frames = [self._tagged("notifications/cancelled", params)]
+        cancelled = self._tagged("notifications/cancelled", params)
         meta = {t.SUBSCRIPTION_ID_KEY: self._tag}
         last = self._exchange.settle(t.SubscriptionsListenResult(meta=meta))
-        return [*frames, last] if last is not None else frames
+        return [data for data in (first, cancelled, last) if data is not None]
 
     @property
     def _tag(self) -> Raw:
         return Raw(self._exchange.request.raw_id)
 
-    def _tagged(self, method: str, params: t.NotificationParams) -> bytes:
-        meta = (params.meta or {}) | {t.SUBSCRIPTION_ID_KEY: self._tag}
-        body = self._exchange.shaper.params(replace(params, meta=meta))
-        return encode_notification(method, body)
+    def _tagged(self, method: str, params: t.Noun) -> bytes:
+        meta: dict[str, Any] = getattr(params, "meta", None) or {}
+        tagged = replace(params, meta=meta | {t.SUBSCRIPTION_ID_KEY: self._tag})
+        return encode_notification(method, self._exchange.shaper.params(tagged))
 
 
 _FLAGS = {
@@ -222,19 +315,24 @@ _FLAGS = {
 }
 
 
-def _within(uri: str, own: str) -> bool:
+def _within(uri: str, own: frozenset[str]) -> bool:
     """A resource, or one below it: updates of parts are news of the whole."""
-    return uri == own or uri.startswith(own if own.endswith("/") else own + "/")
+    if uri in own:
+        return True
+    ends = (at for at, sign in enumerate(uri) if sign == "/")
+    return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
 
 
 def _subset(asked: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:
-    uris = asked.resource_subscriptions if offered.resource_subscriptions is not None else None
     return t.SubscriptionFilter(
         tools_list_changed=(asked.tools_list_changed and offered.tools_list_changed) or None,
         prompts_list_changed=(asked.prompts_list_changed and offered.prompts_list_changed) or None,
         resources_list_changed=(asked.resources_list_changed and offered.resources_list_changed)
         or None,
-        resource_subscriptions=uris,
+        resource_subscriptions=(
+            asked.resource_subscriptions if offered.resource_subscriptions is not None else None
+        ),
+        task_ids=asked.task_ids if offered.task_ids is not None else None,
     )
 
 
@@ -245,24 +343,21 @@ class _Kind(Struct):
     result_type: Any = msgspec.field(name="resultType", default=None)
 
 
-_kind = msgspec.json.Decoder(_Kind)
+def read_result(row: Method, raw: Raw, peer: Peer, ours: frozenset[str] = frozenset()) -> t.Noun:
+    """What a request came to. `ours` are the extensions that the request declared.
 
-
-def read_result(row: Method, raw: Raw, peer: Peer, also: frozenset[str] = frozenset()) -> t.Noun:
-    """What a request came to. `also` are result types of extensions that were declared.
-
-    An absent `resultType` is `complete`; one that is not recognised is invalid. Raises `Fault`.
+    An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
+    Raises `Fault`.
     """
-    try:
-        kind: Any = _kind.decode(raw).result_type
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Fault(FaultKind.INVALID_PARAMS, f"a result that cannot be read: {error}") from None
-    result = row.result
-    if result is None:
+    if row.result is None:
         raise LocalProtocolError(f"{row.name} has no result")
-    if kind in (None, "complete") or (isinstance(kind, str) and kind in also):
-        return read(result, raw)
+    refuse_repeats(raw)
+    kind: Any = read(_Kind, raw).result_type if peer.revision.stamped else None
+    if kind in (None, "complete"):
+        return read(row.result, raw)
     if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:
         return read(t.InputRequiredResult, raw)
+    if kind == "task" and row.may_become_task and t.TASKS_EXTENSION_ID in ours:
+        return read(t.ExtCreateTaskResult, raw)
     words = f"{row.name} was answered with a resultType that is not recognised"
     raise Fault(FaultKind.INVALID_PARAMS, words)

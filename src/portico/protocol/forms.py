@@ -1,4 +1,4 @@
-"""The forms of an elicitation: does this content fit that form?
+"""The forms of an elicitation: is this a form, and does this content fit it?
 
 Both sides ask: the client before it sends an answer, the server when one arrives.
 
@@ -7,6 +7,8 @@ values.
 """
 
 import re
+from datetime import date
+from math import isfinite
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -15,30 +17,57 @@ from portico.protocol import types as t
 
 # Enough to mend an answer by; a form of a thousand fields must not make a page of complaints.
 MAX_PROBLEMS = 10
+MAX_NAME_CHARACTERS = 80
 MAX_URL_CHARACTERS = 8192
 
-_DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", re.ASCII)
+# What a browser runs or reads from the disk instead of visiting.
+UNVISITABLE = frozenset({"javascript", "vbscript", "data", "blob", "file", "about"})
+
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d)", re.ASCII)
 _DATE_TIME = re.compile(
-    _DATE.pattern + r"[Tt]([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d{1,12})?([Zz]|[+-]\d\d:\d\d)",
+    _DATE.pattern
+    + r"[Tt]([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d{1,12})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)",
     re.ASCII,
 )
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,255}")
 
 
+def check_form(form: t.ElicitSchema) -> None:
+    """Raise `Fault` for a form that nobody could fill in, or whose defaults do not fit it."""
+    problems = [
+        f"{_short(name)}: required, but no field"
+        for name in form.required or ()
+        if name not in form.properties
+    ]
+    for name, field in form.properties.items():
+        if field.type == "array" and not _choices(field):
+            problems.append(f"{_short(name)}: a choice of nothing")
+        elif field.default is not None and (words := _problem(field, field.default)):
+            problems.append(f"{_short(name)}: the default does not fit, {words}")
+    _refuse(problems, "not a form")
+
+
 def check_content(form: t.ElicitSchema, content: dict[str, Any]) -> None:
     """Raise `Fault` where the content of an accepted answer does not fit the form."""
-    problems = [f"{name}: missing" for name in form.required or () if content.get(name) is None]
+    problems = [
+        f"{_short(name)}: missing" for name in form.required or () if content.get(name) is None
+    ]
     for name, value in content.items():
         field = form.properties.get(name)
         if field is None:
-            problems.append(f"{name[:80]}: not asked for")
+            problems.append(f"{_short(name)}: not asked for")
         elif words := _problem(field, value):
-            problems.append(f"{name}: {words}")
+            problems.append(f"{_short(name)}: {words}")
+    _refuse(problems, "the answer does not fit the form")
+
+
+def _refuse(problems: list[str], what: str) -> None:
     if problems:
-        raise Fault(
-            FaultKind.INVALID_PARAMS,
-            "the answer does not fit the form: " + "; ".join(problems[:MAX_PROBLEMS]),
-        )
+        raise Fault(FaultKind.INVALID_PARAMS, f"{what}: {'; '.join(problems[:MAX_PROBLEMS])}")
+
+
+def _short(name: str) -> str:
+    return name[:MAX_NAME_CHARACTERS]
 
 
 def with_defaults(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, Any]:
@@ -51,13 +80,23 @@ def with_defaults(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, An
 
 def as_asked(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, Any]:
     """An answer from a peer that was shown several choices as words: a list again."""
-    return {name: _choices(form.properties.get(name), value) for name, value in content.items()}
+    return {name: _listed(form.properties.get(name), value) for name, value in content.items()}
 
 
-def _choices(field: t.PrimitiveSchema | None, value: Any) -> Any:
-    if field is not None and field.type == "array" and isinstance(value, str):
-        return [choice.strip() for choice in value.split(",") if choice.strip()]
-    return value
+def _listed(field: t.PrimitiveSchema | None, value: Any) -> Any:
+    if field is None or field.type != "array" or not isinstance(value, str):
+        return value
+    if value.strip() in _choices(field):  # one choice, perhaps with a comma in it
+        return [value.strip()]
+    return [choice.strip() for choice in value.split(",") if choice.strip()]
+
+
+def _choices(field: t.PrimitiveSchema) -> frozenset[str]:
+    """What may be picked; nothing where the field leaves it open."""
+    items = field.items or t.EnumItems()
+    bare = field.enum or items.enum or ()
+    titled = field.one_of or items.any_of or ()
+    return frozenset(bare).union(option.const for option in titled)
 
 
 def _problem(field: t.PrimitiveSchema, value: Any) -> str | None:
@@ -75,7 +114,9 @@ def _problem(field: t.PrimitiveSchema, value: Any) -> str | None:
 def _number_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"expected {'an integer' if field.type == 'integer' else 'a number'}"
-    if field.type == "integer" and not float(value).is_integer():
+    if isinstance(value, float) and not isfinite(value):
+        return "expected a finite number"
+    if field.type == "integer" and isinstance(value, float) and not value.is_integer():
         return "expected an integer"
     if field.minimum is not None and value < field.minimum:
         return f"must be at least {field.minimum}"
@@ -87,7 +128,7 @@ def _number_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
 def _text_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
     if not isinstance(value, str):
         return "expected a string"
-    choices = field.enum or [option.const for option in field.one_of or ()]
+    choices = _choices(field)
     if choices:
         return None if value in choices else "expected one of the choices"
     if field.min_length is not None and len(value) < field.min_length:
@@ -103,9 +144,8 @@ def _selection_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
     if not isinstance(value, list):
         return "expected a list of choices"
     picked = cast("list[Any]", value)
-    items = field.items or t.EnumItems()
-    choices = items.enum or [option.const for option in items.any_of or ()]
-    if any(choice not in choices for choice in picked):
+    choices = _choices(field)
+    if not all(isinstance(choice, str) and choice in choices for choice in picked):
         return "expected a list of the choices"
     if field.min_items is not None and len(picked) < field.min_items:
         return f"needs at least {field.min_items} choices"
@@ -119,20 +159,39 @@ def _fits(format: t.StringFormat, value: str) -> bool:
         case "email":
             return _EMAIL.fullmatch(value) is not None
         case "uri":
-            return is_url(value, hosted=False)
+            return _split(value) is not None
         case "date":
-            return _DATE.fullmatch(value) is not None
+            return _is_day(_DATE.fullmatch(value))
         case "date-time":
-            return _DATE_TIME.fullmatch(value) is not None
+            return _is_day(_DATE_TIME.fullmatch(value))
 
 
-def is_url(text: str, *, hosted: bool = True) -> bool:
-    """Whether this is an absolute URI on one line; `hosted`, whether it also names a host."""
-    if len(text) > MAX_URL_CHARACTERS or not text.isprintable() or " " in text:
+def _is_day(found: re.Match[str] | None) -> bool:
+    """Whether the day that was found is on the calendar."""
+    if found is None:
         return False
     try:
-        parts = urlsplit(text)
-        host = parts.hostname
+        date.fromisoformat(found[1])
     except ValueError:
         return False
-    return bool(parts.scheme) and bool(host if hosted else parts.netloc or parts.path)
+    return True
+
+
+def is_url(text: str) -> bool:
+    """Whether a user can be sent there: an absolute URL on one line that names a host (R0601)."""
+    parts = _split(text)
+    return parts is not None and bool(parts[1]) and parts[0] not in UNVISITABLE
+
+
+def _split(text: str) -> tuple[str, str] | None:
+    """The scheme and the host (which may be empty) of an absolute URI; None where it is none."""
+    if len(text) > MAX_URL_CHARACTERS or not text.isprintable() or " " in text or "\\" in text:
+        return None
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    if not parts.scheme or not (parts.netloc or parts.path):
+        return None
+    return parts.scheme, host or ""

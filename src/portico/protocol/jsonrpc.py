@@ -37,8 +37,7 @@ RequestId: TypeAlias = int | str
 
 NOTHING = Raw(b"")
 _QUOTE = b'"'
-_BRACE, _CLOSING_BRACE = b"{}"
-_BRACKET = ord("[")
+_BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
 class Request(Struct, frozen=True, gc=False):
@@ -424,7 +423,7 @@ _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 def _line(frame: bytes) -> bytes:
     """R0040: what was passed on raw may have line breaks, outside of strings; those are spaces."""
-    return frame if b"\n" not in frame and b"\r" not in frame else frame.translate(_NO_BREAKS)
+    return frame if _LF not in frame and _CR not in frame else frame.translate(_NO_BREAKS)
 
 
 def _sentence(message: str) -> str:

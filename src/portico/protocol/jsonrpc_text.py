@@ -18,6 +18,7 @@ from portico.errors import Fault, FaultKind
 FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _QUOTE = b'"'
+_BACKSLASH = ord("\\")
 
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
@@ -50,7 +51,7 @@ def repeats(raw: bytes | Raw) -> bool:
         return False
     try:
         value = _any.decode(raw)
-        if b"\\u0022" not in raw:
+        if _BACKSLASH not in raw or b"\\u0022" not in raw:
             return _encode(value).count(_QUOTE) != quotes
         return _repeats_slowly(raw)
     except msgspec.ValidationError as error:

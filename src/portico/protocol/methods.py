@@ -37,7 +37,8 @@ class Method(Struct, frozen=True, kw_only=True):
 
     `needs` is a path into the capabilities of `needs_of`; where either side may send the method,
     `needs_of` is `None` and the receiver's are meant. `may_ask` counts only where a revision asks
-    by result. `named_by` is the member of params that `Mcp-Name` mirrors.
+    by result, `may_become_task` only where tasks are an extension that both sides speak.
+    `named_by` is the member of params that `Mcp-Name` mirrors.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Method(Struct, frozen=True, kw_only=True):
     needs: str | None = None
     needs_of: Side | None = None
     may_ask: bool = False
+    may_become_task: bool = False
     cacheable: bool = False
     named_by: str | None = None
 
@@ -132,6 +134,7 @@ CALL_TOOL: Final = Method(
     needs="tools",
     needs_of=Side.SERVER,
     may_ask=True,
+    may_become_task=True,  # R1155
     named_by="name",
 )
 TOOLS_CHANGED: Final = Method(

@@ -1,16 +1,15 @@
-"""Questions to the other side: elicit, sample, roots. Asked by request or by result.
+"""Questions to the other side: elicit, sample, roots. What may be asked of whom, what fits.
 
-A handler asks the same way in every revision; an `Interview` knows which answers are already
-there. Where questions go by result the handler runs again from the top on the retry, and finds
-its past answers under a digest of the question and its occurrence, never its position: no answer
-ever reaches another question.
+A question is the same whether it goes by request or by result; `interview` asks it one way or
+the other. Both sides use these rules: who asks before it asks and when the answer arrives, who
+is asked when the question arrives and before it answers.
 
-Rules: no I/O, no clock, no sealing: what goes into `requestState` is defined here, how it is
-protected is a port. What arrives is an attacker's until it was opened and compared.
+Rules: pure. What a peer sent is refused with a `Fault`, what our own code does wrong with a
+`LocalProtocolError`.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, TypeVar, cast
 
@@ -18,19 +17,20 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
+from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, ToolError
 from portico.protocol import types as t
-from portico.protocol.forms import as_asked, check_content, is_url
-from portico.protocol.jsonrpc import encode
+from portico.protocol.forms import as_asked, check_content, check_form, is_url
+from portico.protocol.jsonrpc import encode, refuse_repeats
 from portico.protocol.methods import Method
 from portico.protocol.negotiation import Peer, incapable
 from portico.protocol.reading import read
 from portico.protocol.revision import Asking, Revision
+from portico.protocol.shape import Shaper
 
-# A question whose words change from run to run never meets its answer; this ends that.
-MAX_ROUNDS = 10
 # More questions than anyone answers at once.
 MAX_QUESTIONS = 50
+# 128 bits: nobody finds two questions that share an answer.
+DIGEST_CHARACTERS = 32
 
 Params = t.ElicitRequestParams | t.CreateMessageRequestParams | t.ListRootsRequestParams
 AnyAnswer = t.ElicitResult | t.CreateMessageResult | t.ListRootsResult
@@ -54,6 +54,7 @@ _METHODS = {
     Kind.SAMPLE: "sampling/createMessage",
     Kind.ROOTS: "roots/list",
 }
+_ASKING = frozenset(_METHODS.values())
 _ANSWERS: dict[Kind, type[AnyAnswer]] = {
     Kind.ELICIT: t.ElicitResult,
     Kind.SAMPLE: t.CreateMessageResult,
@@ -82,9 +83,12 @@ class Question(Struct, frozen=True):
         """What makes this question this question: its kind, its words, its form."""
         asked = self.params
         if isinstance(asked, t.ElicitRequestParams):
-            asked = replace(asked, elicitation_id=None)  # made anew on every run
-        text = self.kind.name.encode() + encode(replace(asked, meta=None))
-        return hashlib.sha256(text).hexdigest()[:16]
+            asked = replace(asked, elicitation_id=None, task=None)  # made anew on every run
+        elif isinstance(asked, t.CreateMessageRequestParams):
+            asked = replace(asked, task=None)
+        encode(asked)  # says what cannot be written
+        text = msgspec.json.encode(replace(asked, meta=None), order="sorted")
+        return hashlib.sha256(self.kind.name.encode() + text).hexdigest()[:DIGEST_CHARACTERS]
 
     def as_input(self) -> t.InputRequest:
         """The question as it stands in an `input_required` result."""
@@ -95,17 +99,33 @@ class Question(Struct, frozen=True):
             return t.CreateMessageRequest(params=params)
         return t.ListRootsRequest()
 
-    def read_answer(self, raw: Raw | bytes) -> AnyAnswer:
+    def read_answer(self, raw: Raw | bytes, revision: Revision) -> AnyAnswer:
         """The answer, checked against the question. Raises `Fault` where it does not fit."""
+        refuse_repeats(raw)
         answer = read(_ANSWERS[self.kind], raw)
-        params = self.params
-        if isinstance(answer, t.ElicitResult) and isinstance(params, t.ElicitRequestParams):
-            form = params.requested_schema
-            if answer.action == "accept" and form is not None:
-                content = as_asked(form, answer.content or {})
-                answer = replace(answer, content=content)
+        if isinstance(answer, t.ElicitResult):
+            answer = self._mended(answer, revision)
+        elif isinstance(answer, t.CreateMessageResult):
+            check_blocks(answer.content, revision)
         check_answer(self, answer)
         return answer
+
+    def _mended(self, answer: t.ElicitResult, revision: Revision) -> t.ElicitResult:
+        """What was typed for choices is a list again; what came with a consent alone is not read."""
+        form = cast("t.ElicitRequestParams", self.params).requested_schema
+        if self.is_url or form is None:
+            return replace(answer, content=None)
+        content = answer.content
+        if content is not None and not revision.elicitation.multi_select:
+            content = as_asked(form, content)
+        return replace(answer, content=content or {} if answer.action == "accept" else content)
+
+
+def question_of(row: Method, params: Raw) -> Question | None:
+    """The question that a request is; None where it is another kind. Raises `Fault`."""
+    if row.name not in _ASKING:
+        return None
+    return Question(cast("Params", read(row.params, params)))
 
 
 # ---------------------------------------------------------------- may it be asked?
@@ -118,9 +138,9 @@ def needed_capability(question: Question) -> dict[str, Any]:
         return {"elicitation": {"url": {}} if question.is_url else {"form": {}}}
     if isinstance(params, t.CreateMessageRequestParams):
         inside: dict[str, Any] = {}
-        if params.tools is not None or params.tool_choice is not None:
+        if _with_tools(params):
             inside["tools"] = {}
-        if params.include_context in ("thisServer", "allServers"):
+        if _with_context(params):
             inside["context"] = {}
         return {"sampling": inside}
     return {"roots": {}}
@@ -147,13 +167,24 @@ def _can_sample(
 ) -> bool:
     if offered is None:
         return False
+    knows_tools = "tool_use" in revision.sampling.blocks
     # Before tools could be declared, they could not be sent: the shape leaves them out, and a
     # model that was promised tools would answer without them. So they are refused there, too.
+    if _with_tools(params) and (not knows_tools or offered.tools is None):
+        return False
+    # R0647, R0669: the capability came together with tools; before, the client alone decided.
+    return not (_with_context(params) and knows_tools and offered.context is None)
+
+
+def _with_tools(params: t.CreateMessageRequestParams) -> bool:
     if params.tools is not None or params.tool_choice is not None:
-        return offered.tools is not None
-    if params.include_context in ("thisServer", "allServers") and revision.sampling.arrays:
-        return offered.context is not None
-    return True
+        return True
+    blocks = (block for message in params.messages for block in _blocks(message.content))
+    return any(isinstance(block, t.ToolUseContent | t.ToolResultContent) for block in blocks)
+
+
+def _with_context(params: t.CreateMessageRequestParams) -> bool:
+    return params.include_context in ("thisServer", "allServers")
 
 
 def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
@@ -163,6 +194,8 @@ def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
         Kind.SAMPLE: "a model that can be asked",
         Kind.ROOTS: "roots",
     }[question.kind]
+    if question.is_url:
+        what = "a user who can be sent to a web page"
     words = f"this needs {what}, and the client offers none; pass the value as an argument instead"
     if peer.revision.asking is Asking.BY_RESULT:
         return incapable(words, **needed_capability(question))
@@ -171,64 +204,135 @@ def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
     return Fault(FaultKind.INTERNAL, words)
 
 
-def check_question(question: Question) -> None:
-    """Raise `Fault` for a question that breaks the rules, whoever wrote it."""
-    params = question.params
-    if isinstance(params, t.CreateMessageRequestParams):
-        check_messages(params.messages)
-    elif (
-        isinstance(params, t.ElicitRequestParams)
-        and question.is_url
-        and not is_url(params.url or "")
-    ):
-        raise Fault(FaultKind.INVALID_PARAMS, "url must be an absolute URL with a host")
+def check_asking(question: Question, peer: Peer) -> None:
+    """Raise `LocalProtocolError` for a question that may not be put to this peer."""
+    capabilities = peer.capabilities
+    if not isinstance(capabilities, t.ClientCapabilities):
+        raise LocalProtocolError("only a server asks, and only a client answers")
+    check_own(question, peer.revision)
+    if not can_answer(question, capabilities, peer.revision):
+        raise LocalProtocolError(
+            f"{question.kind.method} needs {_paths(question)}, "
+            f"and the client has not declared it in {peer.revision.date}"
+        )
+
+
+def check_own(question: Question, revision: Revision) -> None:
+    """Raise `LocalProtocolError` for a question of ours that breaks the rules."""
+    try:
+        _check_question(question, revision)
+    except Fault as fault:
+        raise LocalProtocolError(fault.message) from fault
 
 
 def check_received(question: Question, declared: t.ClientCapabilities, revision: Revision) -> None:
     """A client's check of what it was asked: only what it declared, and by the rules."""
     if not can_answer(question, declared, revision):
-        raise Fault(
-            FaultKind.INVALID_PARAMS,
-            f"{question.kind.method} asks for what this client did not declare: "
-            + ", ".join(_paths(needed_capability(question))),
-        )
-    check_question(question)
+        words = f"{question.kind.method} asks for what this client did not declare"
+        raise Fault(FaultKind.INVALID_PARAMS, f"{words}: {_paths(question)}")
+    if isinstance(question.params, t.CreateMessageRequestParams):
+        for message in question.params.messages:
+            check_blocks(message.content, revision)
+    _check_question(question, revision)
 
 
-def _paths(capability: dict[str, Any]) -> list[str]:
-    ((name, inside),) = capability.items()
-    return [f"{name}.{member}" for member in inside] or [name]
+def _paths(question: Question) -> str:
+    ((name, inside),) = needed_capability(question).items()
+    return ", ".join(f"{name}.{member}" for member in inside) or name
+
+
+def _check_question(question: Question, revision: Revision) -> None:
+    """Raise `Fault` for a question that breaks the rules, whoever wrote it."""
+    params = question.params
+    if isinstance(params, t.CreateMessageRequestParams):
+        check_messages(params.messages)
+    elif isinstance(params, t.ElicitRequestParams):
+        if question.is_url:
+            _check_url(params, revision)
+        elif params.requested_schema is not None:
+            check_form(params.requested_schema)
+
+
+def _check_url(params: t.ElicitRequestParams, revision: Revision) -> None:
+    if not is_url(params.url or ""):
+        raise Fault(FaultKind.INVALID_PARAMS, "url must be an absolute URL with a host")
+    if revision.elicitation.by_error and params.elicitation_id is None:  # R0600
+        raise Fault(FaultKind.INVALID_PARAMS, "an elicitation by URL needs its elicitationId")
+
+
+# ---------------------------------------------------------------- does it fit?
 
 
 def check_answer(question: Question, answer: AnyAnswer) -> None:
     """Raise `Fault` for an answer that does not fit its question, before it is sent or used."""
     params = question.params
+    if not isinstance(answer, _ANSWERS[question.kind]):
+        words = f"{question.kind.method} is answered with {_ANSWERS[question.kind].__name__}"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
     if isinstance(answer, t.ElicitResult) and isinstance(params, t.ElicitRequestParams):
         form = params.requested_schema
+        if question.is_url and answer.content is not None:
+            raise Fault(FaultKind.INVALID_PARAMS, "a consent to visit a URL has no content")
         if answer.action == "accept" and form is not None and not question.is_url:
             check_content(form, answer.content or {})
     elif isinstance(answer, t.ListRootsResult):
         for root in answer.roots:
-            if not root.uri.startswith("file://"):
+            if not root.uri.lower().startswith("file://"):  # R0089
                 raise Fault(FaultKind.INVALID_PARAMS, "a root must be a file:// URI")
+
+
+def check_own_answer(question: Question, answer: AnyAnswer) -> None:
+    """Raise `LocalProtocolError` for an answer of ours that does not fit (R0640)."""
+    try:
+        check_answer(question, answer)
+    except Fault as fault:
+        raise LocalProtocolError(fault.message) from fault
+
+
+def accepted(answer: t.ElicitResult) -> dict[str, t.ElicitValue]:
+    """What the user filled in; nothing for a visit. Raises `Declined`, never makes up a value."""
+    match answer.action:
+        case "accept":
+            return answer.content or {}
+        case "decline":
+            raise Declined("the user declined to answer")
+        case "cancel":
+            raise Declined("the user went away without an answer")
+
+
+Content = t.SamplingMessageContentBlock | list[t.SamplingMessageContentBlock]
+
+
+def _blocks(content: Content) -> list[t.SamplingMessageContentBlock]:
+    return content if isinstance(content, list) else [content]
+
+
+def check_blocks(content: Content, revision: Revision) -> None:
+    """Raise `Fault` for content that a message to or from a model cannot have here (R0104)."""
+    if isinstance(content, list) and not revision.sampling.arrays:
+        raise _bad_messages("a message holds one block; send one message for each")
+    for block in _blocks(content):
+        if block.type not in revision.sampling.blocks:
+            raise _bad_messages(f"there are no blocks of type {block.type[:40]!r} here")
 
 
 def check_messages(messages: Sequence[t.SamplingMessage]) -> None:
     """Every use of a tool is answered by the next message, which holds nothing else."""
-    open_uses: set[str] = set()
+    open_uses: list[str] = []
     for message in messages:
-        content = message.content
-        blocks = content if isinstance(content, list) else [content]
-        results = [block for block in blocks if isinstance(block, t.ToolResultContent)]
-        if results and len(results) != len(blocks):
+        blocks = _blocks(message.content)
+        results = [block.tool_use_id for block in blocks if isinstance(block, t.ToolResultContent)]
+        if results and len(results) != len(blocks):  # R0648
             raise _bad_messages("tool results stand beside other content; send them alone")
-        if {result.tool_use_id for result in results} != open_uses:
+        if sorted(results) != open_uses:  # R0649, R0691
             raise _bad_messages("each tool use needs its result in the very next message")
         if results and message.role != "user":
             raise _bad_messages("tool results belong into a user message")
-        open_uses = {block.id for block in blocks if isinstance(block, t.ToolUseContent)}
+        open_uses = sorted(block.id for block in blocks if isinstance(block, t.ToolUseContent))
         if open_uses and message.role != "assistant":
             raise _bad_messages("tool uses belong into an assistant message")
+        if len(set(open_uses)) != len(open_uses):
+            raise _bad_messages("two tool uses have the same id")
     if open_uses:
         raise _bad_messages("the last message uses tools; append their results")
 
@@ -240,215 +344,84 @@ def _bad_messages(words: str) -> Fault:
 # ---------------------------------------------------------------- asked by error
 
 
-def url_required(questions: Sequence[Question]) -> Fault:
+def url_required(questions: Sequence[Question], peer: Peer) -> Fault:
     """The error that asks for visits to addresses first, where a revision asks that way."""
-    if not questions or not all(question.is_url for question in questions):
+    if not peer.revision.elicitation.by_error:
+        raise LocalProtocolError(f"nothing is asked by error in {peer.revision.date}")
+    if not questions or not all(question.is_url for question in questions):  # R0609, R0611
         raise LocalProtocolError("only URL elicitations, at least one, can be asked by error")
+    for question in questions:
+        check_asking(question, peer)
     asked = [cast("t.ElicitRequestParams", question.params) for question in questions]
-    if any(params.elicitation_id is None for params in asked):
-        raise LocalProtocolError("each URL elicitation needs an elicitation_id here")
     data = t.URLElicitationRequiredData(
         elicitations=[replace(params, meta=None) for params in asked]
     )
     return Fault(FaultKind.URL_ELICITATION_REQUIRED, "visit the given addresses, then retry", data)
 
 
-def read_url_required(data: Raw) -> list[Question]:
+def read_url_required(data: Raw, declared: t.ClientCapabilities, peer: Peer) -> list[Question]:
     """The questions in such an error. Raises `Fault` where one is no URL elicitation."""
-    questions = [
-        Question(params) for params in read(t.URLElicitationRequiredData, data).elicitations
-    ]
+    refuse_repeats(data)
+    params = read(t.URLElicitationRequiredData, data).elicitations
+    questions = [Question(asked) for asked in params]
+    if not questions or not all(question.is_url for question in questions):
+        raise Fault(FaultKind.INVALID_PARAMS, "only URL elicitations can be asked by error")
     for question in questions:
-        params = question.params
-        if not isinstance(params, t.ElicitRequestParams) or params.elicitation_id is None:
-            raise Fault(FaultKind.INVALID_PARAMS, "an elicitation without its elicitationId")
-        if not question.is_url:
-            raise Fault(FaultKind.INVALID_PARAMS, "only URL elicitations can be asked by error")
-        check_question(question)
+        check_received(question, declared, peer.revision)
     return questions
 
 
-# ---------------------------------------------------------------- what requestState holds
+def completion_of(question: Question) -> t.ElicitationCompleteNotificationParams:
+    """The notice that a visit is over, under the id that its question had (R0604)."""
+    params = question.params
+    id = params.elicitation_id if isinstance(params, t.ElicitRequestParams) else None
+    if id is None or not question.is_url:
+        raise LocalProtocolError("only an elicitation by URL that has an id is reported complete")
+    return t.ElicitationCompleteNotificationParams(elicitation_id=id)
 
 
-class Memory(Struct, frozen=True):
-    """What a server must know on the retry; sealed, it is the `requestState`.
-
-    R0795: who asked, for what, until when. The answers so far travel along, so that any replica
-    can go on. It is not single-use: that needs a store.
-    """
-
-    principal: str
-    method: str
-    subject: str
-    expires_at: float
-    round: int
-    asked: tuple[str, ...]
-    answers: dict[str, Raw]
-    kept: dict[str, Raw]
+# ---------------------------------------------------------------- asked by result
 
 
-_OUTSIDE = frozenset({"_meta", "inputResponses", "requestState", "task"})
-
-
-def subject_of(params: Raw) -> str:
-    """A digest of what a request is about: its params, without what changes on a retry."""
-    members = read(dict[str, Any], params)
-    about = {name: value for name, value in members.items() if name not in _OUTSIDE}
-    text = msgspec.json.encode(about, order="sorted")
-    return hashlib.sha256(text).hexdigest()
-
-
-def recall(
-    state: str,
-    unseal: Callable[[str], bytes],
-    *,
-    principal: str,
-    method: str,
-    subject: str,
-    now: float,
-) -> Memory:
-    """Open a `requestState` and compare all that it is bound to. Raises `Fault`.
-
-    `unseal` raises `Fault` for what it did not seal itself.
-    """
-    memory = read(Memory, unseal(state))
-    bound = (memory.principal, memory.method, memory.subject)
-    if bound != (principal, method, subject):
-        raise Fault(FaultKind.INVALID_PARAMS, "requestState belongs to another request")
-    if now >= memory.expires_at:
-        raise Fault(FaultKind.INVALID_PARAMS, "requestState has expired; call again without it")
-    return memory
-
-
-class Interview:
-    """The questions of one request: those that have answers, and those that are still open."""
-
-    def __init__(
-        self,
-        peer: Peer,
-        row: Method,
-        memory: Memory | None = None,
-        responses: dict[str, Raw] | None = None,
-    ) -> None:
-        self._peer = peer
-        self._row = row
-        self._round = memory.round if memory else 0
-        self._answers = dict(memory.answers) if memory else {}
-        self._kept = dict(memory.kept) if memory else {}
-        # R0807: what nobody asked for in the last round is left alone.
-        asked = memory.asked if memory else ()
-        self._answers |= {key: raw for key, raw in (responses or {}).items() if key in asked}
-        self._unused = set(self._answers)
-        self._occurrences: dict[str, int] = {}
-        self.pending: dict[str, Question] = {}
-
-    def ask(self, question: Question) -> tuple[str, AnyAnswer | None]:
-        """The key of a question, and its answer if that is already there.
-
-        Without one it is pending: send it, or end the exchange with `result`. Raises what the
-        handler must see where this peer cannot be asked, or the answer does not fit.
-        """
-        self._check(question)
-        digest = question.digest()
-        nth = self._occurrences[digest] = self._occurrences.get(digest, 0) + 1
-        key = f"{question.kind.name.lower()}-{digest}-{nth}"
-        raw = self._answers.get(key)
-        if raw is not None:
-            self._unused.discard(key)
-            return key, question.read_answer(raw)
-        if len(self.pending) >= MAX_QUESTIONS:
-            raise LocalProtocolError(f"more than {MAX_QUESTIONS} questions in one round")
-        self.pending[key] = question
-        return key, None
-
-    def _check(self, question: Question) -> None:
-        peer = self._peer
-        capabilities = peer.capabilities
-        if peer.revision.asking is Asking.BY_RESULT and not self._row.may_ask:
-            raise LocalProtocolError(f"{self._row.name} may not ask anything in this revision")
-        if not isinstance(capabilities, t.ClientCapabilities):
-            raise LocalProtocolError("only a server asks, and only a client answers")
-        if not can_answer(question, capabilities, peer.revision):
-            raise unanswerable(question, peer, self._row)
-        try:
-            check_question(question)
-        except Fault as fault:
-            raise LocalProtocolError(fault.message) from fault
-
-    def answered(self, key: str, raw: Raw) -> AnyAnswer:
-        """The answer to a question that went by request."""
-        return self.pending.pop(key).read_answer(raw)
-
-    def kept(self, key: str) -> Raw | None:
-        """What `keep` recorded under this key in an earlier round."""
-        return self._kept.get(key)
-
-    def keep(self, key: str, value: bytes) -> None:
-        """Record the JSON of a side effect's result, so that it need not happen again."""
-        self._kept[key] = Raw(value)
-
-    @property
-    def unused(self) -> frozenset[str]:
-        """Answers that nobody asked for this time: a question that changes from run to run."""
-        return frozenset(self._unused)
-
-    def result(
-        self,
-        seal: Callable[[bytes], str],
-        *,
-        principal: str,
-        subject: str,
-        expires_at: float,
-    ) -> t.InputRequiredResult:
-        """End this round: the open questions, and all that the next one must know."""
-        if not self.pending:
-            raise LocalProtocolError("there is nothing to ask")
-        if self._round >= MAX_ROUNDS:
-            raise Fault(
-                FaultKind.INTERNAL,
-                f"asked {MAX_ROUNDS} times and still not done; a question must not change "
-                "from one run to the next",
-            )
-        memory = Memory(
-            principal=principal,
-            method=self._row.name,
-            subject=subject,
-            expires_at=expires_at,
-            round=self._round + 1,
-            asked=tuple(self.pending),
-            answers=self._answers,
-            kept=self._kept,
-        )
-        return t.InputRequiredResult(
-            result_type="input_required",
-            input_requests={key: question.as_input() for key, question in self.pending.items()},
-            request_state=seal(encode(memory)),
-        )
-
-
-# ---------------------------------------------------------------- the client's side
-
-
-def questions_of(result: t.InputRequiredResult) -> dict[str, Question]:
-    """What a server wants to know before it goes on. Raises `Fault` for an empty demand."""
-    if result.input_requests is None and result.request_state is None:
-        raise Fault(FaultKind.INVALID_PARAMS, "input_required without questions and without state")
+def questions_in(result: t.InputRequiredResult) -> dict[str, Question]:
+    """The questions of a result, under their keys."""
     asked = result.input_requests or {}
-    return {key: Question(_params_of(request)) for key, request in asked.items()}
+    return {
+        key: Question(request.params or t.ListRootsRequestParams())
+        for key, request in asked.items()
+    }
 
 
-def _params_of(request: t.InputRequest) -> Params:
-    return request.params or t.ListRootsRequestParams()
+def questions_of(
+    result: t.InputRequiredResult, declared: t.ClientCapabilities, revision: Revision
+) -> dict[str, Question]:
+    """What a server wants to know before it goes on, checked like any question. Raises `Fault`."""
+    questions = questions_in(result)
+    if len(questions) > MAX_QUESTIONS:
+        words = f"{len(questions)} questions at once; {MAX_QUESTIONS} are the most"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+    for question in questions.values():
+        check_received(question, declared, revision)
+    return questions
 
 
 P = TypeVar("P", bound=t.InputResponseRequestParams)
 
 
-def retry(params: P, result: t.InputRequiredResult, answers: dict[str, bytes]) -> P:
-    """The params of the next try: the answers, and the state exactly as it was given, or none.
+def retry(
+    params: P, result: t.InputRequiredResult, answers: Mapping[str, AnyAnswer], shaper: Shaper
+) -> P:
+    """The params of the next try: every answer, and the state exactly as it was given, or none.
 
-    The answers are encoded already, shaped for this server.
+    R0802: all questions are answered before the request is sent again.
     """
-    raw = {key: Raw(answer) for key, answer in answers.items()}
+    asked = questions_in(result)
+    if answers.keys() != asked.keys():
+        wrong = sorted(answers.keys() ^ asked.keys())
+        raise LocalProtocolError(f"answer each question, and no other; see {wrong[:5]}")
+    raw: dict[str, Raw] = {}
+    for key, answer in answers.items():
+        fit = cast("AnyAnswer", shaper.shape(answer))
+        check_own_answer(asked[key], fit)
+        raw[key] = Raw(encode(fit))
     return replace(params, input_responses=raw or None, request_state=result.request_state)

@@ -23,8 +23,8 @@ MAX_SUBSCHEMAS = 4_000
 MAX_NODES = 50_000
 # All text of the document together; a schema is read by a model, whose window is smaller.
 MAX_TEXT = 1_000_000
-# Beyond this many steps for one node of a value, the depth that reaches it is out of bounds.
-MAX_STEPS = 1_000_000
+# Steps for one node of a value; more than anyone's limit is as good as without end.
+MAX_STEPS = 1 << 40
 # Comparing with an enumeration costs about one step for this many of its values.
 _ENUM_STEP = 8
 

@@ -1,0 +1,209 @@
+"""The questions of one request, over as many rounds as they take.
+
+A handler asks the same way in every revision; an `Interview` knows which answers are already
+there. Where questions go by result the handler runs again from the top on the retry, and finds
+its past answers under a digest of the question and its occurrence, never its position: no answer
+ever reaches another question.
+
+Rules: no I/O, no clock, no sealing: what goes into `requestState` is defined here, how it is
+protected is a port. What arrives is an attacker's until it was opened and compared.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import encode, refuse_repeats
+from portico.protocol.methods import Method
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import (
+    MAX_QUESTIONS,
+    AnyAnswer,
+    Question,
+    can_answer,
+    check_own,
+    unanswerable,
+)
+from portico.protocol.reading import read
+from portico.protocol.revision import Asking
+
+# A question whose words change from run to run never meets its answer; this ends that.
+MAX_ROUNDS = 10
+
+
+# ---------------------------------------------------------------- what requestState holds
+
+
+class Memory(Struct, frozen=True):
+    """What a server must know on the retry; sealed, it is the `requestState`.
+
+    R0795: who asked, for what, until when. The answers so far travel along, so that any replica
+    can go on. It is not single-use: that needs a store.
+    """
+
+    principal: str
+    method: str
+    subject: str
+    expires_at: float
+    round: int
+    asked: tuple[str, ...]
+    answers: dict[str, Raw]
+    kept: dict[str, Raw]
+
+
+_OUTSIDE = frozenset({"_meta", "inputResponses", "requestState", "task"})
+
+
+def subject_of(params: Raw) -> str:
+    """A digest of what a request is about: its params, without what changes on a retry."""
+    refuse_repeats(params)
+    members = read(dict[str, Any], params)
+    about = {name: value for name, value in members.items() if name not in _OUTSIDE}
+    return hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()
+
+
+def recall(
+    state: str,
+    unseal: Callable[[str], bytes],
+    *,
+    principal: str,
+    method: str,
+    subject: str,
+    now: float,
+) -> Memory:
+    """Open a `requestState` and compare all that it is bound to. Raises `Fault`.
+
+    `unseal` raises `Fault` for what it did not seal itself.
+    """
+    memory = read(Memory, unseal(state))
+    bound = (memory.principal, memory.method, memory.subject)
+    if bound != (principal, method, subject):
+        raise Fault(FaultKind.INVALID_PARAMS, "requestState belongs to another request")
+    if now >= memory.expires_at:
+        raise Fault(FaultKind.INVALID_PARAMS, "requestState has expired; call again without it")
+    return memory
+
+
+# ---------------------------------------------------------------- the rounds
+
+
+class Interview:
+    """The questions of one request: those that have answers, and those that are still open."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        row: Method,
+        memory: Memory | None = None,
+        responses: dict[str, Raw] | None = None,
+    ) -> None:
+        self._peer = peer
+        self._row = row
+        self._round = memory.round if memory else 0
+        self._answers = dict(memory.answers) if memory else {}
+        self._kept = dict(memory.kept) if memory else {}
+        # R0811: what nobody asked for in the last round is left alone.
+        asked = memory.asked if memory else ()
+        self._answers |= {key: raw for key, raw in (responses or {}).items() if key in asked}
+        self._unused = set(self._answers)
+        self._occurrences: dict[str, int] = {}
+        self.pending: dict[str, Question] = {}
+
+    def ask(self, question: Question) -> tuple[str, AnyAnswer | None]:
+        """The key of a question, and its answer if that is already there.
+
+        Without one it is pending: send it, or end the exchange with `result`. Raises what the
+        handler must see where this peer cannot be asked, or the answer does not fit.
+        """
+        capabilities = self._check(question)
+        digest = question.digest()
+        nth = self._occurrences[digest] = self._occurrences.get(digest, 0) + 1
+        key = f"{question.kind.name.lower()}-{digest}-{nth}"
+        raw = self._answers.get(key)
+        if raw is not None:
+            self._unused.discard(key)
+            return key, question.read_answer(raw, self._peer.revision)
+        if not can_answer(question, capabilities, self._peer.revision):
+            raise unanswerable(question, self._peer, self._row)
+        if len(self.pending) >= MAX_QUESTIONS:
+            raise LocalProtocolError(f"more than {MAX_QUESTIONS} questions in one round")
+        self.pending[key] = question
+        return key, None
+
+    def _check(self, question: Question) -> t.ClientCapabilities:
+        peer = self._peer
+        if peer.revision.asking is Asking.BY_RESULT and not self._row.may_ask:  # R0785
+            raise LocalProtocolError(f"{self._row.name} may not ask anything in this revision")
+        if not isinstance(peer.capabilities, t.ClientCapabilities):
+            raise LocalProtocolError("only a server asks, and only a client answers")
+        check_own(question, peer.revision)
+        return peer.capabilities
+
+    def answered(self, key: str, raw: Raw) -> AnyAnswer:
+        """The answer to a question that went by request. Raises `Fault` where it does not fit."""
+        return self._take(key).read_answer(raw, self._peer.revision)
+
+    def refused(self, key: str, error: RemoteError) -> Exception:
+        """What a handler gets where a question that went by request was answered by an error."""
+        self._take(key)
+        said_no = error.code == self._peer.revision.codes[FaultKind.USER_REJECTED]
+        return Declined("the user declined to answer") if said_no else error
+
+    def _take(self, key: str) -> Question:
+        question = self.pending.pop(key, None)
+        if question is None:
+            raise LocalProtocolError(f"{key} is not an open question")
+        return question
+
+    def kept(self, key: str) -> Raw | None:
+        """What `keep` recorded under this key in an earlier round."""
+        return self._kept.get(key)
+
+    def keep(self, key: str, value: bytes) -> None:
+        """Record the JSON of a side effect's result, so that it need not happen again."""
+        self._kept[key] = Raw(value)
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Answers that nobody asked for this time: a question that changes from run to run."""
+        return frozenset(self._unused)
+
+    def result(
+        self,
+        seal: Callable[[bytes], str],
+        *,
+        principal: str,
+        subject: str,
+        expires_at: float,
+    ) -> t.InputRequiredResult:
+        """End this round: the open questions, and all that the next one must know."""
+        if self._peer.revision.asking is not Asking.BY_RESULT:
+            raise LocalProtocolError(f"send the questions one by one in {self._peer.revision.date}")
+        if not self.pending:
+            raise LocalProtocolError("there is nothing to ask")
+        if self._round >= MAX_ROUNDS:
+            raise Fault(
+                FaultKind.INTERNAL,
+                f"asked {MAX_ROUNDS} times and still not done; a question must not change "
+                "from one run to the next",
+            )
+        memory = Memory(
+            principal=principal,
+            method=self._row.name,
+            subject=subject,
+            expires_at=expires_at,
+            round=self._round + 1,
+            asked=tuple(self.pending),
+            answers=self._answers,
+            kept=self._kept,
+        )
+        return t.InputRequiredResult(
+            result_type="input_required",
+            input_requests={key: question.as_input() for key, question in self.pending.items()},
+            request_state=seal(encode(memory)),
+        )
