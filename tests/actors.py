@@ -5,7 +5,9 @@
     client request METHOD [VALUE] [progress] [timeout=9] [max=9] · notify METHOD [VALUE]
     server settle ID VALUE [Type] [wrap] · fail ID KIND "words" [DATA] · refuse ID "words"
     server progress ID N [TOTAL] ["words"] · log ID LEVEL VALUE
-    client initialize · cancel ID ["why"] · close · probe
+    client initialize · cancel ID ["why"] · close · ping
+    client probe                             asks server/discover and says what that proves
+    server wants ID required                 a tool that runs as a task, or not
     server listen ID OFFERED · news ID METHOD [VALUE] · end ID ["why"]
     server handler A+B C -> VALUE            asks A and B at once, then C, then answers
     client answer VALUE ...                  every open question; `-` leaves one out
@@ -22,19 +24,16 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
 from portico.protocol import types as t
 from portico.protocol.events import Answered
-from portico.protocol.exchange import Exchange, Subscription, read_result
+from portico.protocol.exchange import Exchange, Subscription, check_task_support, read_result
 from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
 from portico.protocol.methods import Method, Side
 from portico.protocol.negotiation import Peer, choose, judge
+from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.questions import (
-    Interview,
-    Params,
+    AnyAnswer,
     Question,
-    check_received,
     questions_of,
-    recall,
     retry,
-    subject_of,
 )
 from portico.protocol.reading import read
 from portico.protocol.revision import EVERY, NEWEST, Asking, Revisions
@@ -109,15 +108,12 @@ class Actors:
             self.do_initialize(Side.CLIENT)
         else:
             self.do_probe(Side.CLIENT)
-            welcome = self._discovered()
+            welcome = t.DiscoverResult(
+                supported_versions=[date], capabilities=can[Side.SERVER], ttl_ms=0
+            )
         if Side.SERVER not in stage.script.ours:
             body = shaper.result(welcome).decode()
             stage.foreign(Side.SERVER, f'{{"jsonrpc":"2.0","id":1,"result":{body}}}')
-
-    def _discovered(self) -> t.DiscoverResult:
-        """What a server that pushes nothing of itself to a cache says of itself."""
-        accepts, can = self.stage.accepts[Side.SERVER], self.stage.can[Side.SERVER]
-        return t.DiscoverResult(supported_versions=accepts.dates, capabilities=can)
 
     def do_can(self, side: Side, value: str) -> None:
         noun = t.ClientCapabilities if side is Side.CLIENT else t.ServerCapabilities
@@ -172,6 +168,9 @@ class Actors:
     def do_cancel(self, side: Side, id: str, reason: str = "null") -> None:
         self.stage.say(side, self.stage.link(side).cancel(json.loads(id), json.loads(reason)))
 
+    def do_ping(self, side: Side) -> None:
+        self.stage.say(side, self.stage.link(side).ping(self.stage.now)[1])
+
     def do_probe(self, side: Side) -> None:
         link = self.stage.link(side)
         self.probe, data = link.request("server/discover", now=self.stage.now, revision=NEWEST)
@@ -198,6 +197,13 @@ class Actors:
     def do_refuse(self, side: Side, id: str, words: str) -> None:
         fault = Fault(FaultKind.INVALID_PARAMS, json.loads(words))
         self.stage.say(side, self.exchange(side, id).refuse_arguments(fault))
+
+    def do_wants(self, side: Side, id: str, support: Any) -> None:
+        exchange = self.exchange(side, id)
+        try:
+            check_task_support(exchange, support)
+        except Fault as fault:
+            self.stage.say(side, self.stage.link(side).fail(exchange, fault))
 
     def do_progress(self, side: Side, id: str, done: str, *rest: str) -> None:
         values = [json.loads(word) for word in (done, *rest)]
@@ -229,19 +235,14 @@ class Actors:
     def do_handler(self, side: Side, *words: str) -> None:
         *rounds, arrow, self.last_word = words
         assert arrow == "->", words
-        self.rounds = [[self._question(name) for name in word.split("+")] for word in rounds]
-
-    def _question(self, name: str) -> Question:
-        kinds = {"elicit": t.ElicitRequestParams, "sample": t.CreateMessageRequestParams}
-        kind = kinds.get(name.partition("-")[0], t.ListRootsRequestParams)
-        return Question(cast("Params", read(kind, self.stage.value(name))))
+        self.rounds = [[self.stage.question(name) for name in word.split("+")] for word in rounds]
 
     def on_call(self, side: Side, exchange: Exchange) -> None:
         if side is Side.CLIENT:
-            self._consider(exchange)
+            self.open_questions += [exchange] if exchange.question else []
         elif exchange.row.name == "server/discover":
-            data = self.stage.link(side).settle(exchange, self._discovered())
-            self.stage.say(side, data)
+            link = self.stage.link(side)
+            self.stage.say(side, link.settle(exchange, link.identity.discovery(link.accepts)))
         elif exchange.row.may_ask and self.last_word is not None:
             try:
                 self._begin(exchange)
@@ -282,7 +283,9 @@ class Actors:
             for question in questions:
                 key, answer = interview.ask(question)
                 if answer is not None:
-                    self.stage.note("!", f"server: {key} was answered with {encode(answer).decode()}")
+                    self.stage.note(
+                        "!", f"server: {key} was answered with {encode(answer).decode()}"
+                    )
             if interview.pending:
                 self._put(run)
                 return
@@ -321,19 +324,6 @@ class Actors:
 
     # ------------------------------------------------------------ being asked
 
-    def _consider(self, exchange: Exchange) -> None:
-        """A client answers only what it declared."""
-        if not issubclass(exchange.row.params, Params):
-            return
-        link = self.stage.link(Side.CLIENT)
-        question = Question(read(exchange.row.params, exchange.request.params))
-        try:
-            check_received(question, self.stage.can[Side.CLIENT], exchange.peer.revision)
-        except Fault as fault:
-            self.stage.say(Side.CLIENT, link.fail(exchange, fault))
-            return
-        self.open_questions.append(exchange)
-
     def do_answer(self, side: Side, *values: str) -> None:
         if self.demand is not None:
             self._retry(side, *values)
@@ -347,13 +337,15 @@ class Actors:
         assert self.demand is not None
         (called, demand), self.demand = self.demand, None
         row, params = self.called[called]
-        link = self.stage.link(side)
-        answers: dict[str, bytes] = {}
-        for (key, question), value in zip(questions_of(demand).items(), values, strict=True):
-            if value != "-":
-                noun = read(ANSWERS[question.kind.method], self.stage.value(value))
-                answers[key] = link.shaper(self.stage.revision).result(noun)
-        again = retry(cast("t.InputResponseRequestParams", params), demand, answers)
+        link, revision = self.stage.link(side), self.stage.revision
+        asked = questions_of(demand, self.stage.can[side], revision)
+        answers = {
+            key: cast("AnyAnswer", read(ANSWERS[question.kind.method], self.stage.value(value)))
+            for (key, question), value in zip(asked.items(), values, strict=True)
+            if value != "-"
+        }
+        shaper = link.shaper(revision)
+        again = retry(cast("t.InputResponseRequestParams", params), demand, answers, shaper)
         id, data = link.request(row.name, again, now=self.stage.now)
         self.called[id] = (row, params)
         self.stage.say(side, data)

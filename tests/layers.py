@@ -31,14 +31,16 @@ ROWS: tuple[frozenset[str], ...] = (
 # The same inside protocol/, where the order is the path of data. A noun that grew is several
 # files with one first word (`types`, `types_content`), and they stand in one place.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"jsonrpc", "sse", "uritemplate", "types", "problems", "subschemas"}),
+    frozenset({"jsonrpc", "sse", "uritemplate", "types"})
+    | {"problems", "subschemas", "annotations", "docstrings"},
     frozenset({"methods", "reading", "forms", "schema"}),
-    frozenset({"revision", "flight"}),
+    frozenset({"revision", "flight", "signature"}),
     frozenset({"shape"}),
-    frozenset({"negotiation"}),
-    frozenset({"httprules", "questions"}),
+    frozenset({"negotiation", "identity"}),
+    frozenset({"httprules", "questions", "terms"}),
+    frozenset({"interview"}),
     frozenset({"exchange"}),
-    frozenset({"events"}),
+    frozenset({"incoming", "events"}),
     frozenset({"link"}),
 )
 

@@ -21,8 +21,15 @@ def complaints(message: Message) -> list[str]:
     """What the official schema has against a message; nothing, if all is well."""
     revision = message.revision
     members = excused(message.members, revision)
+    if "taskIds" in members.get("params", {}).get("notifications", {}):  # the extension adds it
+        notifications = dict(members["params"]["notifications"])
+        added = {"taskIds": notifications.pop("taskIds")}
+        members["params"] = members["params"] | {"notifications": notifications}
+        return problems(TASKS, "TaskSubscriptionNotifications", added) + _said(members, revision)
     if "error" in members:
-        return problems(revision.date, frame_of(revision, "JSONRPCErrorResponse", "JSONRPCError"), members)
+        return problems(
+            revision.date, frame_of(revision, "JSONRPCErrorResponse", "JSONRPCError"), members
+        )
     if "method" in members:
         return _said(members, revision)
     return _answered(members, message.answers, revision)
@@ -66,7 +73,9 @@ def _said(members: dict[str, Any], revision: Revision) -> list[str]:
         return found + _said_by_extension(members)
     known = definitions(published(revision.date))[name]["properties"]
     return found + problems(
-        revision.date, name, {key: members[key] for key in members if key in known or key == "params"}
+        revision.date,
+        name,
+        {key: members[key] for key in members if key in known or key == "params"},
     )
 
 

@@ -26,19 +26,20 @@ from portico.protocol.events import (
     Cancelled,
     Dropped,
     Event,
-    Identity,
     Opened,
     Progressed,
     Send,
     Told,
 )
 from portico.protocol.exchange import Exchange, read_result
+from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Lines, RequestId, encode
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer
+from portico.protocol.questions import Question
 from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, OutputRoot, Revision, Revisions
+from portico.protocol.revision import EVERY, OutputRoot, Revision, Revisions, Tasks
 from portico.protocol.shape import Shaper
 
 FACTS: dict[str, Callable[[Revision], bool]] = {
@@ -74,7 +75,7 @@ def parse(name: str, text: str) -> Script:
     first = next(n for n, line in enumerate(lines) if not line.startswith("#"))
     facts, ours = lines[first].split(), lines[first + 1].split()
     assert facts[0] == "revisions" and ours[0] == "ours", f"{name}: {lines[first : first + 2]}"
-    sides = tuple(Side) if ours[1] == "both" else (Side(ours[1]),)
+    sides = tuple(side for side in Side if ours[1] in (side.value, "both"))
     heads = tuple(line[2:] for line in lines[:first])
     return Script(name, heads, tuple(facts[1:]), sides, tuple(lines[first + 2 :]))
 
@@ -175,7 +176,7 @@ class Stage:
             return
         assert b"\n" not in data  # R0232: one message, one line
         self.note(ARROWS[side], shown(data))
-        self.emitted.extend(self._messages(side, json.loads(data)))
+        self.emitted.extend(self.messages(side, json.loads(data)))
         if side.other in self.script.ours:
             self._queue.append((side.other, data))
 
@@ -188,9 +189,9 @@ class Stage:
             assert isinstance(line, bytes)
             self._queue.append((side.other, line))
             with suppress(ValueError, RecursionError):
-                list(self._messages(side, json.loads(line)))
+                list(self.messages(side, json.loads(line)))
 
-    def _messages(self, side: Side, found: Any) -> Iterator[Message]:
+    def messages(self, side: Side, found: Any) -> Iterator[Message]:
         """The messages in what was said; requests are remembered, so that answers name theirs."""
         for each in found if isinstance(found, list) else [found]:
             if isinstance(each, dict):
@@ -223,6 +224,7 @@ class Stage:
         """`$date` is the revision; `$meta` is what each request must say of its sender, if it must.
 
         `$meta{...}` adds to it. A comma behind a `_meta` that stays empty goes with it.
+        `$key(elicit-seat)` is the name that a server gives to the answer of that question.
         """
 
         def meta(found: re.Match[str]) -> str:
@@ -231,7 +233,18 @@ class Stage:
             return f'"_meta":{encode(members).decode()}{comma}' if members else ""
 
         text = re.sub(r"\$meta(\{[^}]*\})?(,)?", meta, text)
+        text = re.sub(r"\$key\(([\w-]+)\)", lambda found: self.key(found[1]), text)
         return text.replace("$date", self.revision.date)
+
+    def question(self, name: str) -> Question:
+        """A question of `values.json`; the first word of its name says what it asks for."""
+        kinds = {"elicit": t.ElicitRequestParams, "sample": t.CreateMessageRequestParams}
+        kind = kinds.get(name.partition("-")[0], t.ListRootsRequestParams)
+        return Question(read(kind, self.value(name)))
+
+    def key(self, name: str) -> str:
+        question = self.question(name)
+        return f"{question.kind.name.lower()}-{question.digest()}-1"
 
     def envelope(self) -> dict[str, Any]:
         caps, info = self.can[Side.CLIENT], self.info[Side.CLIENT]
@@ -292,8 +305,12 @@ class Stage:
         row = peer.revision.method(method, frozenset({t.TASKS_EXTENSION_ID}))
         assert row is not None
         try:
-            return type(read_result(row, outcome, peer)).__name__
+            ours = frozenset(self.can[side].extensions or ())
+            return type(read_result(row, outcome, peer, ours)).__name__
         except Fault as fault:
+            # Who asked for a task knows to read one; nothing in the result says that it is.
+            if peer.revision.tasks is Tasks.CORE and b'{"task":' in bytes(outcome):
+                return type(read(t.CreateTaskResult, outcome)).__name__
             return f"unreadable, {fault.message}"
 
     # ------------------------------------------------------------ the play

@@ -40,7 +40,7 @@ def test_the_package_that_is_checked_is_not_empty() -> None:
 
 
 def test_the_rows_on_the_architecture_page_are_the_rows_that_are_checked() -> None:
-    tables = re.findall(r"^```\n((?:\d  .+\n)+)```$", ARCHITECTURE, re.MULTILINE)
+    tables = re.findall(r"^```\n((?:\d[\d ] .+\n)+)```$", ARCHITECTURE, re.MULTILINE)
     said = [
         tuple(frozenset(line[3:].split(" · ")) for line in reversed(table.splitlines()))
         for table in tables

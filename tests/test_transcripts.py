@@ -7,7 +7,6 @@ writes what comes of them; what was written is then read by a person before it i
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ import pytest
 
 import official
 from actors import Actors
+from http_stage import HttpStage
 from official_lines import complaints
 from portico.protocol.methods import Side
 from portico.protocol.revision import ALL, Revision
-from stage import Script, Stage, parse
+from stage import ARROWS, Message, Script, Stage, parse
 
 FOLDER = Path(__file__).resolve().parent / "transcripts"
 VALUES: dict[str, Any] = json.loads((FOLDER / "values.json").read_text("utf-8"))
@@ -27,29 +27,38 @@ SCRIPTS = [
     parse(path.stem, path.read_text("utf-8")) for path in sorted((FOLDER / "scripts").glob("*.txt"))
 ]
 PLAYS = [(script, revision) for script in SCRIPTS for revision in ALL if script.holds_in(revision)]
+DECISIONS = [f"D{number}" for number in range(1, 36)]
 
 by_play = pytest.mark.parametrize(
     ("script", "played_in"), PLAYS, ids=[f"{script.name}-{date.date}" for script, date in PLAYS]
 )
+by_revision = pytest.mark.parametrize("played_in", ALL, ids=[revision.date for revision in ALL])
 
 
-def play(script: Script, revision: Revision) -> Stage:
+def golden(script: Script, revision: Revision) -> Path:
+    return FOLDER / revision.date / f"{script.name}.txt"
+
+
+@cache
+def play(script: Script, revision: Revision) -> tuple[str, list[Message]]:
+    """The text of a conversation, and the messages of ours in it."""
+    if not script.ours:
+        http = HttpStage(script, revision, VALUES)
+        return http.play(), http.emitted
     stage = Stage(script, revision, VALUES)
-    stage.play(Actors(stage).act)
-    return stage
+    return stage.play(Actors(stage).act), stage.emitted
 
 
 @by_play
 def test_a_conversation_is_what_it_was_when_it_was_read(
     script: Script, played_in: Revision, rewrite_transcripts: bool
 ) -> None:
-    golden = FOLDER / played_in.date / f"{script.name}.txt"
-    stage = Stage(script, played_in, VALUES)
-    text = stage.play(Actors(stage).act)
+    text, _ = play(script, played_in)
+    path = golden(script, played_in)
     if rewrite_transcripts:
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(text, "utf-8")
-    assert text == golden.read_text("utf-8")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
 
 
 @by_play
@@ -59,5 +68,53 @@ def test_every_message_of_ours_is_one_that_the_official_schema_allows(
     if not official.available():
         print(f"no official schemas at {official.ROOT}: only the golden text was compared")
         return
-    for message in play(script, played_in).emitted:
+    _, messages = play(script, played_in)
+    for message in messages:
         assert complaints(message) == [], message.members
+
+
+def test_there_is_a_golden_file_for_every_play_and_no_other() -> None:
+    found = {path for revision in ALL for path in (FOLDER / revision.date).glob("*")}
+    assert found == {golden(script, revision) for script, revision in PLAYS}
+
+
+def test_every_decision_is_shown_or_carried_by_a_part_that_the_readme_names() -> None:
+    shown = {name for script in SCRIPTS for name in re.findall(r"\bD\d+\b", " ".join(script.words))}
+    readme = (FOLDER / "README.md").read_text("utf-8")
+    carried = set(re.findall(r"^\| (D\d+) \| `", readme, re.MULTILINE))
+    assert shown | carried == set(DECISIONS)
+    assert not shown & carried
+
+
+def said_in(revision: Revision) -> set[tuple[Side, str]]:
+    """The methods in the golden files of a revision, each with the side that said it."""
+    found: set[tuple[Side, str]] = set()
+    for script, played_in in PLAYS:
+        if played_in is revision and script.ours:
+            for line in golden(script, revision).read_text("utf-8").splitlines():
+                for side, arrow in ARROWS.items():
+                    if line.startswith(arrow):
+                        names = re.findall(r'"method":"([^"]+)"', line)
+                        found |= {(side, name) for name in names}
+    return found
+
+
+@by_revision
+def test_every_method_is_said_in_each_revision_by_each_side_that_may_say_it(
+    played_in: Revision,
+) -> None:
+    rows = [*played_in.methods.values()]
+    rows += [row for extension in played_in.extensions.values() for row in extension.values()]
+    wanted = {(side, row.name) for row in rows for side in row.senders}
+    assert wanted - said_in(played_in) == set()
+
+
+def test_every_value_has_a_use() -> None:
+    texts = [" ".join(script.steps) for script in SCRIPTS]
+    always = {"client-info", "server-info", "client-can", "server-can"}
+    unused = {
+        name
+        for name in VALUES.keys() - always
+        if not any(re.search(rf"(?<![\w-]){name}(?![\w-])", text) for text in texts)
+    }
+    assert unused == set()

@@ -62,7 +62,8 @@ class Fault(RemoteProtocolError):
     `data` is anything that JSON can carry. The number is chosen late, by the peer's revision.
     `raw_id` is the id of the request that is answered with this, as it was written; empty where
     none could be read. `settles` is the id of our own request whose reply was malformed: that
-    call ends with this fault instead of waiting for ever.
+    call ends with this fault instead of waiting for ever. `unheard` says that nobody waits for
+    an answer: it was about a notification or a reply, and those are never answered.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Fault(RemoteProtocolError):
         *,
         raw_id: bytes = b"",
         settles: int | str | None = None,
+        unheard: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -80,6 +82,7 @@ class Fault(RemoteProtocolError):
         self.data = data
         self.raw_id = raw_id
         self.settles = settles
+        self.unheard = unheard
 
     def __repr__(self) -> str:
         return f"Fault({self.kind.name}, {self.message!r})"

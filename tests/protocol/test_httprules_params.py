@@ -202,6 +202,7 @@ def test_characters_that_no_header_may_have_are_refused(bad: bytes) -> None:
 
 
 def test_a_value_without_end_is_refused() -> None:
+    assert len(decode_text("Mcp-Name", b"x" * MAX_VALUE_BYTES)) == MAX_VALUE_BYTES
     with pytest.raises(Fault, match="longer than"):
         decode_text("Mcp-Name", b"x" * (MAX_VALUE_BYTES + 1))
 

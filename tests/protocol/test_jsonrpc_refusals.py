@@ -275,6 +275,47 @@ def test_a_member_twice_inside_params_or_a_result_is_left_to_whoever_reads_them(
         assert plain(decode(body)) == ("reply", 7, inside)
 
 
+# ---------------------------------------------------------------- who is told
+
+UNHEARD = {
+    "a notification with a list of params": TELL % b"[]",
+    "a notification with an outcome": b'{"jsonrpc":"2.0","method":"a","result":{}}',
+    "a notification of another protocol": b'{"jsonrpc":"1.0","method":"a"}',
+    "a notification with params twice": b'{"jsonrpc":"2.0","method":"a","params":{},"params":{}}',
+    "a reply that is null": GOOD % b"null",
+    "a reply of another protocol": b'{"jsonrpc":"1.0","id":7,"result":{}}',
+    "a reply with both": BOTH,
+    "a reply for nobody": b'{"jsonrpc":"2.0","result":{}}',
+    "a reply for two": b'{"jsonrpc":"2.0","id":7,"id":8,"result":{}}',
+    "an error for true": b'{"jsonrpc":"2.0","id":true,"error":{"code":1,"message":"m"}}',
+    "an error without a code": BAD % b"{}",
+}
+HEARD = {
+    "a request with a list of params": CALL % b"[]",
+    "a request with an id that is none": WITH_ID % b"true",
+    "a request with null for an id": WITH_ID % b"null",
+    "a request of two ids": b'{"jsonrpc":"2.0","id":7,"id":8,"method":"a"}',
+    "a request of another protocol": b'{"jsonrpc":"1.0","id":true,"method":"a"}',
+    "a method that is no string": b'{"jsonrpc":"2.0","method":5}',
+    "neither a call nor a reply": NEITHER,
+    "an empty object": b"{}",
+    "a number": b"7",
+    "no JSON": b"x",
+}
+
+
+@pytest.mark.spec("R0233")
+@cases(UNHEARD)
+def test_a_bad_notification_or_reply_is_never_answered(case: bytes, revision: Revision) -> None:
+    fault = fault_of(case)
+    assert (fault.unheard, fault.raw_id) == (True, b"")
+
+
+@cases(HEARD)
+def test_anything_else_that_is_bad_is_answered(case: bytes) -> None:
+    assert not fault_of(case).unheard
+
+
 # ---------------------------------------------------------------- how deep
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import RequestId
+from portico.protocol.jsonrpc import RequestId, encode, encode_notification
 from portico.protocol.methods import Method
 
 # Calls that wait at once. A peer that stops answering must not make us remember for ever.
@@ -35,6 +35,11 @@ class Sent(Struct):
     wants_progress: bool = False
     last_progress: t.Number | None = None
 
+    def cancellation(self, reason: str | None) -> bytes:
+        """The notice that nobody waits for it any more."""
+        params = t.CancelledNotificationParams(request_id=self.id, reason=reason)
+        return encode_notification("notifications/cancelled", encode(params))
+
 
 class Flight:
     """Our own requests in flight."""
@@ -55,7 +60,7 @@ class Flight:
         self, row: Method, now: float, timeout_s: float, max_s: float, wants_progress: bool
     ) -> Sent:
         """A new request under the next id."""
-        if not (0 < timeout_s and 0 < max_s and isfinite(timeout_s) and isfinite(max_s)):
+        if not (isfinite(timeout_s) and isfinite(max_s) and min(timeout_s, max_s) > 0):
             # R0237: a call that may wait for ever is one that nobody ends.
             raise LocalProtocolError(f"{row.name}: a time-out is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:

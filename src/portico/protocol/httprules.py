@@ -111,7 +111,7 @@ def status_of(
     kind = outcome.kind
     revision = revision or NEWEST
     if kind is FaultKind.METHOD_NOT_FOUND:
-        return revision.http.unknown_method_status  # R0867
+        return revision.http.unknown_method_status
     if kind is FaultKind.INVALID_PARAMS:
         return OK if admitted else BAD_REQUEST
     if kind is FaultKind.CAPABILITY_MISSING:
@@ -162,7 +162,8 @@ def admit(
     """Let a request in, or raise `Fault`; None for a handshake that may now be done.
 
     `known` is the peer of the session that the request names (`ENDED` where it is none any more),
-    `extensions` are those that this server speaks. The faults come in the order of D4.
+    `extensions` are those that this server speaks. The faults come in the order of D4; whose they
+    are is not known by then, so they are numbered and answered without a revision.
     """
     head = jsonrpc.head(request.params)
     peer = recogniser.recognise(request, head.meta, signs(headers), known)
@@ -188,7 +189,8 @@ def admit(
         or not (row.senders is CLIENT or Side.CLIENT in row.senders)
     ):
         words = f"{request.method[:80]!r} is not a method of this server"
-        raise Fault(FaultKind.METHOD_NOT_FOUND, words)
+        status = peer.revision.http.unknown_method_status  # R0867
+        raise Refusal(status, words, kind=FaultKind.METHOD_NOT_FOUND)
     return Admission(peer, row, head, warning)
 
 

@@ -26,8 +26,6 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_ACCEPT_BYTES = 1024
 # The longest type that is used, with a charset, has some 40 bytes.
 MAX_CONTENT_TYPE_BYTES = 256
-# A name has at most 253 characters (RFC 1035), beside it a scheme and a port.
-MAX_ORIGIN_BYTES = 320
 # Clients send the same static headers all the time, and a server sees few kinds of clients.
 # A stranger who varies them costs the others a fresh look, never memory.
 MAX_REMEMBERED = 256
@@ -55,9 +53,14 @@ class Refusal(Fault):
     """A fault with an HTTP status of its own, and the headers that go with that status."""
 
     def __init__(
-        self, status: int, message: str, *, headers: tuple[tuple[str, str], ...] = ()
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: FaultKind = FaultKind.INVALID_REQUEST,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        super().__init__(FaultKind.INVALID_REQUEST, message)
+        super().__init__(kind, message)
         self.status = status
         self.headers = headers
 
@@ -104,6 +107,7 @@ def _joined(name: bytes, values: list[bytes]) -> bytes:
 
 # ---------------------------------------------------------------- Origin and Host
 
+# A name has at most 253 characters (RFC 1035), an address 45.
 _NAME_OR_ADDRESS = r"(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z_.-]{1,253})"
 _AUTHORITY = re.compile(rf"{_NAME_OR_ADDRESS}(?::([1-9][0-9]{{0,4}}|\*))?")
 _ORIGIN = re.compile(
@@ -239,9 +243,7 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
     if origin is not None and not _passes_origin(origin, policy):
         raise Refusal(FORBIDDEN, f"Origin {_shown(origin)} is not allowed; add it to origins")
     host = headers.get(b"host")
-    found = None
-    if host is not None and len(host) <= MAX_ORIGIN_BYTES:
-        found = _AUTHORITY.fullmatch(host.decode("latin-1"))
+    found = None if host is None else _AUTHORITY.fullmatch(host.decode("latin-1"))
     parts = found and _canonical(found[1], found[2])
     if not parts or parts[1] == "*":
         raise Refusal(BAD_REQUEST, f"Host {_shown(host)} is not one host; send exactly one")
@@ -250,8 +252,6 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
 
 
 def _passes_origin(origin: bytes, policy: HostPolicy) -> bool:
-    if len(origin) > MAX_ORIGIN_BYTES:
-        return False
     # `null` (sandboxed frames, files) and lists of origins do not match the form.
     found = _ORIGIN.fullmatch(origin.decode("latin-1"))
     parts = found and _canonical(found[2], found[3])

@@ -230,7 +230,9 @@ def _decode_loosely(body: bytes) -> Frame:
         raise _refuse(members, raw_id, 'jsonrpc must be "2.0"')
     method = _string(members, "method")
     if method is None and "method" in members:
-        raise _refuse(members, raw_id, "a method must be a string")
+        fault = _refuse(members, raw_id, "a method must be a string")
+        fault.unheard = False  # no notification either, so its sender is told
+        raise fault
     params, result, error = (members.get(name, NOTHING) for name in ("params", "result", "error"))
     return _frame(method, raw_id, params, result, error)
 
@@ -275,7 +277,7 @@ def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
     if result:
         if memoryview(result)[0] != _BRACE:
             raise _refuse(("result",), raw_id, "a result must be an object")
-        return Reply(parse_id(raw_id), result)
+        return Reply(_own_id(raw_id), result)
     try:
         read = _error.decode(error)
     except _FOREIGN:
@@ -285,8 +287,17 @@ def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
     if doubled(bytes(error), _members.decode(error)):
         raise _refuse(("error",), raw_id, "an error has the same member twice; send each once")
     # D2: `id: null` and no id mean the same, an error about something that could not be read.
-    id = parse_id(raw_id) if raw_id and raw_id != b"null" else None
+    id = _own_id(raw_id) if raw_id and raw_id != b"null" else None
     return Failure(id, int(read.code), read.message, read.data)
+
+
+def _own_id(raw_id: bytes) -> RequestId:
+    """The id of a request of ours, as a reply repeats it."""
+    try:
+        return parse_id(raw_id)
+    except Fault as fault:
+        fault.unheard = True
+        raise
 
 
 def parse_id(raw: bytes) -> RequestId:
@@ -343,17 +354,20 @@ def head(params: Raw) -> Head:
 def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
     """Whom to tell: the sender of a request, or the call of ours that waits for this reply.
 
-    A reply is never answered: the id in it is one of ours, and may be one of theirs as well.
+    A reply is never answered: the id in it is one of ours, and may be one of theirs as well. Nor
+    is a notification (R0233).
     """
+    called = "method" in members
+    reply = not called and ("result" in members or "error" in members)
     try:
         id = parse_id(raw_id)
     except Fault:
-        return Fault(FaultKind.INVALID_REQUEST, words)
-    if "method" in members:
+        unheard = reply or (called and not raw_id and "id" not in members)
+        return Fault(FaultKind.INVALID_REQUEST, words, unheard=unheard)
+    if called:
         return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id)
-    if "result" in members or "error" in members:
-        raw_id = b""
-    return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id)
+    raw_id = b"" if reply else raw_id
+    return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, unheard=reply)
 
 
 def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:

@@ -5,7 +5,7 @@ of problems, the options listed, the length of a name that a stranger chose.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 # A model corrects a handful of mistakes at once; the rest it meets on the next try.
 MAX_PROBLEMS = 10
@@ -111,6 +111,19 @@ def _json(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return names[value]
     return repr(value)
+
+
+def endless(value: Any) -> bool:
+    """Whether there is a NaN or an Infinity in a value of plain types."""
+    waiting = [value]
+    for one in waiting:
+        if isinstance(one, float) and one - one != 0:
+            return True
+        if isinstance(one, dict):
+            waiting.extend(cast(dict[Any, Any], one).values())
+        elif isinstance(one, list | tuple):
+            waiting.extend(cast(list[Any], one))
+    return False
 
 
 def explain(complaint: Complaint) -> list[Problem]:

@@ -111,21 +111,30 @@ class Question(Struct, frozen=True):
         return answer
 
     def _mended(self, answer: t.ElicitResult, revision: Revision) -> t.ElicitResult:
-        """What was typed for choices is a list again; what came with a consent alone is not read."""
+        """What was typed for choices is a list again; what comes with a mere consent is left."""
         form = cast("t.ElicitRequestParams", self.params).requested_schema
         if self.is_url or form is None:
             return replace(answer, content=None)
-        content = answer.content
-        if content is not None and not revision.elicitation.multi_select:
+        if answer.action != "accept":
+            return answer
+        content = answer.content or {}
+        if not revision.elicitation.multi_select:
             content = as_asked(form, content)
-        return replace(answer, content=content or {} if answer.action == "accept" else content)
+        return replace(answer, content=content)
 
 
-def question_of(row: Method, params: Raw) -> Question | None:
-    """The question that a request is; None where it is another kind. Raises `Fault`."""
-    if row.name not in _ASKING:
+def asked(
+    row: Method,
+    params: Raw,
+    declared: t.ClientCapabilities | t.ServerCapabilities,
+    revision: Revision,
+) -> Question | None:
+    """The question that a request puts to us; None where it is another kind. Raises `Fault`."""
+    if row.name not in _ASKING or not isinstance(declared, t.ClientCapabilities):
         return None
-    return Question(cast("Params", read(row.params, params)))
+    question = Question(cast("Params", read(row.params, params)))
+    check_received(question, declared, revision)
+    return question
 
 
 # ---------------------------------------------------------------- may it be asked?

@@ -10,14 +10,13 @@ imported here alone, when the first value is checked. A checked value is never r
 from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.problems import MAX_PROBLEMS, Problem, explain, kind_of
 from portico.protocol.subschemas import (
     DRAFT_07,
     DRAFT_2020_12,
-    MAX_DEPTH,
     Schema,
     Unsound,
     children,
@@ -35,13 +34,8 @@ __all__ = [
     "Unsound",
     "Validator",
     "admitted",
-    "definition",
     "dialect",
     "inlined",
-    "is_object",
-    "without_booleans",
-    "wrapped",
-    "wrapped_value",
 ]
 
 # One step is 20 to 50 ns: a tenth of a second, about, for the worst value that is let through.
@@ -55,16 +49,13 @@ MAX_BACKTRACKS = 10_000
 # Copies of definitions put in place of references: past this the references stay.
 MAX_INLINED_SUBSCHEMAS = 2_000
 
+Types: TypeAlias = frozenset[str]
+
 _ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
 _OBJECT = frozenset({"object"})
 _HOLDERS = ("$defs", "definitions")
 _NOTES = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
-)
-# Where `false` is the way everyone writes it, and every peer reads it.
-_PLAIN_BOOLEANS = frozenset(
-    {"additionalProperties", "unevaluatedProperties", "items", "additionalItems"}
-    | {"unevaluatedItems"}
 )
 
 
@@ -159,16 +150,16 @@ def _never_fetch(uri: str) -> NoReturn:
 # ---------------------------------------------------------------- what a schema admits
 
 
-def admitted(document: Any, root: Any) -> frozenset[str]:
+def admitted(document: Any, root: Any) -> Types:
     """The JSON types that a schema lets through, read from its words; all where it says nothing.
 
     `root` is the document that references in it start from.
     """
-    return _admitted(document, root, 0)
+    return _admitted(document, _definitions(root), {})
 
 
-def _admitted(document: Any, root: Any, hops: int) -> frozenset[str]:
-    if not isinstance(document, dict) or hops > MAX_DEPTH:
+def _admitted(document: Any, definitions: Schema, seen: dict[str, Types]) -> Types:
+    if not isinstance(document, dict):
         return frozenset() if document is False else _ALL_TYPES
     schema, types = cast(Schema, document), _ALL_TYPES
     if "type" in schema:
@@ -179,18 +170,17 @@ def _admitted(document: Any, root: Any, hops: int) -> frozenset[str]:
             types &= frozenset(kind_of(option) for option in cast(list[Any], options))
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
-            parts = (_admitted(one, root, hops + 1) for one in schema[keyword])
+            parts = (_admitted(one, definitions, seen) for one in schema[keyword])
             types &= frozenset[str]().union(*parts)
     for one in schema.get("allOf", ()):
-        types &= _admitted(one, root, hops + 1)
-    if "$ref" in schema:
-        types &= _admitted(definition(schema["$ref"], root), root, hops + 1)
+        types &= _admitted(one, definitions, seen)
+    reference = schema.get("$ref")
+    if reference in definitions:
+        if reference not in seen:
+            seen[reference] = _ALL_TYPES  # while it is being read: a circle says nothing
+            seen[reference] = _admitted(definitions[reference], definitions, seen)
+        types &= seen[reference]
     return types
-
-
-def definition(reference: Any, root: Any) -> Any:
-    """What `#/$defs/Name` names in `root`; `True`, which admits anything, for other references."""
-    return _definitions(root).get(reference, True) if isinstance(reference, str) else True
 
 
 def _definitions(root: Any) -> Schema:
@@ -203,54 +193,6 @@ def _definitions(root: Any) -> Schema:
 
 
 # ---------------------------------------------------------------- layout
-
-
-def is_object(document: Schema) -> bool:
-    """Whether everything that this schema admits is an object."""
-    return admitted(document, document) == _OBJECT
-
-
-def wrapped(document: Schema) -> Schema:
-    """The schema of `{"result": …}` around what this schema admits. D17"""
-    inner = document if "$id" in document else _moved(document, "#/properties/result")
-    outer: Schema = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
-    if "$schema" in inner:
-        inner = dict(inner)
-        outer = {"$schema": inner.pop("$schema"), **outer, "properties": {"result": inner}}
-    return outer
-
-
-def wrapped_value(value: bytes) -> bytes:
-    """The JSON of `{"result": …}` around this JSON. D17"""
-    return b'{"result":' + value + b"}"
-
-
-def _moved(document: Any, place: str) -> Any:
-    """The same schema where its references no longer start from the root."""
-    if not isinstance(document, dict):
-        return document
-    schema = cast(Schema, document)
-    copy = mapped(schema, lambda _, child: _moved(child, place))
-    reference = copy.get("$ref")
-    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
-        copy["$ref"] = place + reference[1:]
-    return copy
-
-
-def without_booleans(document: Any) -> Any:
-    """`{}` and `{"not": {}}` for subschemas that are `true` and `false`. D17
-
-    Not under `additionalProperties` and its kin, where every revision's readers know them.
-    """
-    if not isinstance(document, dict):
-        return document
-
-    def change(keyword: str, child: Any) -> Any:
-        if isinstance(child, bool) and keyword not in _PLAIN_BOOLEANS:
-            return {} if child else {"not": {}}
-        return without_booleans(child)
-
-    return mapped(cast(Schema, document), change)
 
 
 def inlined(document: Schema) -> Schema:

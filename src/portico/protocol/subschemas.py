@@ -25,6 +25,8 @@ MAX_NODES = 50_000
 MAX_TEXT = 1_000_000
 # Steps for one node of a value; more than anyone's limit is as good as without end.
 MAX_STEPS = 1 << 40
+# Members and items, counted for every alternative that applies something to them.
+MAX_LINKS = 40_000
 # Comparing with an enumeration costs about one step for this many of its values.
 _ENUM_STEP = 8
 
@@ -42,6 +44,11 @@ _LISTS = frozenset((*_MANY_IN_PLACE, *_MANY_ITEMS))
 _MAPS = frozenset((*_MAP_IN_PLACE, "properties", "patternProperties", *_DEFINITIONS))
 
 
+_MEMBER, _ITEM = 0, 1
+# Of a member or of an item; which one, or any; the subschema that is applied to it.
+_Link: TypeAlias = tuple[int, str | int | None, int]
+
+
 class Unsound(ValueError):
     """This document cannot be used; the words say why and what to do."""
 
@@ -53,8 +60,7 @@ class _Node:
     document: Schema
     base: str
     in_place: list[int] = field(default_factory=list[int])
-    members: list[tuple[str | None, int]] = field(default_factory=list[tuple[str | None, int]])
-    items: list[tuple[int | None, int]] = field(default_factory=list[tuple[int | None, int]])
+    links: list[_Link] = field(default_factory=list[_Link])
 
     @property
     def weight(self) -> int:
@@ -207,11 +213,11 @@ class _Graph:
                 continue
             target = self._index[id(child)]
             if keyword == "properties":
-                node.members.append((str(place), target))
+                node.links.append((_MEMBER, place, target))
             elif keyword in _ONE_MEMBER or keyword == "patternProperties":
-                node.members.append((None, target))
+                node.links.append((_MEMBER, None, target))
             elif keyword in _ONE_ITEM or keyword in _MANY_ITEMS:
-                node.items.append((place if isinstance(place, int) else None, target))
+                node.links.append((_ITEM, place, target))
             elif keyword not in _DEFINITIONS and keyword not in _ONE_SAID:
                 node.in_place.append(target)
         for keyword in ("$ref", "$dynamicRef"):
@@ -258,52 +264,58 @@ class _Graph:
 
 
 def _costs(nodes: list[_Node]) -> list[int]:
-    """Follow the worst path into a value: how often is each subschema tried at each depth?
+    """Follow the worst path into a value: how often is some subschema tried at each depth?
 
     A union whose members lead back to it multiplies at every depth, which is how a small document
     makes a checker work for years. R0759
     """
-    order = _order(nodes)
-    weights = [node.weight for node in nodes]
-    costs: list[int] = []
-    level = [0] * len(nodes)
-    level[0] = 1
+    upwards = _order(nodes)[::-1]
+    links = _links(nodes, upwards)
+    steps = [0] * len(nodes)
+    for index in upwards:
+        steps[index] = nodes[index].weight + sum(steps[one] for one in nodes[index].in_place)
+        steps[index] = min(steps[index], MAX_STEPS)
+    costs = [steps[0]]
     while len(costs) <= MAX_DEPTH:
-        here = level.copy()
-        for index in order:
-            if here[index]:
-                for target in nodes[index].in_place:
-                    here[target] += here[index]
-        costs.append(min(sum(a * b for a, b in zip(here, weights, strict=True)), MAX_STEPS))
-        below = _below(nodes, here)
-        if below == level or costs[-1] == MAX_STEPS:
-            return costs + [costs[-1]] * (MAX_DEPTH + 1 - len(costs))
-        level = below
+        below = [min(_most(ahead, steps), MAX_STEPS) for ahead in links]
+        if below == steps:
+            return costs + costs[-1:] * (MAX_DEPTH + 1 - len(costs))
+        costs.append(below[0])
+        steps = below
     return costs
 
 
-def _below(nodes: list[_Node], here: list[int]) -> list[int]:
-    """The same count one level down, for the member or item that most subschemas apply to."""
-    named: dict[tuple[str | int, int], int] = {}
-    members, items = [0] * len(nodes), [0] * len(nodes)
-    for index, count in enumerate(here):
-        if not count:
-            continue
-        for places, wild in ((nodes[index].members, members), (nodes[index].items, items)):
-            for place, target in places:
-                if place is None:
-                    wild[target] += count
-                else:
-                    key = (place, target)
-                    named[key] = named.get(key, 0) + count
-    most = [[0] * len(nodes), [0] * len(nodes)]
-    for (place, target), count in named.items():
-        best = most[isinstance(place, int)]
-        best[target] = max(best[target], count)
-    return [
-        max(member + most[0][target], item + most[1][target])
-        for target, (member, item) in enumerate(zip(members, items, strict=True))
-    ]
+def _links(nodes: list[_Node], upwards: list[int]) -> list[dict[_Link, int]]:
+    """For each subschema: what it applies to a member or an item, itself and in its branches."""
+    links: list[dict[_Link, int]] = [{} for _ in nodes]
+    total = 0
+    for index in upwards:
+        ahead = links[index]
+        for link in nodes[index].links:
+            ahead[link] = ahead.get(link, 0) + 1
+        for one in nodes[index].in_place:
+            for link, count in links[one].items():
+                ahead[link] = min(ahead.get(link, 0) + count, MAX_STEPS)
+        total += len(ahead)
+        if total > MAX_LINKS:
+            raise Unsound("its alternatives are too intertwined; split the schema")
+    return links
+
+
+def _most(ahead: dict[_Link, int], steps: list[int]) -> int:
+    """The steps for the one member, or the one item, that most is applied to."""
+    named: dict[str | int, int] = {}
+    wild = [0, 0]
+    for (kind, place, target), count in ahead.items():
+        if place is None:
+            wild[kind] += count * steps[target]
+        else:
+            named[place] = named.get(place, 0) + count * steps[target]
+    best = [0, 0]
+    for place, count in named.items():
+        kind = isinstance(place, int)
+        best[kind] = max(best[kind], count)
+    return max(wild[0] + best[0], wild[1] + best[1])
 
 
 def _order(nodes: list[_Node]) -> list[int]:

@@ -1,0 +1,195 @@
+"""What an application does with a link: reads what it is given, answers, asks, gives up.
+
+It trusts nothing, and neither may what it calls: on whatever a stranger sent, only our own errors.
+
+Rules: what it does depends on how often it was asked, on nothing else.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Raw
+
+from fuzz.corpus import ANSWERS, FORM, results_of, rows
+from fuzz.target import Finding, check_sent, held, ours
+from portico.errors import Fault, FaultKind, PorticoError, RemoteError
+from portico.protocol import types as t
+from portico.protocol.events import Answered, Call, Event, Told
+from portico.protocol.exchange import Exchange, Subscription, check_task_support, read_result
+from portico.protocol.interview import Interview, Memory, recall, subject_of
+from portico.protocol.jsonrpc import Batch, Failure, Reply, encode
+from portico.protocol.link import Link
+from portico.protocol.questions import Question, questions_of, read_url_required, retry
+from portico.protocol.reading import read
+from portico.protocol.revision import ALL, Revision
+
+REFUSAL: Final = Fault(FaultKind.INTERNAL, "it did not work; try again")
+QUESTION: Final = Question(read(t.ElicitRequestParams, json.dumps(FORM).encode()))
+OFFERED: Final = t.SubscriptionFilter(
+    tools_list_changed=True, resource_subscriptions=[], task_ids=[]
+)
+CHANGED: Final = "notifications/tools/list_changed"
+
+
+def _results() -> dict[tuple[str, str], t.Noun]:
+    found: dict[tuple[str, str], t.Noun] = {}
+    for revision in ALL:
+        for row in rows(revision):
+            if row.result is not None:
+                body = json.dumps(results_of(row, revision)[0]).encode()
+                found.setdefault((revision.date, row.name), read(row.result, body))
+    return found
+
+
+RESULTS: Final = _results()
+
+
+class Application:
+    """The code on our side of a link."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.now = 0.0
+        self._calls = 0
+        self._acts = 0
+
+    def hear(self, event: Event) -> None:
+        """Do something about an event."""
+        if isinstance(event, Call):
+            self._calls += 1
+            self._serve(event.exchange)
+        elif isinstance(event, Told):
+            ours(lambda: read(event.row.params, event.params))
+        elif isinstance(event, Answered):
+            self._take(event)
+
+    def act(self) -> None:
+        """Something of our own, now and then."""
+        self._acts += 1
+        link = self.link
+        if self._acts % 7 == 3:
+            for event in link.tick(self.now):
+                self.hear(event)
+        elif self._acts % 7 == 5:
+            sent = ours(lambda: link.ping(self.now))
+            if isinstance(sent, tuple):
+                check_sent(sent[1])
+        elif self._acts % 7 == 6 and (calls := link.record().sent):
+            self._say(lambda: link.cancel(calls[-1].id, "no longer needed"))
+
+    # ------------------------------------------------------------ answering
+
+    def _serve(self, exchange: Exchange) -> None:
+        row, way = exchange.row, self._calls % 5
+        params = ours(lambda: read(row.params, exchange.request.params))
+        if isinstance(params, Fault):
+            self._end(exchange, lambda: exchange.fail(params))
+        elif row.name == "subscriptions/listen":
+            self._push(exchange, way)
+        elif way == 1:
+            self._say(lambda: exchange.progress(0.5, 1, "half"))
+            self._say(lambda: exchange.log("error", {"what": "lost"}))
+            self._end(exchange, lambda: exchange.fail(REFUSAL))
+        elif way == 2 and row.name == "tools/call":
+            ours(lambda: check_task_support(exchange, "required"))
+            self._end(exchange, lambda: exchange.refuse_arguments(REFUSAL))
+        elif way == 3 and row.may_ask and isinstance(params, t.InputResponseRequestParams):
+            self._ask(exchange, params)
+        elif way:
+            result = RESULTS[exchange.peer.revision.date, row.name]
+            self._end(exchange, lambda: exchange.settle(result))
+
+    def _push(self, exchange: Exchange, way: int) -> None:
+        subscription = ours(lambda: Subscription(exchange, OFFERED))
+        if isinstance(subscription, PorticoError):
+            self._end(exchange, lambda: exchange.fail(REFUSAL))
+            return
+        self._say(subscription.acknowledge)
+        self._say(lambda: subscription.news(CHANGED, t.NotificationParams()))
+        if way > 2:
+            for data in subscription.end("enough"):
+                check_sent(data)
+
+    def _ask(self, exchange: Exchange, params: t.InputResponseRequestParams) -> None:
+        """Ask, with whatever answers and state came along; nobody sealed that state."""
+        subject = ours(lambda: subject_of(exchange.request.params))
+        if not isinstance(subject, str):
+            return
+        state, method = params.request_state or "", exchange.row.name
+        ours(lambda: recall(state, str.encode, principal="", method=method, subject=subject, now=0))
+        key = f"elicit-{QUESTION.digest()}-1"
+        memory = Memory("", method, subject, 9.0, 1, (key, *ANSWERS), {}, {})
+        responses = params.input_responses or {}
+        answers = {key: raw for raw in responses.values()} | responses
+        interview = Interview(exchange.peer, exchange.row, memory, answers)
+        asked = ours(lambda: interview.ask(QUESTION))
+        if isinstance(asked, tuple) and asked[1] is None:
+            result = ours(
+                lambda: interview.result(_seal, principal="", subject=subject, expires_at=9.0)
+            )
+            if isinstance(result, t.InputRequiredResult):
+                self._end(exchange, lambda: exchange.settle(result))
+
+    # ------------------------------------------------------------ being answered
+
+    def _take(self, event: Answered) -> None:
+        peer = self.link.peer
+        if peer is None:
+            return
+        row = peer.revision.method(event.method)
+        if isinstance(event.outcome, RemoteError) and isinstance(
+            peer.capabilities, t.ServerCapabilities
+        ):
+            data, mine = event.outcome.data, self.link.identity.capabilities
+            if isinstance(mine, t.ClientCapabilities):
+                ours(lambda: read_url_required(Raw(encode(data)), mine, peer))
+        if row is None or isinstance(event.outcome, PorticoError):
+            return
+        raw = event.outcome
+        result = ours(lambda: read_result(row, raw, peer, peer.extensions))
+        if isinstance(result, t.InputRequiredResult):
+            self._reply(result, peer.revision)
+
+    def _reply(self, result: t.InputRequiredResult, revision: Revision) -> None:
+        mine = self.link.identity.capabilities
+        if not isinstance(mine, t.ClientCapabilities):
+            raise Finding("a server was answered with questions")
+        questions = ours(lambda: questions_of(result, mine, revision))
+        if isinstance(questions, dict):
+            answers = {
+                key: RESULTS["2025-11-25", question.kind.method]
+                for key, question in questions.items()
+            }
+            params = t.CallToolRequestParams(name="book")
+            ours(lambda: retry(params, result, answers, self.link.shaper(revision)))  # type: ignore[arg-type]
+
+    # ------------------------------------------------------------ saying it
+
+    def _say(self, write: Callable[[], bytes | None]) -> None:
+        data = ours(write)
+        if isinstance(data, bytes):
+            check_sent(data)
+
+    def _end(self, exchange: Exchange, write: Callable[[], bytes | None]) -> None:
+        """Answer: under the id as it was written, once, and to nobody else."""
+        data = ours(write)
+        if not isinstance(data, bytes):
+            return
+        frame = check_sent(data)
+        raw_id, id = exchange.request.raw_id, exchange.request.id
+        if isinstance(frame, Batch):
+            ids = [
+                (type(item.id), item.id)
+                for item in frame.items
+                if isinstance(item, Reply | Failure)
+            ]
+            held(ids.count((type(id), id)) == 1, "a batch without its last answer, or with two")
+        else:
+            held(isinstance(frame, Reply | Failure) and frame.id == id, "another call was answered")
+            held(b'"id":%b,' % raw_id in data, "an id was not echoed as it was written")
+        held(ours(write) is None, "a call was answered twice")
+
+
+def _seal(state: bytes) -> str:
+    return state.decode()

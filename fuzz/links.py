@@ -1,0 +1,290 @@
+"""Whole conversations: links of both sides, in every phase and revision, against mutated messages.
+
+What must hold after each message, whatever it was:
+
+- nothing is raised, and what was refused (only `Dropped`, or only errors sent) changed nothing;
+- a call of ours ends only by a message that names it, and an `Answered` says so;
+- a request of theirs begins and ends only with a `Call` and a `Cancelled`, never unseen;
+- what we send is one readable line, short, and under no id that is still being worked on.
+
+Rules: the application beside the link does the same in every run; chance is in the inputs alone.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from random import Random
+from typing import Any, cast
+
+from fuzz.application import Application
+from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, Seed, rows
+from fuzz.frames import second_opinion
+from fuzz.mutate import mutate
+from fuzz.scenes import SCENES, Make, Scene, build
+from fuzz.target import MAX_WORDS, Case, check_answer, held
+from portico.protocol.events import (
+    Answered,
+    Call,
+    Cancelled,
+    Dropped,
+    Event,
+    Send,
+)
+from portico.protocol.exchange import Exchange
+from portico.protocol.flight import Sent
+from portico.protocol.handshake import Phase
+from portico.protocol.jsonrpc import Batch, Failure, Frame, Reply
+from portico.protocol.link import Link
+from portico.protocol.negotiation import Peer
+
+MEAN_LENGTH = 7
+MAX_LENGTH = 30
+# Remembered to be quicker, never to decide: the same message means the same with and without.
+_CACHES = frozenset({"_recogniser", "_shapers", "_terms", "identity", "accepts"})
+_PACKAGE = "portico.protocol."
+
+
+# After the end there is one answer; with much going on there are many.
+_STAGE_WEIGHTS = {"new": 2, "opening": 4, "open": 4, "busy": 12, "closed": 1}
+_NAMES = list(SCENES)
+_WEIGHTS = [_STAGE_WEIGHTS[scene.stage] for scene in SCENES.values()]
+
+
+def _fitting(scene: Scene) -> list[Seed]:
+    """The messages that the other side may send, and those that only a certain phase takes."""
+    other, revision = scene.side.other, scene.revision
+    known = {row.name: row for row in rows(revision)}
+    opening = {"initialize", "notifications/initialized"}
+    found: list[Seed] = []
+    for seed in MESSAGES[revision.date]:
+        if isinstance(seed.tree, list):
+            found += [seed] if revision.batches else []
+        elif "method" not in seed.tree:
+            found += [seed] if scene.stage in ("opening", "busy") else []
+        elif other in known[seed.tree["method"]].senders:
+            often = scene.stage in ("new", "opening") and seed.tree["method"] in opening
+            found += [seed] * (8 if often else 1)
+    return found
+
+
+_FITTING = {name: _fitting(scene) for name, scene in SCENES.items()}
+
+
+class Links:
+    """`Link`, from its first message to its last, and all that an application does with it."""
+
+    name = "links"
+
+    def __init__(self, make: Make = Link) -> None:
+        self._make = make
+
+    def draw(self, rng: Random, most: int) -> Case:
+        (where,) = rng.choices(_NAMES, _WEIGHTS)
+        seeds = MESSAGES[SCENES[where].revision.date]
+        fit = _FITTING[where]
+        length = min(most, MAX_LENGTH, 1 + int(rng.expovariate(1 / MEAN_LENGTH)))
+        parts: list[bytes] = []
+        for _ in range(length):
+            source = fit if rng.randrange(4) else seeds if rng.randrange(4) else EVERY_MESSAGE
+            parts.append(mutate(rng, rng.choice(source), seeds, gently=True))
+        return Case(where, tuple(parts))
+
+    def check(self, case: Case) -> list[str]:
+        scene = SCENES[case.where]
+        link = build(scene, self._make)
+        application = Application(link)
+        kinds: list[str] = []
+        for data in case.parts:
+            application.now += 5
+            kinds.append(self._receive(link, data, application))
+        _check_record(link, scene)
+        return kinds
+
+    def _receive(self, link: Link, data: bytes, application: Application) -> str:
+        before = Before(link)
+        events = link.receive(data, application.now)
+        sent = [check_answer(event.data) for event in events if isinstance(event, Send)]
+        for event in events:
+            if isinstance(event, Dropped):
+                held(len(event.why) <= MAX_WORDS, f"{len(event.why)} characters for the log")
+        before.check(link, data, events, sent)
+        for event in events:
+            application.hear(event)
+        application.act()
+        return _kind(events, sent)
+
+
+def _kind(events: list[Event], sent: list[Frame | Batch]) -> str:
+    kinds = {type(event).__name__.lower() for event in events if not isinstance(event, Send)}
+    for frame in sent:
+        failure = isinstance(frame, Failure)
+        kinds.add(f"error {frame.code}" if failure else f"sent {type(frame).__name__.lower()}")
+    return " + ".join(sorted(kinds)) or "nothing"
+
+
+def _check_record(link: Link, scene: Scene) -> None:
+    record = link.record()
+    again = Link.restore(record, link.identity, scene.accepts)
+    held(again.record() == record, "a link says something else of itself when restored")
+
+
+# ---------------------------------------------------------------- before and after
+
+
+class Before:
+    """What a link was before a message, to be compared with what it is afterwards."""
+
+    def __init__(self, link: Link) -> None:
+        self.phase = link.phase
+        self.record = link.record()
+        self.sent = {call.id: call for call in self.record.sent}
+        self.running = running(link)
+        self.state = frozen(link)
+
+    def check(
+        self, link: Link, data: bytes, events: list[Event], sent: list[Frame | Batch]
+    ) -> None:
+        if all(_is_refusal(event) for event in events) and all(map(_is_error, sent)):
+            held(link.phase is self.phase, "a refused message changed the phase")
+            held(link.record() == self.record, "a refused message changed the record")
+            held(frozen(link) == self.state, "a refused message changed the state")
+        if self.phase is Phase.CLOSED:
+            held(all(isinstance(event, Dropped) for event in events), "said after the end")
+        closed = link.phase is Phase.CLOSED
+        names = None if closed else Names(data)
+        self._check_flight(link, events, names)
+        self._check_running(link, events, names)
+        busy = {(type(one.request.id), one.request.id) for one in running(link)}
+        for frame in _each(sent):
+            if isinstance(frame, Reply | Failure):
+                held((type(frame.id), frame.id) not in busy, "an answer under a running id")
+
+    def _check_flight(self, link: Link, events: list[Event], names: "Names | None") -> None:
+        after = {call.id: call for call in link.record().sent}
+        answered = [event.id for event in events if isinstance(event, Answered)]
+        gone = [id for id in self.sent if id not in after]
+        held(sorted(answered, key=str) == sorted(gone, key=str), "a call ended unseen, or twice")
+        held(not after.keys() - self.sent.keys(), "a message put a call of ours in flight")
+        if names is None:
+            return
+        for id, call in self.sent.items():
+            if id in gone:
+                held(names.settles(id), f"call {id} was ended by a message for another")
+            elif after[id] != call:
+                held(names.moves(id), f"call {id} was moved by a message for another")
+
+    def _check_running(self, link: Link, events: list[Event], names: "Names | None") -> None:
+        now = running(link)
+        begun = [event.exchange for event in events if isinstance(event, Call)]
+        ended = [event.exchange for event in events if isinstance(event, Cancelled)]
+        new = [one for one in now if not _is_in(one, self.running)]
+        old = [one for one in self.running if not _is_in(one, now)]
+        for one in begun:
+            held(_is_in(one, new) or _is_in(one, ended), "a call was reported that does not run")
+        for one in ended:
+            held(_is_in(one, old) or _is_in(one, begun), "a cancellation of what did not run")
+            held(names is None or names.cancels(one.request.id), "the wrong request was cancelled")
+        held(all(_is_in(one, begun) for one in new), "a request began unseen")
+        held(all(_is_in(one, ended) for one in old), "a request ended unseen")
+        ids = [(type(one.request.id), one.request.id) for one in now]
+        held(len(set(ids)) == len(ids), "two requests run under one id")
+
+
+def running(link: Link) -> list[Exchange]:
+    """The requests of the peer that are being answered."""
+    return list(link._incoming)
+
+
+def _is_in(one: Exchange, many: list[Exchange]) -> bool:
+    return any(one is other for other in many)
+
+
+def _is_refusal(event: Event) -> bool:
+    return isinstance(event, Dropped | Send)
+
+
+def _is_error(frame: Frame | Batch) -> bool:
+    return all(isinstance(each, Failure) for each in _each([frame]))
+
+
+def _each(frames: list[Frame | Batch]) -> Iterator[Frame]:
+    for frame in frames:
+        yield from cast("tuple[Frame, ...]", frame.items) if isinstance(frame, Batch) else (frame,)
+
+
+def frozen(link: Link) -> object:
+    """All that a link remembers and decides by, as values that compare."""
+    return _members(link)
+
+
+def _members(owner: object) -> object:
+    members = vars(owner).items()
+    return tuple((name, _frozen(value)) for name, value in members if name not in _CACHES)
+
+
+def _frozen(value: Any) -> object:
+    if isinstance(value, dict):
+        members = cast("dict[object, object]", value)
+        return tuple((type(key), key, _frozen(item)) for key, item in members.items())
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(item) for item in cast("list[object]", value))
+    if value is None or isinstance(value, Peer | Enum | int | str | bytes):
+        return value
+    if isinstance(value, set):
+        return frozenset(_frozen(item) for item in cast("set[object]", value))
+    if isinstance(value, Sent):
+        return value.id, value.deadline, value.limit, value.last_progress, value.wants_progress
+    if isinstance(value, Exchange):
+        return id(value), value.settled, value.last_progress, value.peer
+    if type(value).__module__.startswith(_PACKAGE) and hasattr(value, "__dict__"):
+        return id(value), _members(value)
+    return value
+
+
+# ---------------------------------------------------------------- a second opinion
+
+
+class Names:
+    """The ids that a message names, as Python's own reader of JSON finds them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._settled: list[JSON] = []
+        self._moved: list[JSON] = []
+        self._cancelled: list[JSON] = []
+        found = second_opinion(data)
+        for item in cast("list[JSON]", found) if isinstance(found, list) else [found]:
+            if isinstance(item, dict):
+                self._take(cast("dict[str, JSON]", item))
+
+    def _take(self, members: dict[str, JSON]) -> None:
+        if "method" not in members:
+            self._settled.append(members.get("id"))
+            return
+        params = members.get("params")
+        if not isinstance(params, dict):
+            return
+        found = cast("dict[str, JSON]", params)
+        if members["method"] == "notifications/cancelled":
+            self._cancelled.append(found.get("requestId"))
+            self._settled.append(found.get("requestId"))
+        self._moved.append(found.get("progressToken"))
+        meta = found.get("_meta")
+        if isinstance(meta, dict):
+            self._moved.extend(cast("dict[str, JSON]", meta).values())
+
+    def settles(self, id: int | str) -> bool:
+        return _among(id, self._settled)
+
+    def moves(self, id: int | str) -> bool:
+        return _among(id, self._moved)
+
+    def cancels(self, id: int | str) -> bool:
+        return _among(id, self._cancelled)
+
+
+def _among(id: int | str, found: list[JSON]) -> bool:
+    """`7` is not `"7"`, nor is `true` 1; `7.0` is `7` (D31)."""
+    numbers = isinstance(id, int)
+    return any(
+        one == id and not isinstance(one, bool) and isinstance(one, int | float) is numbers
+        for one in found
+    )

@@ -1,0 +1,163 @@
+"""Everything else that a stranger writes: nouns, URI templates and URIs, schemas and their values.
+
+Rules: as in the other targets; what is accepted must mean the same when it is written again.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from fuzz.corpus import EVERY_MESSAGE, JSON, Seed, params_of, results_of, rows, seed
+from fuzz.corpus_wire import SCHEMAS, TEMPLATE_TOKENS, TEMPLATES, URIS, VALUES
+from fuzz.mutate import MAX_CHANGES, MAX_INPUT_BYTES, mutate
+from fuzz.target import MAX_WORDS, Case, Finding, check_fault, held, ours
+from portico.errors import Fault, LocalProtocolError, ProtocolError
+from portico.protocol import types as t
+from portico.protocol.httprules_params import param_headers
+from portico.protocol.reading import plain, read, write
+from portico.protocol.revision import ALL
+from portico.protocol.schema import Validator
+from portico.protocol.shape import Shaper
+from portico.protocol.uritemplate import Template
+
+# ---------------------------------------------------------------- nouns
+
+
+def _nouns() -> dict[str, tuple[type[t.Noun], list[Seed]]]:
+    found: dict[str, tuple[type[t.Noun], list[Seed]]] = {}
+
+    def add(kind: type[t.Noun], tree: JSON) -> None:
+        found.setdefault(kind.__name__, (kind, []))[1].append(seed(tree or {}))
+
+    for revision in ALL:
+        for row in rows(revision):
+            for params in params_of(row, revision):
+                add(row.params, params)
+            for result in results_of(row, revision) if row.result else ():
+                asks = result.get("resultType") == "input_required"
+                add(t.InputRequiredResult if asks else row.result or t.EmptyResult, result)
+    return found
+
+
+NOUNS = _nouns()
+SHAPERS = [Shaper(revision) for revision in ALL]
+
+
+class Nouns:
+    """`reading.read`, and what `write`, `plain` and `Shaper` make of what was read."""
+
+    name = "nouns"
+
+    def __init__(self, read: Callable[[type[t.Noun], bytes], t.Noun] = read) -> None:
+        self._read = read
+
+    def draw(self, rng: Random, most: int) -> Case:
+        name = rng.choice(list(NOUNS))
+        body = mutate(rng, rng.choice(NOUNS[name][1]), EVERY_MESSAGE, gently=True)
+        return Case(name, (body,))
+
+    def check(self, case: Case) -> list[str]:
+        kind, _ = NOUNS[case.where]
+        (body,) = case.parts
+        try:
+            noun = self._read(kind, body)
+        except Fault as fault:
+            check_fault(fault)
+            return [f"fault: {fault.kind.value}"]
+        again = read(kind, write(noun))
+        held(again == noun, f"a noun says something else when written: {noun} and {again}")
+        plain(noun)
+        for shaper in SHAPERS:
+            is_params = isinstance(noun, t.RequestParams | t.NotificationParams)
+            shaped = ours(lambda s=shaper: s.params(noun) if is_params else s.result(noun))
+            if isinstance(shaped, bytes):
+                msgspec.json.decode(shaped or b"{}")
+            elif not isinstance(shaped, LocalProtocolError):
+                raise Finding(f"a noun of a peer could not be shaped: {shaped!r}")
+        return ["read"]
+
+
+# ---------------------------------------------------------------- templates
+
+
+class Templates:
+    """`uritemplate`: made or refused, and matching is the inverse of expanding."""
+
+    name = "templates"
+
+    def draw(self, rng: Random, most: int) -> Case:
+        template = _changed(rng, rng.choice(TEMPLATES))
+        uri = rng.choice(URIS)
+        if rng.randrange(2):  # one that is likely to match
+            template, uri = rng.choice(TEMPLATES), _filled(rng, template)
+        parts = template, _changed(rng, uri)
+        return Case("", tuple(part.encode("utf-8", "surrogatepass") for part in parts))
+
+    def check(self, case: Case) -> list[str]:
+        text, uri = (part.decode("utf-8", "surrogatepass") for part in case.parts)
+        template = ours(lambda: Template(text))
+        if isinstance(template, ProtocolError):
+            held(isinstance(template, LocalProtocolError), "a template was refused as a peer's")
+            return ["refused"]
+        matched = template.match(uri)
+        if matched is None:
+            return ["no match"]
+        expanded = template.expand(matched)
+        held(template.match(expanded) == matched, f"{expanded!r} does not match again: {matched}")
+        return ["match"]
+
+
+def _changed(rng: Random, text: str) -> str:
+    for _ in range(rng.randint(1, MAX_CHANGES)):
+        at, span = rng.randrange(len(text) + 1), rng.randrange(4)
+        token = rng.choice(TEMPLATE_TOKENS) if rng.randrange(3) else ""
+        text = text[:at] + token + text[at + span :]
+    return text
+
+
+def _filled(rng: Random, template: str) -> str:
+    values = {name: rng.choice(("1", "a b", "ä/ö", "", "1-2")) for name in "abcxyq"}
+    try:
+        return Template(template, expand_only=True).expand(values)
+    except ProtocolError:
+        return rng.choice(URIS)
+
+
+# ---------------------------------------------------------------- schemas
+
+
+class Schemas:
+    """`schema.Validator` and `param_headers`: any schema, any value, a bounded answer."""
+
+    name = "schemas"
+
+    def draw(self, rng: Random, most: int) -> Case:
+        schema = mutate(rng, rng.choice(SCHEMAS), SCHEMAS, gently=True)
+        value = rng.choice(VALUES)
+        written = mutate(rng, value, VALUES, gently=True) if rng.randrange(2) else value.body
+        return Case("", (schema, written[: MAX_INPUT_BYTES - len(schema)]))
+
+    def check(self, case: Case) -> list[str]:
+        try:
+            schema, value = (msgspec.json.decode(part) for part in case.parts)
+        except (ValueError, RecursionError):
+            return ["no JSON"]
+        headers = ours(lambda: param_headers(schema))
+        held(isinstance(headers, tuple | ProtocolError), "headers of another kind")
+        validator = ours(lambda: _compiled(schema))
+        if isinstance(validator, Fault):
+            check_fault(validator)
+            return ["refused"]
+        if isinstance(validator, Exception):
+            raise Finding(f"a peer's schema was refused as ours: {validator!r}")
+        problems = validator.check(value)
+        held(sum(len(str(problem)) for problem in problems) <= 20 * MAX_WORDS, "too many words")
+        return ["does not fit" if problems else "fits"]
+
+
+def _compiled(schema: Any) -> Validator:
+    validator = Validator(schema)
+    validator.compile()
+    return validator

@@ -1,0 +1,168 @@
+"""Every seam of Portico on one page: what the layers above and below agree on.
+
+Rules: types only, no behaviour but `stack`. A new seam is added here or not at all.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from msgspec import Raw
+
+from portico.errors import Fault
+from portico.protocol.events import Told
+from portico.protocol.exchange import Exchange
+from portico.protocol.httprules_params import ParamHeader
+from portico.protocol.identity import Identity
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import Question
+from portico.protocol.revision import Revisions
+from portico.protocol.types import Noun
+
+
+class Wire(Protocol):
+    """The way back to whoever asked, beside the answer itself. One for each exchange."""
+
+    async def send(self, frame: bytes) -> None:
+        """Write a notification that belongs to this exchange."""
+        ...
+
+    async def ask(self, question: Question) -> Raw:
+        """Put a question by request and wait for its raw answer, where the revision does that.
+
+        Raises `RemoteError` where the answer is an error, `ChannelError` where there is none.
+        """
+        ...
+
+
+class Session(Protocol):
+    """What outlives a request where the revision has sessions, or a pipe is one."""
+
+    @property
+    def subscriptions(self) -> set[str]:
+        """The resources whose updates this client has asked for."""
+        ...
+
+
+class Turn(Protocol):
+    """One exchange as a handler sees it: the protocol's record, and the way back.
+
+    `fault` is set where the answer is an error, for shells that say so in a status, too.
+    """
+
+    fault: Fault | None
+
+    @property
+    def exchange(self) -> Exchange: ...
+
+    @property
+    def wire(self) -> Wire: ...
+
+    @property
+    def session(self) -> Session | None:
+        """None where each request stands for itself."""
+        ...
+
+
+# The one callable, the whole height: server, gateway, cache, limits, policy.
+Handler: TypeAlias = Callable[[Turn], Awaitable[Noun]]
+Middleware: TypeAlias = Callable[[Turn, Handler], Awaitable[Noun]]
+
+
+# What turns a request into the bytes of its answer, errors included; None for silence.
+Answer: TypeAlias = Callable[[Turn], Awaitable[bytes | None]]
+
+
+def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
+    """A handler with layers around it, the first outermost; without layers, itself."""
+    for layer in reversed(layers):
+        handler = _wrapped(layer, handler)
+    return handler
+
+
+def _wrapped(layer: Middleware, inner: Handler) -> Handler:
+    # A plain function that hands out the layer's coroutine: cheaper than one more coroutine.
+    def wrapped(turn: Turn) -> Awaitable[Noun]:
+        return layer(turn, inner)
+
+    return wrapped
+
+
+class Service(Protocol):
+    """What a transport serves: who it is, what it speaks, and how it answers."""
+
+    @property
+    def accepts(self) -> Revisions: ...
+
+    @property
+    def identity(self) -> Identity:
+        """Capabilities are computed from what is registered now."""
+        ...
+
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+        """The bytes of the answer, errors included; None for silence. Raises nothing but
+        `CancelledError` and `ConnectionLost`."""
+        ...
+
+    def told(self, told: Told, peer: Peer | None) -> None:
+        """A client's notification that belongs to no exchange."""
+        ...
+
+    def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
+        """The arguments of a tool that are mirrored in headers; empty for most and for none."""
+        ...
+
+    def watch(self, news: Callable[[str, Noun], None]) -> Callable[[], None]:
+        """Be told of every change (method and params of a notification) until the returned
+        function is called. For sessions, whose clients are told without asking."""
+        ...
+
+    async def start(self) -> None:
+        """Enter the lifespan, once; later calls wait for the first."""
+        ...
+
+    async def stop(self) -> None:
+        """Leave the lifespan."""
+        ...
+
+
+class Seal(Protocol):
+    """Protects what travels through a stranger's hands."""
+
+    def seal(self, secret: bytes) -> str: ...
+
+    def unseal(self, text: str) -> bytes:
+        """Raises `Fault` for what this did not seal, or can no longer open."""
+        ...
+
+
+class Store(Protocol):
+    """State that outlives a request, of one principal at a time.
+
+    Keys are text, values are bytes. What belongs to one principal is nothing to another.
+    """
+
+    async def get(self, principal: str, key: str) -> bytes | None: ...
+
+    async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None: ...
+
+    async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
+        """Put where nothing was; False where something is: the base of all that is single-use."""
+        ...
+
+    async def delete(self, principal: str, key: str) -> None: ...
+
+    async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
+        """Add to an ordered log; the number of the entry, counting from 1."""
+        ...
+
+    async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
+        """The entries of a log after this one, oldest first."""
+        ...
+
+    async def publish(self, topic: str, message: bytes) -> None: ...
+
+    def listen(self, topic: str) -> AsyncIterator[bytes]:
+        """What is published from now on. Ends when it is closed."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,280 @@
+"""What an annotation says, in msgspec's words.
+
+An annotation is rewritten so that msgspec reads it exactly as pydantic would, or `Unfit` is
+raised: then pydantic has to read it. What nothing on earth could read from JSON is refused here.
+
+Rules: no value is decoded here; what a class of the author says is only read, never changed.
+"""
+
+import dataclasses
+import enum
+import typing
+from abc import ABC, abstractmethod
+from collections import abc
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, TypeVar, Union, cast
+
+from msgspec import Meta
+
+from portico.protocol.annotations_metadata import BOUNDS, Unfit, family, gather, refuse
+from portico.protocol.annotations_names import Names
+
+# What says the same under another name. An Iterable is read at once: checked late is not checked.
+_SYNONYMS: dict[Any, Any] = {object: Any, typing.LiteralString: str, abc.Iterable: list}
+# What JSON can never become, and what to write instead.
+_NEVER: dict[Any, str] = {
+    typing.get_origin(typing.Callable): "a function cannot come from JSON; take its name",
+    type: "a class cannot come from JSON; take its name, as a string or an Enum",
+    abc.Generator: "a generator would be checked too late; use list",
+    abc.Iterator: "an iterator would be checked too late; use list",
+    typing.ClassVar: "ClassVar is for the attributes of a class; leave it out",
+}
+_WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
+# Keys in the metadata of a dataclass field that pydantic takes for more than words.
+_FIELD_KEYS = frozenset({*BOUNDS, "strict", "alias", "validation_alias", "json_schema_extra"})
+_FIELD_WORDS = ("title", "description", "examples")
+_SCALARS = (str, int, float, bool, type(None))
+
+
+class Walk(ABC):
+    """One pass over an annotation and the fields of the classes in it.
+
+    Subclasses say what becomes of metadata (`dress`) and what a class must be like (`enter`).
+    """
+
+    def __init__(self, where: str, names: Names) -> None:
+        self.where = where
+        self.names = names
+        self.inside: str | None = None  # the class whose fields are looked at: they cannot change
+        self._entered: set[Any] = set()
+        self._aliases: list[Any] = []
+
+    def walk(self, annotation: Any) -> Any:
+        """The annotation as it should be read."""
+        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        if origin is Annotated:
+            return self.dress(annotation.__origin__, annotation.__metadata__)
+        for one in (annotation, origin):
+            if _hashable(one) and one in _NEVER:
+                refuse(self.where, _NEVER[one])
+        if origin is Literal:
+            return self.literal(annotation, args)
+        if isinstance(annotation, TypeVar):
+            return self.variable(annotation)
+        if getattr(origin, "_name", None) in _WRAPPERS:
+            return self.walk(args[0])
+        if "TypeAliasType" in (type(annotation).__name__, type(origin).__name__):
+            return self.alias(annotation)
+        if hasattr(annotation, "__supertype__"):
+            return self.walk(annotation.__supertype__)
+        if typing.get_origin(annotation) is not None:
+            return self.parametrised(annotation, origin, args)
+        if _hashable(annotation) and annotation in _SYNONYMS:
+            return self.synonym(annotation)
+        if isinstance(annotation, type):
+            self._enter(annotation)
+        return annotation
+
+    def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+        """A union, a collection, or a generic class of the author."""
+        inner = tuple(one if one is ... else self.walk(one) for one in args)
+        if typing.get_origin(int | str) is origin or origin is Union:
+            return Union[inner]  # noqa: UP007
+        if origin in _SYNONYMS:
+            return self.synonym(origin)[inner]
+        self._enter(origin)
+        if inner == args:
+            return annotation
+        return origin[inner]
+
+    def synonym(self, annotation: Any) -> Any:
+        self.rewriting(f"{_name(annotation)} is read as {_name(_SYNONYMS[annotation])}")
+        return _SYNONYMS[annotation]
+
+    def literal(self, annotation: Any, values: tuple[Any, ...]) -> Any:
+        for value in values:
+            if isinstance(value, enum.Enum) or not isinstance(value, _SCALARS):
+                refuse(
+                    self.where,
+                    f"Literal[{value!r}] never matches JSON; write the plain value, or the Enum",
+                )
+        return annotation
+
+    def variable(self, variable: TypeVar) -> Any:
+        """A type variable that nobody bound stands for its bound, its constraints, or anything."""
+        if variable.__constraints__:
+            return self.walk(Union[variable.__constraints__])  # noqa: UP007
+        return Any if variable.__bound__ is None else self.walk(variable.__bound__)
+
+    def alias(self, annotation: Any) -> Any:
+        """`type X = …`, unless it leads back to itself."""
+        if annotation in self._aliases:
+            return self.circle(annotation)
+        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        value = origin.__value__[args] if args else annotation.__value__
+        if isinstance(value, str | typing.ForwardRef):
+            value = self.names.evaluate(value, f"{self.where}: {annotation}")
+        self._aliases.append(annotation)
+        found = self.walk(value)
+        self._aliases.pop()
+        return found
+
+    def _enter(self, cls: Any) -> None:
+        if cls in self._entered or not isinstance(cls, type):
+            return
+        self._entered.add(cls)
+        if issubclass(cls, enum.Enum):
+            self._enter_enum(cls)
+        elif self.enter(cls) and (fields := field_names(cls)):
+            self._enter_fields(cls, fields)
+
+    def _enter_fields(self, cls: Any, fields: Sequence[str]) -> None:
+        outer, self.inside = self.inside, cls.__name__
+        hints = self.names.hints(cls, self.where)
+        for field in fields:
+            self.field(cls, field, hints.get(field, Any))
+        self.inside = outer
+
+    def _enter_enum(self, cls: type[enum.Enum]) -> None:
+        for member in cls:
+            if not isinstance(member.value, _SCALARS):
+                refuse(
+                    self.where,
+                    f"{cls.__name__}.{member.name} has a value that JSON cannot match; "
+                    "give the members strings or numbers",
+                )
+
+    def field(self, cls: Any, name: str, hint: Any) -> None:
+        """One field of a class of the author."""
+        self.walk(hint)
+
+    @abstractmethod
+    def dress(self, base: Any, items: tuple[Any, ...]) -> Any: ...
+
+    @abstractmethod
+    def enter(self, cls: Any) -> bool: ...
+
+    @abstractmethod
+    def rewriting(self, what: str) -> None: ...
+
+    @abstractmethod
+    def circle(self, annotation: Any) -> Any: ...
+
+
+class Notes:
+    """What the rewritten annotation does not carry and its schema should say."""
+
+    def __init__(self) -> None:
+        self.literals: dict[tuple[Any, ...], list[Any]] = {}  # sorted values -> as declared
+        self.fields: dict[tuple[Any, str], dict[str, Any]] = {}  # (class, field) -> words
+
+
+class PlainWalk(Walk):
+    """Towards msgspec. Raises `Unfit` where it would read the annotation differently."""
+
+    def __init__(self, where: str, names: Names) -> None:
+        super().__init__(where, names)
+        self.notes = Notes()
+
+    def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
+        bounds, notes, foreign = gather(items, self.where)
+        if foreign:
+            raise Unfit(f"{_name(type(foreign[0]))} in Annotated")
+        inner = self.walk(base)
+        if self.inside and not all(isinstance(item, Meta) for item in items if item is not None):
+            self.rewriting("metadata of others than msgspec")
+        try:
+            if bounds:
+                inner = _bounded(inner, Meta(**bounds))
+            return Annotated[inner, Meta(**notes)] if notes else inner
+        except (TypeError, ValueError) as error:
+            raise Unfit(str(error)) from None
+
+    def field(self, cls: Any, name: str, hint: Any) -> None:
+        if typing.get_origin(hint) is Annotated:
+            bounds, notes, foreign = gather(hint.__metadata__, self.where)
+            if not bounds and not foreign and notes.keys() <= {"description"}:
+                # Only words: the class can stay as it is, and the schema says them.
+                self.notes.fields[cls, name] = notes
+                hint = hint.__origin__
+        super().field(cls, name, hint)
+
+    def literal(self, annotation: Any, values: tuple[Any, ...]) -> Any:
+        annotation = super().literal(annotation, values)
+        self.notes.literals[literal_key(values)] = list(values)
+        return annotation
+
+    def enter(self, cls: Any) -> bool:
+        if family(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
+            raise Unfit(f"{cls.__name__} belongs to pydantic")
+        if getattr(cls, "__closed__", None) or _open_to(cls) is not None:
+            raise Unfit(f"{cls.__name__} says which further members it takes")
+        for field in dataclass_fields(cls):
+            self._enter_field(cls, field)
+        for attribute in getattr(cls, "__attrs_attrs__", ()):
+            if attribute.converter or not attribute.init or attribute.alias != attribute.name:
+                raise Unfit(f"{cls.__name__}.{attribute.name} has a converter, an alias or no init")
+        return True
+
+    def _enter_field(self, cls: Any, field: "dataclasses.Field[Any]") -> None:
+        if not field.init:
+            raise Unfit(f"{cls.__name__}.{field.name} is not for callers to set (init=False)")
+        if family(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
+            raise Unfit(f"{cls.__name__}.{field.name} is described for pydantic")
+        words = {key: field.metadata[key] for key in _FIELD_WORDS if key in field.metadata}
+        if words:
+            self.notes.fields[cls, field.name] = words
+
+    def rewriting(self, what: str) -> None:
+        if self.inside:
+            raise Unfit(f"{what}, inside {self.inside}")
+
+    def circle(self, annotation: Any) -> Any:
+        raise Unfit(f"{annotation} refers to itself")
+
+
+def literal_key(values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values of a Literal in one order, whatever the declared one."""
+    return tuple(sorted((type(value).__name__, str(value)) for value in values))
+
+
+def field_names(cls: Any) -> Sequence[str]:
+    """The fields of a class that JSON is read into; none where it is no such class."""
+    if dataclasses.is_dataclass(cast(object, cls)):
+        return [field.name for field in dataclass_fields(cls)]
+    if hasattr(cls, "__attrs_attrs__"):
+        return [attribute.name for attribute in cls.__attrs_attrs__]
+    if hasattr(cls, "__total__"):  # a TypedDict, whichever module it is from
+        return list(cls.__annotations__)
+    other: Any = cls
+    return getattr(other, "__struct_fields__", None) or getattr(other, "_fields", ())
+
+
+def dataclass_fields(cls: Any) -> "tuple[dataclasses.Field[Any], ...]":
+    """The fields of a dataclass; none where it is none."""
+    return dataclasses.fields(cls) if dataclasses.is_dataclass(cast(object, cls)) else ()
+
+
+def _bounded(annotation: Any, meta: Meta) -> Any:
+    """The bounds on the one member of a union that they can be meant for."""
+    args = typing.get_args(annotation)
+    if typing.get_origin(annotation) is not Union:
+        return Annotated[annotation, meta]
+    bare = [one for one in args if one is not type(None)]
+    if len(bare) != 1:
+        raise Unfit("bounds on a union")
+    return Union[tuple(one if one is type(None) else Annotated[one, meta] for one in args)]  # noqa: UP007
+
+
+def _open_to(cls: Any) -> Any:
+    """The type of further members of a TypedDict, if it declares one."""
+    extra: Any = getattr(cls, "__extra_items__", None)
+    return None if type(extra).__name__ in ("NoExtraItemsType", "_NoExtraItemsType") else extra
+
+
+def _hashable(one: Any) -> bool:
+    return getattr(type(one), "__hash__", None) is not None
+
+
+def _name(one: Any) -> str:
+    return getattr(one, "__name__", str(one))

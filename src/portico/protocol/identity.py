@@ -1,0 +1,78 @@
+"""Who we are and what we offer, and how each revision is told of it.
+
+Rules: plain data, checked once: what could not be told to a peer never becomes an identity.
+"""
+
+from msgspec import Struct
+
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import encode
+from portico.protocol.methods import Side
+from portico.protocol.revision import Revision, Revisions
+from portico.protocol.shape import Shaper
+
+
+class Identity(Struct, frozen=True):
+    """Who we are and what we offer. `named` is whether to say it where a revision leaves it open.
+
+    Raises `LocalProtocolError` for what could not be told to anybody.
+    """
+
+    info: t.Implementation
+    capabilities: t.ServerCapabilities | t.ClientCapabilities
+    instructions: str | None = None
+    named: bool = True
+
+    def __post_init__(self) -> None:
+        encode([self.info, self.capabilities, self.instructions])
+        for identifier in self.capabilities.extensions or ():
+            if not t.valid_extension_id(identifier):  # R0926
+                raise LocalProtocolError(f"{identifier!r} is no extension: name it a.b/c")
+
+    @property
+    def side(self) -> Side:
+        """The side that has such capabilities."""
+        server = isinstance(self.capabilities, t.ServerCapabilities)
+        return Side.SERVER if server else Side.CLIENT
+
+    def shaper(self, revision: Revision) -> Shaper:
+        """A writer for peers of this revision, which signs as us."""
+        info = self.info if self.named else None
+        if isinstance(self.capabilities, t.ServerCapabilities):
+            return Shaper(revision, info)
+        envelope = t.Envelope(
+            version=revision.date, capabilities=self.capabilities, client_info=info
+        )
+        return Shaper(revision, None, envelope)
+
+    def greeting(self, revision: Revision) -> t.InitializeRequestParams:
+        """The first word of a client."""
+        if not isinstance(self.capabilities, t.ClientCapabilities):
+            raise LocalProtocolError("initialize is the first word of a client")
+        return t.InitializeRequestParams(
+            protocol_version=revision.date, capabilities=self.capabilities, client_info=self.info
+        )
+
+    def welcome(self, revision: Revision) -> t.InitializeResult:
+        """A server's answer to it."""
+        return t.InitializeResult(
+            protocol_version=revision.date,
+            capabilities=self._offered,
+            server_info=self.info,
+            instructions=self.instructions,
+        )
+
+    def discovery(self, accepts: Revisions) -> t.DiscoverResult:
+        """A server's answer to `server/discover`, which it always has (R0924)."""
+        return t.DiscoverResult(
+            supported_versions=accepts.dates,  # D11: newest first
+            capabilities=self._offered,
+            instructions=self.instructions,
+        )
+
+    @property
+    def _offered(self) -> t.ServerCapabilities:
+        if not isinstance(self.capabilities, t.ServerCapabilities):
+            raise LocalProtocolError("only a server says what it offers")
+        return self.capabilities

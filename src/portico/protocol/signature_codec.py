@@ -1,0 +1,161 @@
+"""One annotation, both ways: its schema, JSON to a value of it, a value of it to JSON.
+
+An annotation is classified once, when it is registered: msgspec reads it exactly, or pydantic has
+to (and must be installed), or it is refused with a way out. Rules: whatever the bytes are, reading
+raises `Unreadable` and nothing else; the bytes are never repeated in its words.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, Protocol
+
+import msgspec
+
+from portico.errors import LocalProtocolError
+from portico.protocol import signature_models
+from portico.protocol.annotations import PlainWalk
+from portico.protocol.signature_loose import loosen, parse
+from portico.protocol.annotations_metadata import Unfit, refuse
+from portico.protocol.annotations_names import Names
+from portico.protocol.problems import (
+    MAX_PROBLEMS,
+    MAX_WORDS,
+    Problem,
+    cut,
+    endless,
+    expected_format,
+)
+from portico.protocol.schema import Schema, Validator, inlined
+from portico.protocol.schema_types import describe
+
+ENDLESS = signature_models.ENDLESS
+
+# What msgspec says about text of a format, and the format.
+_FORMAT_WORDS = {
+    "Invalid RFC3339 encoded datetime": "date-time",
+    "Invalid RFC3339 encoded date": "date",
+    "Invalid RFC3339 encoded time": "time",
+    "Invalid ISO8601 duration": "duration",
+    "Only units 'D', 'H', 'M', and 'S' are supported": "duration",
+    "Invalid UUID": "uuid",
+}
+_WHERE = re.compile(r"^(.*?) - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class Unreadable(Exception):
+    """These bytes are no value of the annotation; the problems say why."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+class Codec(Protocol):
+    """What reads and writes the values of one annotation."""
+
+    @property
+    def schema(self) -> Schema: ...
+    @property
+    def loosens(self) -> bool:
+        """Whether scalars are to be put right; pydantic does that itself, by its own rules."""
+        ...
+
+    def decode(self, raw: bytes) -> Any: ...
+    def encode(self, value: Any) -> bytes: ...
+    def complain(self, error: Exception, value: Any) -> list[Problem]: ...
+
+
+class PlainCodec:
+    """An annotation that msgspec reads. Raises `Unfit` for others."""
+
+    loosens = True
+
+    def __init__(self, annotation: Any, where: str, names: Names) -> None:
+        walk = PlainWalk(where, names)
+        self.type = walk.walk(annotation)
+        try:
+            info = msgspec.inspect.type_info(self.type)
+            self.decode = msgspec.json.Decoder(self.type).decode
+        except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+            raise Unfit(cut(str(error), MAX_WORDS)) from None
+        self.schema = inlined(describe(info, walk.notes))
+        self._where = where
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            encoded = msgspec.json.encode(value, enc_hook=show)
+            # msgspec writes null for NaN and Infinity, and nobody would notice.
+            if b"null" in encoded and endless(msgspec.to_builtins(value, enc_hook=show)):
+                raise ValueError(ENDLESS)
+            self.decode(encoded)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            words = "; ".join(map(str, self.complain(error, None)))
+            raise LocalProtocolError(f"{self._where}: does not fit its type: {words}") from None
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise LocalProtocolError(f"{self._where}: JSON cannot carry it: {error}") from None
+        return encoded
+
+    def complain(self, error: Exception, value: Any) -> list[Problem]:
+        return [_translated(error)]
+
+
+def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False) -> Codec:
+    """The codec for an annotation. Raises `LocalProtocolError` with a way out if there is none."""
+    try:
+        return PlainCodec(annotation, where, names)
+    except Unfit as unfit:
+        if signature_models.installed():
+            return signature_models.ModelCodec(annotation, where, names, str(unfit), outgoing)
+        refuse(
+            where,
+            f"{unfit} needs pydantic here; pip install 'portico[pydantic]', or use plain types: "
+            "str, int, float, bool, datetime, list, dict, Literal, a dataclass or a TypedDict",
+        )
+
+
+def read(codec: Codec, validator: Validator, raw: bytes) -> Any:
+    """A value of the annotation from bytes, put right where models write loosely.
+
+    Raises `Unreadable`. The way of first resort is `codec.decode`, in one pass.
+    """
+    value = parse(raw)
+    if value is msgspec.UNSET:
+        raise Unreadable([Problem((), "not JSON that can be read")])
+    try:
+        loose = loosen(value, codec.schema, scalars=codec.loosens)
+        return codec.decode(msgspec.json.encode(loose))
+    except Exception as error:  # also what checks of the author raise, whatever it is
+        found = validator.check(loosen(value, codec.schema))
+        raise Unreadable(found or codec.complain(error, value)[:MAX_PROBLEMS]) from None
+
+
+def show(value: Any) -> Any:
+    """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
+    if isinstance(value, PurePath):
+        return str(value)
+    serializer = getattr(type(value), "__pydantic_serializer__", None)
+    if serializer is None:
+        raise NotImplementedError(f"{type(value).__name__} has no JSON; return a plain type")
+    return serializer.to_python(value, mode="json", by_alias=True)
+
+
+def _translated(error: Exception) -> Problem:
+    """What msgspec, or a check of the author, found wrong; without the value."""
+    found = _WHERE.match(str(error))
+    words, place = found.groups() if found else (str(error), "")
+    path = tuple(_steps(place))
+    if not isinstance(error, msgspec.ValidationError):
+        return Problem(path, "was refused")
+    for start, name in _FORMAT_WORDS.items():
+        if words.startswith(start):
+            return Problem(path, expected_format(name))
+    if words.startswith("Invalid enum value"):
+        words = "expected another value"
+    return Problem(path, cut(words.replace("`", ""), MAX_WORDS))
+
+
+def _steps(place: str) -> Iterator[str | int]:
+    for name, index in _STEP.findall(place):
+        yield name or int(index)

@@ -1,0 +1,1 @@
+"""Thin shells that move bytes. They know no method names."""
