@@ -75,7 +75,7 @@ def add(a: int, b: int) -> int:
 GATE = Gate(HostPolicy.for_bind("127.0.0.1", 8000), ("POST",))
 RECOGNISER = Recogniser(EVERY)
 SHAPER = Shaper(JULY_2026, t.Implementation(name="bench", version="1.0"))
-TOOLS = {"add": Signature(add)}
+TOOLS = {"add": (add, Signature(add))}
 
 
 def portico(body: bytes) -> bytes | None:
@@ -86,9 +86,9 @@ def portico(body: bytes) -> bytes | None:
     assert admission is not None
     head = admission.head
     exchange = Exchange(request, head, admission.row, admission.peer, SHAPER)
-    tool = TOOLS[head.name]
+    function, signature = TOOLS[head.name]
     check_params((), HEADERS, head.arguments)
-    value = tool.call(head.arguments)
+    value = function(**signature.decode(head.arguments))
     result = t.CallToolResult(content=[t.TextContent(text=str(value))], structured_content=value)
     status_of(None, admission.peer.revision)
     return exchange.settle(result)
@@ -176,7 +176,7 @@ def steps() -> dict[str, Callable[[], object]]:
     admission = admit(request, HEADERS, RECOGNISER)
     assert admission is not None
     head, row, peer = admission.head, admission.row, admission.peer
-    tool = TOOLS["add"]
+    function, signature = TOOLS["add"]
     result = t.CallToolResult(content=[t.TextContent(text="5")], structured_content=5)
     shaped = SHAPER.result(result)
     return {
@@ -187,7 +187,7 @@ def steps() -> dict[str, Callable[[], object]]:
         "  of it: signs": lambda: signs(HEADERS),
         "  of it: recognise": lambda: RECOGNISER.recognise(request, head.meta, signs(HEADERS)),
         "open the exchange": lambda: Exchange(request, head, row, peer, SHAPER),
-        "decode the arguments and call": lambda: tool.call(head.arguments),
+        "decode the arguments and call": lambda: function(**signature.decode(head.arguments)),
         "make the result": lambda: t.CallToolResult(
             content=[t.TextContent(text="5")], structured_content=5
         ),

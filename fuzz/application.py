@@ -121,7 +121,9 @@ class Application:
         key = f"elicit-{QUESTION.digest()}-1"
         memory = Memory("", method, subject, 9.0, 1, (key, *ANSWERS), {}, {})
         responses = params.input_responses or {}
-        answers = {key: raw for raw in responses.values()} | responses
+        answers = dict(responses)
+        if responses:  # whatever came last is the answer to our question
+            answers[key] = list(responses.values())[-1]
         interview = Interview(exchange.peer, exchange.row, memory, answers)
         asked = ours(lambda: interview.ask(QUESTION))
         if isinstance(asked, tuple) and asked[1] is None:

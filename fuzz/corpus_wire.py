@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from fuzz.corpus import EVERY_MESSAGE, MESSAGES, TOOL_SCHEMA, Seed, seed
 from portico.protocol import sse
-from portico.protocol.methods import CALL_TOOL, READ_RESOURCE
 from portico.protocol.revision import ALL, NEWEST
 
 # ---------------------------------------------------------------- event streams
@@ -89,9 +88,8 @@ def _modern(found: Seed) -> Post:
         (b"MCP-Protocol-Version", NEWEST.date.encode()),
         (b"Mcp-Method", found.tree["method"].encode()),
     ]
-    for member in (CALL_TOOL.named_by, READ_RESOURCE.named_by, "taskId"):
-        if member in params:
-            headers.append((b"Mcp-Name", params[member].encode()))
+    named = [params[member] for member in ("name", "uri", "taskId") if member in params]
+    headers += [(b"Mcp-Name", name.encode()) for name in named]
     if "arguments" in params and params.get("name") == "forecast":
         headers += PARAM_HEADERS
     return Post(b"POST", tuple(headers), found)
@@ -110,7 +108,8 @@ def _posts() -> tuple[Post, ...]:
             version = ((b"MCP-Protocol-Version", revision.date.encode()),)
             session = ((b"Mcp-Session-Id", b"3f2504e0-4f89-11d3-9a0c-0305e82c3301"),)
             headers = (*COMMON, *BROWSER, *(version if revision.http.version_header else ()))
-            posts.append(Post(b"POST", (*headers, *session), found, revision.date))
+            known = revision.date if revision.handshake else ""
+            posts.append(Post(b"POST", (*headers, *session), found, known))
             if n % 2:
                 posts.append(Post(b"POST", headers, found))
     call = next(post for post in posts if post.headers[-1] == PARAM_HEADERS[-1])

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from fuzz.frames import Frames
 from fuzz.links import Links
+from fuzz.posts import Posts
 from fuzz.streams import Streams
 from fuzz.target import Case, Finding, Target, attempt
 from fuzz.texts import Nouns, Schemas, Templates
@@ -60,17 +61,18 @@ def run(target: Target, count: int, seed: int) -> Ran:
 def shrink(target: Target, finding: Finding) -> Finding:
     """A finding with the same words from less: fewer inputs, then fewer bytes in each."""
     tries = 0
-    size = max(map(len, finding.case.parts)) if finding.case else 0
-    while size and finding.case and tries < MAX_SHRINKING:
+    size = max(map(len, finding.case.parts), default=0)
+    while size and tries < MAX_SHRINKING:
         part, start, again = 0, 0, False
-        while part < len(finding.case.parts) and tries < MAX_SHRINKING:
+        while part < len(parts := finding.case.parts) and tries < MAX_SHRINKING:
             tries += 1
-            found = _finds(target, _smaller(finding.case, part, start, size), finding.words)
+            smaller = _smaller(finding.case, part, start, size)
+            found = _finds(target, smaller, finding.words) if smaller != finding.case else None
             if found is not None:
                 finding, again = found, True
-            else:
+            elif start + size < len(parts[part]):
                 start += size
-            if start >= len(finding.case.parts[part]) if part < len(finding.case.parts) else True:
+            else:
                 part, start = part + 1, 0
         if not again:
             size //= 2
@@ -103,6 +105,7 @@ def targets() -> list[tuple[Target, float]]:
         (Frames(), 0.35),
         (Links(), 0.35),
         (Streams(), 0.10),
+        (Posts(), 0.15),
         (Nouns(), 0.02),
         (Templates(), 0.02),
         (Schemas(), 0.01),

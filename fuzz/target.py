@@ -28,14 +28,15 @@ class Case(NamedTuple):
     parts: tuple[bytes, ...]
 
 
-class Finding(AssertionError):
-    """Something that must hold does not."""
+NOTHING: Final = Case("", ())
 
-    def __init__(self, words: str, case: Case | None = None, target: str = "") -> None:
-        shown = (
-            "" if case is None else f"\n{target} {case.where}\n" + "\n".join(map(repr, case.parts))
-        )
-        super().__init__(words + shown)
+
+class Finding(AssertionError):
+    """Something that must hold does not; `case` is what shows it, once that is known."""
+
+    def __init__(self, words: str, case: Case = NOTHING, target: str = "") -> None:
+        shown = [f"{target} {case.where}", *map(repr, case.parts)] if target else []
+        super().__init__("\n".join([words, *shown]))
         self.words = words
         self.case = case
 
@@ -71,12 +72,12 @@ def held(fact: object, words: str) -> None:
         raise Finding(words)
 
 
-def ours(act: Callable[[], T]) -> T | PorticoError:
+def ours(act: Callable[[], T], longest: int = MAX_WORDS) -> T | PorticoError:
     """What comes of an act, or our own error; any other one gets through."""
     try:
         return act()
     except PorticoError as error:
-        held(len(str(error)) <= MAX_WORDS, f"an error of {len(str(error))} characters")
+        held(len(str(error)) <= longest, f"an error of {len(str(error))} characters")
         return error
 
 

@@ -13,14 +13,14 @@ from fuzz.corpus import EVERY_MESSAGE, JSON, Seed, params_of, results_of, rows, 
 from fuzz.corpus_wire import SCHEMAS, TEMPLATE_TOKENS, TEMPLATES, URIS, VALUES
 from fuzz.mutate import MAX_CHANGES, MAX_INPUT_BYTES, mutate
 from fuzz.target import MAX_WORDS, Case, Finding, check_fault, held, ours
-from portico.errors import Fault, LocalProtocolError, ProtocolError
+from portico.errors import Fault, LocalProtocolError, PorticoError, ProtocolError
 from portico.protocol import types as t
 from portico.protocol.httprules_params import param_headers
 from portico.protocol.reading import plain, read, write
 from portico.protocol.revision import ALL
 from portico.protocol.schema import Validator
 from portico.protocol.shape import Shaper
-from portico.protocol.uritemplate import Template
+from portico.protocol.uritemplate import MAX_TEMPLATE_CHARS, Template
 
 # ---------------------------------------------------------------- nouns
 
@@ -69,9 +69,10 @@ class Nouns:
         again = read(kind, write(noun))
         held(again == noun, f"a noun says something else when written: {noun} and {again}")
         plain(noun)
+        is_params = isinstance(noun, t.RequestParams | t.NotificationParams)
         for shaper in SHAPERS:
-            is_params = isinstance(noun, t.RequestParams | t.NotificationParams)
-            shaped = ours(lambda s=shaper: s.params(noun) if is_params else s.result(noun))
+            write_ = shaper.params if is_params else shaper.result
+            shaped = ours(lambda write_=write_: write_(noun))
             if isinstance(shaped, bytes):
                 msgspec.json.decode(shaped or b"{}")
             elif not isinstance(shaped, LocalProtocolError):
@@ -88,22 +89,26 @@ class Templates:
     name = "templates"
 
     def draw(self, rng: Random, most: int) -> Case:
-        template = _changed(rng, rng.choice(TEMPLATES))
-        uri = rng.choice(URIS)
-        if rng.randrange(2):  # one that is likely to match
-            template, uri = rng.choice(TEMPLATES), _filled(rng, template)
-        parts = template, _changed(rng, uri)
+        template, uri = rng.choice(TEMPLATES), _changed(rng, rng.choice(URIS))
+        if rng.randrange(3):
+            uri = _filled(rng, template)  # with mutated values, most of which match
+        if not rng.randrange(3):
+            template = _changed(rng, template)
+        parts = template, uri
         return Case("", tuple(part.encode("utf-8", "surrogatepass") for part in parts))
 
     def check(self, case: Case) -> list[str]:
         text, uri = (part.decode("utf-8", "surrogatepass") for part in case.parts)
-        template = ours(lambda: Template(text))
-        if isinstance(template, ProtocolError):
+        # It is shown whole, so that its author finds the place; some characters take ten to show.
+        template = ours(lambda: Template(text), 20 * MAX_TEMPLATE_CHARS)
+        if isinstance(template, PorticoError):
             held(isinstance(template, LocalProtocolError), "a template was refused as a peer's")
             return ["refused"]
         matched = template.match(uri)
         if matched is None:
             return ["no match"]
+        if "%" in "".join(map(str, matched.values())):
+            return ["match, with a percent sign"]  # `{+x}` and `{#x}` pass `%41` on as it is
         expanded = template.expand(matched)
         held(template.match(expanded) == matched, f"{expanded!r} does not match again: {matched}")
         return ["match"]
@@ -118,11 +123,15 @@ def _changed(rng: Random, text: str) -> str:
 
 
 def _filled(rng: Random, template: str) -> str:
-    values = {name: rng.choice(("1", "a b", "ä/ö", "", "1-2")) for name in "abcxyq"}
+    made = Template(template, expand_only=True)
+    values: dict[str, str | list[str]] = {}
+    for name in made.variables:
+        value = _changed(rng, rng.choice(("", "abc", "ä/ö", "1-2")))
+        values[name] = [value, name] if rng.randrange(4) == 0 else value
     try:
-        return Template(template, expand_only=True).expand(values)
-    except ProtocolError:
-        return rng.choice(URIS)
+        return made.expand(values)
+    except LocalProtocolError:  # half a surrogate pair, or a list where a string must be
+        return _changed(rng, rng.choice(URIS))
 
 
 # ---------------------------------------------------------------- schemas

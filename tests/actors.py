@@ -1,16 +1,16 @@
 """The applications on a stage: what they do with their links, in a few verbs.
 
-    open                                     a handshake, or knowing the server beforehand
-    client can {...} · is {...} · accepts DATE   before anything is said
+    open                                     a handshake, or asking the server what it is
+    client can {...} · is {...} · accepts DATE ...      before anything is said
     client request METHOD [VALUE] [progress] [timeout=9] [max=9] · notify METHOD [VALUE]
     server settle ID VALUE [Type] [wrap] · fail ID KIND "words" [DATA] · refuse ID "words"
     server progress ID N [TOTAL] ["words"] · log ID LEVEL VALUE
-    client initialize · cancel ID ["why"] · close · ping
+    client initialize · cancel ID ["why"] · ping · close · move (to another process)
     client probe                             asks server/discover and says what that proves
     server wants ID required                 a tool that runs as a task, or not
     server listen ID OFFERED · news ID METHOD [VALUE] · end ID ["why"]
     server handler A+B C -> VALUE            asks A and B at once, then C, then answers
-    client answer VALUE ...                  every open question; `-` leaves one out
+    client answer VALUE ...                  every open question, in their order
 
 Rules: as little as an application needs; everything that decides is in `portico.protocol`.
 """
@@ -25,12 +25,11 @@ from portico.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, T
 from portico.protocol import types as t
 from portico.protocol.events import Answered
 from portico.protocol.exchange import Exchange, Subscription, check_task_support, read_result
+from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
 from portico.protocol.methods import Method, Side
 from portico.protocol.negotiation import Peer, choose, judge
-from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.questions import (
-    AnyAnswer,
     Question,
     questions_of,
     retry,
@@ -128,6 +127,9 @@ class Actors:
     def do_initialize(self, side: Side) -> None:
         self.stage.report(side, [self.stage.link(side).initialize(self.stage.now)])
 
+    def do_move(self, side: Side) -> None:
+        self.stage.move(side)
+
     def do_close(self, side: Side) -> None:
         self.stage.report(side, self.stage.link(side).close())
 
@@ -184,8 +186,8 @@ class Actors:
     def do_settle(self, side: Side, id: str, value: str, *rest: str) -> None:
         exchange = self.exchange(side, id)
         kinds = [word for word in rest if word != "wrap"]
-        kind = getattr(t, kinds[0]) if kinds else exchange.row.result
-        result = cast("t.Noun", read(kind, self.stage.value(value)))
+        kind = cast("type[t.Noun]", getattr(t, kinds[0]) if kinds else exchange.row.result)
+        result = read(kind, self.stage.value(value))
         wrap = True if "wrap" in rest else None
         self.stage.say(side, self.stage.link(side).settle(exchange, result, wrap))
 
@@ -290,7 +292,8 @@ class Actors:
                 self._put(run)
                 return
             run.rounds_done += 1
-        assert self.last_word is not None and exchange.row.result is not None
+        assert self.last_word is not None
+        assert exchange.row.result is not None
         for key in sorted(interview.unused):
             self.stage.note("!", f"server: nobody asked for {key}")
         result = read(exchange.row.result, self.stage.value(self.last_word))
@@ -330,8 +333,7 @@ class Actors:
             return
         questions, self.open_questions = self.open_questions, []
         for exchange, value in zip(questions, values, strict=True):
-            if value != "-":
-                self.do_settle(side, json.dumps(exchange.request.id), value)
+            self.do_settle(side, json.dumps(exchange.request.id), value)
 
     def _retry(self, side: Side, *values: str) -> None:
         assert self.demand is not None
@@ -340,9 +342,8 @@ class Actors:
         link, revision = self.stage.link(side), self.stage.revision
         asked = questions_of(demand, self.stage.can[side], revision)
         answers = {
-            key: cast("AnyAnswer", read(ANSWERS[question.kind.method], self.stage.value(value)))
+            key: read(ANSWERS[question.kind.method], self.stage.value(value))
             for (key, question), value in zip(asked.items(), values, strict=True)
-            if value != "-"
         }
         shaper = link.shaper(revision)
         again = retry(cast("t.InputResponseRequestParams", params), demand, answers, shaper)
@@ -370,8 +371,10 @@ class Actors:
 
     def _hear(self, run: Run, key: str, outcome: Any) -> None:
         try:
-            if not isinstance(outcome, Raw):
-                raise ToolError(f"the question was not answered: {outcome}")
+            if isinstance(outcome, RemoteError):
+                refused = run.interview.refused(key, outcome)
+                raise refused if isinstance(refused, ToolError) else ToolError(str(refused))
+            assert isinstance(outcome, Raw)
             answer = run.interview.answered(key, outcome)
             self.stage.note("!", f"server: {key} was answered with {encode(answer).decode()}")
             if not run.interview.pending:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
 from requirements.marks import parametrize_revision
 
 OFFICIAL = Path(__file__).resolve().parent.parent.parent / "shared" / "spec"

@@ -11,11 +11,8 @@ Rules: no sockets, no clock. The rules decide; the server here only calls them i
 """
 
 import json
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
-
-from msgspec import Raw
 
 from portico.errors import AuthError, Fault, FaultKind, LoginRequired, ScopeRequired, ToolError
 from portico.protocol import httprules as rules
@@ -54,7 +51,8 @@ from portico.protocol.questions import Question
 from portico.protocol.reading import read
 from portico.protocol.revision import EVERY, Revision, Revisions, number
 from portico.protocol.sse import Parser, prime, write
-from stage import Message, Script, Stage, holds, shown, spelled
+from script import Script, holds, shown, spelled
+from stage import Message, Stage
 
 USUAL = {
     "Host": "127.0.0.1:8000",
@@ -293,7 +291,7 @@ class HttpStage:
             )
         except Fault as fault:
             return self._refused(fault, revision, raw_id)
-        return self._answer(exchange, answers, exchange.settle, exchange.fail, None)
+        return self._answer(exchange, answers, None)
 
     def _handshake(self, request: Request, body: bytes, principal: str) -> Answer:
         params = read(t.InitializeRequestParams, request.params)
@@ -316,15 +314,7 @@ class HttpStage:
             elif isinstance(event, Dropped):
                 self.words.note("!", f"server: dropped, {event.why}")
             elif isinstance(event, Call):
-                link = session.link
-
-                def settle(result: t.Noun, exchange: Exchange = event.exchange) -> bytes | None:
-                    return link.settle(exchange, result)
-
-                def fail(fault: Fault, exchange: Exchange = event.exchange) -> bytes | None:
-                    return link.fail(exchange, fault)
-
-                answer = self._answer(event.exchange, answers, settle, fail, session)
+                answer = self._answer(event.exchange, answers, session)
                 bodies += [answer.body] if answer.body else []
         if answer is not None and answer.events:
             return answer
@@ -334,7 +324,8 @@ class HttpStage:
         named = rules.require_session(headers)
         session = self.sessions.get(named)
         rules.check_owner(session.owner if session else None, principal)
-        assert session is not None and session.link.peer is not None
+        assert session is not None
+        assert session.link.peer is not None
         revision = session.link.peer.revision
         rules.session_revision(headers, self.accepts, revision)
         if method == "DELETE":
@@ -355,8 +346,6 @@ class HttpStage:
         self,
         exchange: Exchange,
         answers: Answers,
-        settle: Callable[[t.Noun], bytes | None],
-        fail: Callable[[Fault], bytes | None],
         session: Session | None,
     ) -> Answer:
         """Run the tool; JSON where it said nothing on the way, else a stream with its end."""
@@ -364,13 +353,13 @@ class HttpStage:
         fault = None
         try:
             result = self._tool(exchange, said)
-            last = settle(result) if result is not None else None
+            last = exchange.settle(result) if result is not None else None
         except ToolError as error:
             text = t.TextContent(text=str(error))
-            last = settle(t.CallToolResult(content=[text], is_error=True))
+            last = exchange.settle(t.CallToolResult(content=[text], is_error=True))
         except Fault as refused:
             fault = refused
-            last = fail(fault)
+            last = exchange.fail(fault)
         status = rules.status_of(fault, exchange.peer.revision, streaming=bool(said))
         if not said and answers.json:
             return Answer(status, last or b"")

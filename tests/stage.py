@@ -10,7 +10,6 @@ A message that is not printable UTF-8 is written as a Python literal, and `⟨x*
 Rules: no clock, no I/O, nothing random. The same script gives the same text, always.
 """
 
-import ast
 import json
 import re
 from collections import deque
@@ -39,45 +38,11 @@ from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question
 from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, OutputRoot, Revision, Revisions, Tasks
+from portico.protocol.revision import EVERY, Revision, Revisions, Tasks
 from portico.protocol.shape import Shaper
+from script import Script, holds, shown, spelled, tokens
 
-FACTS: dict[str, Callable[[Revision], bool]] = {
-    "all": lambda revision: True,
-    "handshake": lambda revision: revision.handshake,
-    "enveloped": lambda revision: not revision.handshake,
-    "elicits": lambda revision: bool(revision.elicitation.modes),
-    "structured": lambda revision: revision.output_root is not OutputRoot.NONE,
-}
 ARROWS = {Side.CLIENT: "-->", Side.SERVER: "<--"}
-
-
-class Script(NamedTuple):
-    """One file of `scripts/`: what it shows, where it holds, who is ours, and what happens."""
-
-    name: str
-    words: tuple[str, ...]
-    facts: tuple[str, ...]
-    ours: tuple[Side, ...]
-    steps: tuple[str, ...]
-
-    def holds_in(self, revision: Revision) -> bool:
-        return holds(self.facts, revision)
-
-
-def holds(facts: tuple[str, ...], revision: Revision) -> bool:
-    """Whether one of these names of facts, or dates, is true of a revision."""
-    return any(FACTS[fact](revision) if fact in FACTS else fact == revision.date for fact in facts)
-
-
-def parse(name: str, text: str) -> Script:
-    lines = text.strip().splitlines()
-    first = next(n for n, line in enumerate(lines) if not line.startswith("#"))
-    facts, ours = lines[first].split(), lines[first + 1].split()
-    assert facts[0] == "revisions" and ours[0] == "ours", f"{name}: {lines[first : first + 2]}"
-    sides = tuple(side for side in Side if ours[1] in (side.value, "both"))
-    heads = tuple(line[2:] for line in lines[:first])
-    return Script(name, heads, tuple(facts[1:]), sides, tuple(lines[first + 2 :]))
 
 
 class Message(NamedTuple):
@@ -87,35 +52,6 @@ class Message(NamedTuple):
     members: dict[str, Any]
     revision: Revision
     answers: str | None
-
-
-def tokens(text: str) -> list[str]:
-    """Words, and JSON values with whatever spaces they have."""
-    found: list[str] = []
-    while text := text.strip():
-        if text[0] in '{["':
-            _, end = json.JSONDecoder().raw_decode(text)
-        else:
-            end = len(text.split(maxsplit=1)[0])
-        found.append(text[:end])
-        text = text[end:]
-    return found
-
-
-def spelled(text: str) -> bytes:
-    """The bytes of a line of a script."""
-    if re.match("b['\"]", text):
-        return ast.literal_eval(text)
-    repeat = re.compile(r"⟨(.+?)\*(\d+)⟩")
-    return repeat.sub(lambda found: found[1] * int(found[2]), text).encode()
-
-
-def shown(data: bytes) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return repr(data)
-    return text if text.isprintable() else repr(data)
 
 
 class Stage:
@@ -139,7 +75,7 @@ class Stage:
         self._queue: deque[tuple[Side, bytes]] = deque()
         self._anew()
         self.on_call: Callable[[Side, Exchange], None] | None = None
-        self.on_answer: Callable[[Side, Answered], bool] | None = None
+        self.on_answer: Callable[[Side, Answered], None] | None = None
 
     def _anew(self) -> None:
         """Two that never spoke before."""
@@ -164,6 +100,11 @@ class Stage:
             self._links[side] = Link(side, identity, self.accepts[side])
         return self._links[side]
 
+    def move(self, side: Side) -> None:
+        """Another process goes on with a link, from nothing but its record."""
+        link = self.link(side)
+        self._links[side] = Link.restore(link.record(), link.identity, link.accepts)
+
     # ------------------------------------------------------------ what is said and heard
 
     def note(self, sign: str, text: str) -> None:
@@ -174,7 +115,7 @@ class Stage:
         if data is None:
             self.note("!", f"{side.value}: says nothing")
             return
-        assert b"\n" not in data  # R0232: one message, one line
+        assert b"\n" not in data  # R0040: one message, one line
         self.note(ARROWS[side], shown(data))
         self.emitted.extend(self.messages(side, json.loads(data)))
         if side.other in self.script.ours:
@@ -217,7 +158,7 @@ class Stage:
             else:
                 named = params["_meta"][t.PROTOCOL_VERSION_KEY]
         except (KeyError, TypeError):
-            named = None
+            return self.revision
         return EVERY.get(named) or self.revision
 
     def filled(self, text: str) -> str:

@@ -19,7 +19,8 @@ from http_stage import HttpStage
 from official_lines import complaints
 from portico.protocol.methods import Side
 from portico.protocol.revision import ALL, Revision
-from stage import ARROWS, Message, Script, Stage, parse
+from script import Script, parse
+from stage import ARROWS, Message, Stage
 
 FOLDER = Path(__file__).resolve().parent / "transcripts"
 VALUES: dict[str, Any] = json.loads((FOLDER / "values.json").read_text("utf-8"))
@@ -71,6 +72,21 @@ def test_every_message_of_ours_is_one_that_the_official_schema_allows(
     _, messages = play(script, played_in)
     for message in messages:
         assert complaints(message) == [], message.members
+
+
+def test_a_member_that_a_revision_does_not_know_is_complained_of() -> None:
+    if not official.available():
+        print(f"no official schemas at {official.ROOT}: nothing can be complained of")
+        return
+    tool = {"name": "forecast", "title": "Forecast", "inputSchema": {"type": "object"}}
+    members = {"jsonrpc": "2.0", "id": 1, "result": {"tools": [tool]}}
+    found = {
+        revision.date: complaints(Message(Side.SERVER, members, revision, "tools/list"))
+        for revision in ALL
+        if revision.handshake
+    }
+    assert [date for date, words in found.items() if words] == ["2024-11-05", "2025-03-26"]
+    assert any("title" in words for words in found["2024-11-05"])
 
 
 def test_there_is_a_golden_file_for_every_play_and_no_other() -> None:

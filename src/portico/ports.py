@@ -11,6 +11,7 @@ from msgspec import Raw
 from portico.errors import Fault
 from portico.protocol.events import Told
 from portico.protocol.exchange import Exchange
+from portico.protocol.httprules_gate import Headers
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
 from portico.protocol.negotiation import Peer
@@ -31,6 +32,10 @@ class Wire(Protocol):
 
         Raises `RemoteError` where the answer is an error, `ChannelError` where there is none.
         """
+        ...
+
+    async def hang_up(self) -> None:
+        """Let the connection go; the caller comes back for the rest. Nothing where it cannot."""
         ...
 
 
@@ -120,9 +125,17 @@ class Service(Protocol):
         """Enter the lifespan, once; later calls wait for the first."""
         ...
 
+    def drain(self) -> None:
+        """The end is near: what only waits for news ends now, with its result; calls go on."""
+        ...
+
     async def stop(self) -> None:
         """Leave the lifespan."""
         ...
+
+
+# Who sent a request, from its headers. Raises `AuthError`, or a `Refusal` with headers of its own.
+Verify: TypeAlias = Callable[[Headers], Awaitable[str]]
 
 
 class Seal(Protocol):

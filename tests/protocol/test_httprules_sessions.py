@@ -179,7 +179,7 @@ def test_the_session_governs_and_another_header_is_only_a_warning(accepts: Revis
 
 def test_without_a_session_the_header_decides(revision: Revision) -> None:
     headers = {b"mcp-protocol-version": b" %b " % revision.date.encode()}
-    accepts = Revisions((MARCH_2025, revision))
+    accepts = Revisions((revision,))
     assert session_revision(headers, accepts).revision is revision
     assert version_header(headers, accepts) is revision
     assert version_header({}, EVERY) is None
@@ -210,6 +210,7 @@ def test_an_event_id_is_read_where_streams_can_be_resumed(revision: Revision) ->
     headers = {b"last-event-id": b"stream-1/7"}
     assert last_event_id(headers, revision) == ("stream-1/7" if revision.http.resumable else None)
     assert last_event_id({}, revision) is None
+    assert last_event_id({b"last-event-id": b"x" * MAX_EVENT_ID_LENGTH}, NOVEMBER_2025)
 
 
 @pytest.mark.parametrize(

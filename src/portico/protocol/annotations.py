@@ -124,7 +124,7 @@ class Walk(ABC):
             return
         self._entered.add(cls)
         if issubclass(cls, enum.Enum):
-            self._enter_enum(cls)
+            self.enumeration(cls)
         elif self.enter(cls) and (fields := field_names(cls)):
             self._enter_fields(cls, fields)
 
@@ -135,7 +135,7 @@ class Walk(ABC):
             self.field(cls, field, hints.get(field, Any))
         self.inside = outer
 
-    def _enter_enum(self, cls: type[enum.Enum]) -> None:
+    def enumeration(self, cls: type[enum.Enum]) -> None:
         for member in cls:
             if not isinstance(member.value, _SCALARS):
                 refuse(
@@ -167,6 +167,7 @@ class Notes:
     def __init__(self) -> None:
         self.literals: dict[tuple[Any, ...], list[Any]] = {}  # sorted values -> as declared
         self.fields: dict[tuple[Any, str], dict[str, Any]] = {}  # (class, field) -> words
+        self.titles: dict[tuple[Any, ...], list[str]] = {}  # values of an Enum -> its names
 
 
 class PlainWalk(Walk):
@@ -203,6 +204,10 @@ class PlainWalk(Walk):
         annotation = super().literal(annotation, values)
         self.notes.literals[literal_key(values)] = list(values)
         return annotation
+
+    def enumeration(self, cls: type[enum.Enum]) -> None:
+        super().enumeration(cls)
+        self.notes.titles[literal_key(member.value for member in cls)] = [m.name for m in cls]
 
     def enter(self, cls: Any) -> bool:
         if family(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
@@ -246,8 +251,7 @@ def field_names(cls: Any) -> Sequence[str]:
         return [attribute.name for attribute in cls.__attrs_attrs__]
     if hasattr(cls, "__total__"):  # a TypedDict, whichever module it is from
         return list(cls.__annotations__)
-    other: Any = cls
-    return getattr(other, "__struct_fields__", None) or getattr(other, "_fields", ())
+    return getattr(cls, "__struct_fields__", ()) or getattr(cls, "_fields", ())
 
 
 def dataclass_fields(cls: Any) -> "tuple[dataclasses.Field[Any], ...]":
@@ -268,13 +272,13 @@ def _bounded(annotation: Any, meta: Meta) -> Any:
 
 def _open_to(cls: Any) -> Any:
     """The type of further members of a TypedDict, if it declares one."""
-    extra: Any = getattr(cls, "__extra_items__", None)
-    return None if type(extra).__name__ in ("NoExtraItemsType", "_NoExtraItemsType") else extra
+    extra: object = getattr(cls, "__extra_items__", None)
+    return None if type(extra).__name__.endswith("NoExtraItemsType") else extra
 
 
 def _hashable(one: Any) -> bool:
-    return getattr(type(one), "__hash__", None) is not None
+    return cast(object, type(one).__hash__) is not None
 
 
-def _name(one: Any) -> str:
+def _name(one: object) -> str:
     return getattr(one, "__name__", str(one))

@@ -100,15 +100,13 @@ def _choices(field: t.PrimitiveSchema) -> frozenset[str]:
 
 
 def _problem(field: t.PrimitiveSchema, value: Any) -> str | None:
-    match field.type:
-        case "boolean":
-            return None if isinstance(value, bool) else "expected true or false"
-        case "integer" | "number":
-            return _number_problem(field, value)
-        case "array":
-            return _selection_problem(field, value)
-        case "string":
-            return _text_problem(field, value)
+    if field.type == "boolean":
+        return None if isinstance(value, bool) else "expected true or false"
+    if field.type == "string":
+        return _text_problem(field, value)
+    if field.type == "array":
+        return _selection_problem(field, value)
+    return _number_problem(field, value)
 
 
 def _number_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
@@ -155,15 +153,11 @@ def _selection_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
 
 
 def _fits(format: t.StringFormat, value: str) -> bool:
-    match format:
-        case "email":
-            return _EMAIL.fullmatch(value) is not None
-        case "uri":
-            return _split(value) is not None
-        case "date":
-            return _is_day(_DATE.fullmatch(value))
-        case "date-time":
-            return _is_day(_DATE_TIME.fullmatch(value))
+    if format == "email":
+        return _EMAIL.fullmatch(value) is not None
+    if format == "uri":
+        return _split(value) is not None
+    return _is_day((_DATE if format == "date" else _DATE_TIME).fullmatch(value))
 
 
 def _is_day(found: re.Match[str] | None) -> bool:

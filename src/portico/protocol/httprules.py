@@ -319,7 +319,7 @@ def unknown_session() -> Refusal:
 
 def check_owner(owner: str | None, principal: str) -> None:
     """Raise 404 unless the session exists, `owner` not being None, and is this principal's."""
-    if owner is None or owner != principal:
+    if owner != principal:
         raise unknown_session()
 
 

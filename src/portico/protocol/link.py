@@ -126,7 +126,7 @@ class Link:
         try:
             frame = decode(data)
         except Fault as fault:
-            return self._unreadable(fault)
+            return self.refuse(fault)
         if isinstance(frame, Batch):
             return self._receive_batch(frame, now)
         return self._receive_frame(frame, now)
@@ -141,8 +141,10 @@ class Link:
         except Fault as fault:  # R0233: never answered
             return [Dropped(fault.message)]
 
-    def _unreadable(self, fault: Fault) -> list[Event]:
-        """A frame that is none. A malformed reply ends the call that waits for it."""
+    def refuse(self, fault: Fault) -> list[Event]:
+        """What arrived is no message. A malformed reply ends the call that waits for it."""
+        if self.phase is Phase.CLOSED:
+            return [Dropped(fault.message)]
         call = self._flight.settle(fault.settles)
         if call is not None:
             return self._answered(call, fault)
@@ -173,7 +175,7 @@ class Link:
         events: list[Event] = []
         for item in batch.items:
             if isinstance(item, Fault):
-                events += self._unreadable(item)
+                events += self.refuse(item)
             else:
                 events += self._receive_frame(item, now)
         return events + _sending(self._incoming.end_batch(box))

@@ -39,6 +39,11 @@ MAX_REMEMBERED_BYTES = 4096
 # What an HTTP answer says about the way, not about the server at its end (D13).
 UNDECIDED_STATUSES = frozenset({401, 403, 407, 408, 425, 429})
 
+# What we repeat of a version that a stranger named; ours have ten characters.
+MAX_QUOTED = 80
+# And how many of them.
+MAX_QUOTED_VERSIONS = 10
+
 HANDSHAKE_METHOD = "initialize"
 
 
@@ -73,11 +78,13 @@ class Recogniser:
     def __init__(self, accepts: Revisions = EVERY) -> None:
         self.accepts = accepts
         self._by_date = {revision.date: revision for revision in accepts}
+        older = [revision for revision in (*EVERY, *accepts) if revision.handshake]
+        self._older = frozenset(revision.date for revision in older)
         self._modern_only = frozenset(
             name
             for revision in accepts.enveloped
             for name in revision.methods
-            if not any(name in old.methods for old in EVERY.handshakes)
+            if not any(name in old.methods for old in older)
         )
         self._remembered: dict[bytes, tuple[str, Peer | None]] = {}
 
@@ -107,20 +114,25 @@ class Recogniser:
             marks = _marks.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Fault(FaultKind.INVALID_PARAMS, f"_meta cannot be read: {error}") from None
-        if marks.version is UNSET and not marks.capabilities:
-            return None
         if repeats(raw):
+            # Another reader may take the other member, and so see another peer.
             raise Fault(FaultKind.INVALID_PARAMS, "_meta has the same member twice")
+        version = marks.version
+        if version is UNSET and not marks.capabilities:
+            return None
         # R0761: both are required, and a request without either is malformed.
-        if marks.version is UNSET:
+        if version is UNSET:
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
         if not marks.capabilities:
             raise missing_meta(CLIENT_CAPABILITIES_KEY, self.accepts)
+        if isinstance(version, str):
+            revision = self._by_date.get(version)
+            # D11: a revision that opens with a handshake cannot be spoken by envelope. What else
+            # an unknown one has in its envelope is not ours to judge.
+            if revision is None or revision.handshake:
+                return version, None
         envelope = read(Envelope, raw)
-        revision = self._by_date.get(envelope.version)
-        # D11: a revision that opens with a handshake cannot be spoken by envelope.
-        if revision is None or revision.handshake:
-            return envelope.version, None
+        revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
         if len(raw) <= MAX_REMEMBERED_BYTES:
             if len(self._remembered) >= MAX_REMEMBERED:
@@ -143,7 +155,8 @@ class Recogniser:
         # D27: say both ways in.
         way = f", or put {PROTOCOL_VERSION_KEY} into params._meta" if modern else ""
         raise Fault(
-            FaultKind.INVALID_PARAMS, f"{request.method} before initialize; send it first{way}"
+            FaultKind.INVALID_PARAMS,
+            f"{request.method[:MAX_QUOTED]} before initialize; send it first{way}",
         )
 
     def _looks_modern(self, request: Request, signs: Signs | None) -> bool:
@@ -153,10 +166,7 @@ class Recogniser:
             return False
         if signs.routed:
             return True
-        return signs.version is not None and EVERY_HANDSHAKE.get(signs.version) is None
-
-
-EVERY_HANDSHAKE = Revisions(reversed(EVERY.handshakes))
+        return signs.version is not None and signs.version not in self._older
 
 
 class _Marks(Struct):
@@ -180,13 +190,14 @@ def mismatch(header: str, found: str | None, expected: str) -> Fault:
     """A header that is missing or says something else than the body."""
     if found is None:
         return Fault(FaultKind.HEADER_MISMATCH, f"Header mismatch: {header} is missing")
-    words = f"Header mismatch: {header} is {found[:80]!r}, the body says {expected[:80]!r}"
+    said, meant = found[:MAX_QUOTED], expected[:MAX_QUOTED]
+    words = f"Header mismatch: {header} is {said!r}, the body says {meant!r}"
     return Fault(FaultKind.HEADER_MISMATCH, words)
 
 
 def unsupported(requested: str, accepts: Revisions) -> Fault:
     """A version that this side does not speak; the data lists those that it does."""
-    data = {"supported": accepts.dates, "requested": requested}
+    data = {"supported": accepts.dates, "requested": requested[:MAX_QUOTED]}
     words = f"Unsupported protocol version; use one of {', '.join(accepts.dates)}"
     return Fault(FaultKind.VERSION_UNSUPPORTED, words, data)
 
@@ -213,7 +224,7 @@ def agree(answered: str, accepts: Revisions) -> Revision:
     if revision is None or not revision.handshake:
         dates = ", ".join(revision.date for revision in accepts.handshakes)
         raise RemoteProtocolError(
-            f"the server wants to speak {answered[:40]!r}, we speak {dates}; disconnecting"
+            f"the server wants to speak {answered[:MAX_QUOTED]!r}, we speak {dates}; disconnecting"
         )
     return revision
 
@@ -224,8 +235,9 @@ def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
     for revision in reversed(accepts):
         if revision.date in theirs:
             return revision
+    named = [date[:MAX_QUOTED] for date in sorted(theirs)[:MAX_QUOTED_VERSIONS]]
     raise RemoteProtocolError(
-        f"no revision in common: the server speaks {sorted(theirs)[:10]}, we {accepts.dates}"
+        f"no revision in common: the server speaks {named}, we {accepts.dates}"
     )
 
 

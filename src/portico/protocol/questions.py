@@ -256,9 +256,9 @@ def _check_question(question: Question, revision: Revision) -> None:
     if isinstance(params, t.CreateMessageRequestParams):
         check_messages(params.messages)
     elif isinstance(params, t.ElicitRequestParams):
-        if question.is_url:
+        if question.is_url or params.requested_schema is None:
             _check_url(params, revision)
-        elif params.requested_schema is not None:
+        else:
             check_form(params.requested_schema)
 
 
@@ -300,13 +300,10 @@ def check_own_answer(question: Question, answer: AnyAnswer) -> None:
 
 def accepted(answer: t.ElicitResult) -> dict[str, t.ElicitValue]:
     """What the user filled in; nothing for a visit. Raises `Declined`, never makes up a value."""
-    match answer.action:
-        case "accept":
-            return answer.content or {}
-        case "decline":
-            raise Declined("the user declined to answer")
-        case "cancel":
-            raise Declined("the user went away without an answer")
+    if answer.action == "accept":
+        return answer.content or {}
+    went = "declined to answer" if answer.action == "decline" else "went away without an answer"
+    raise Declined(f"the user {went}")
 
 
 Content = t.SamplingMessageContentBlock | list[t.SamplingMessageContentBlock]

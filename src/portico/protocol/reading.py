@@ -266,7 +266,8 @@ def _spread_noun(noun: Noun) -> dict[str, object]:
         spread[config.tag_field] = config.tag
     for field in structs.fields(noun):
         value: object = getattr(noun, field.name)
-        absent = value is UNSET or value is ABSENT or value is None
+        # Where null is a value of its own, what was not sent is UNSET.
+        absent = value is UNSET or value is ABSENT or (value is None and field.default is None)
         if field.required or not absent:
             spread[field.encode_name] = _spread(value)
     return spread

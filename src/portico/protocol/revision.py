@@ -6,7 +6,7 @@ The file reads like the specification's changelog. The rest of the code asks a r
 Rules: no I/O; dates are compared in this file and nowhere else.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -160,11 +160,15 @@ class Revision:
         return self.opening is Opening.HANDSHAKE
 
     def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
-        """The row of a method, or None where neither this revision nor an extension has it."""
+        """The row of a method, or None where neither this revision nor an extension has it.
+
+        Of two extensions that have it, the one that this revision lists first.
+        """
         row = self.methods.get(name)
         if row is None and extensions:
-            for extension in extensions:
-                row = row or self.extensions.get(extension, {}).get(name)
+            for extension, rows in self.extensions.items():
+                if extension in extensions and name in rows:
+                    return rows[name]
         return row
 
 
@@ -287,11 +291,22 @@ def number(fault: Fault, revision: Revision | None) -> int:
     return (revision or NEWEST).codes[fault.kind]
 
 
-class Revisions(tuple[Revision, ...]):
-    """The revisions that one side accepts, oldest first. Never empty.
+def _date(revision: Revision) -> str:
+    return revision.date
 
-    `Revisions.of("2025-11-25", "2026-07-28")` limits what a server or a client speaks.
+
+class Revisions(tuple[Revision, ...]):
+    """The revisions that one side accepts, oldest first, each once. Never empty.
+
+    `Revisions.of("2025-11-25", "2026-07-28")` limits what a server or a client speaks. Raises
+    `ValueError` for none at all, or for two that share their date.
     """
+
+    def __new__(cls, revisions: Iterable[Revision]) -> "Revisions":
+        made = super().__new__(cls, sorted(set(revisions), key=_date))
+        if not made or len(set(map(_date, made))) < len(made):
+            raise ValueError("revisions: one at least, and no two with the same date")
+        return made
 
     @classmethod
     def of(cls, *dates: str, among: tuple[Revision, ...] = ALL) -> "Revisions":

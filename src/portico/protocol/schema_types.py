@@ -47,7 +47,10 @@ class _Writer:
 
     def write(self, info: mi.Type) -> Schema:
         if isinstance(info, mi.Metadata):
-            return {**self.write(info.type), **cast(Schema, info.extra_json_schema or {})}
+            return {
+                **self.write(info.type),
+                **cast(Schema, cast(Any, info).extra_json_schema or {}),
+            }
         write = _WRITERS.get(type(info))
         if write is None:
             raise Unfit(_UNFIT.get(type(info), "this type"))

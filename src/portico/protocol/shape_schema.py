@@ -4,7 +4,7 @@ Rules: a schema means the same afterwards; what comes in is never changed, and w
 is given back as the very same object.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from portico.protocol.subschemas import Schema, mapped
 
@@ -44,7 +44,9 @@ def _moved(schema: Schema) -> Schema:
 
 def _moved_below(_keyword: str, schema: Any) -> Any:
     # A subschema with an `$id` is a document of its own: its references do not leave it.
-    return _moved(schema) if isinstance(schema, dict) and "$id" not in schema else schema
+    if not isinstance(schema, dict) or "$id" in schema:
+        return cast("Any", schema)
+    return _moved(cast("Schema", schema))
 
 
 def _points_into_what_moves(target: str) -> bool:
@@ -64,4 +66,6 @@ def _as_object(keyword: str, schema: Any) -> Any:
         if keyword in _BOOLEAN_BY_TRADITION:
             return schema
         return {} if schema else {"not": {}}
-    return mapped(schema, _as_object) if isinstance(schema, dict) else schema
+    if isinstance(schema, dict):
+        return mapped(cast("Schema", schema), _as_object)
+    return schema

@@ -8,14 +8,13 @@ raises `Unreadable` and nothing else; the bytes are never repeated in its words.
 import re
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
 from portico.errors import LocalProtocolError
 from portico.protocol import signature_models
 from portico.protocol.annotations import PlainWalk
-from portico.protocol.signature_loose import loosen, parse
 from portico.protocol.annotations_metadata import Unfit, refuse
 from portico.protocol.annotations_names import Names
 from portico.protocol.problems import (
@@ -28,6 +27,7 @@ from portico.protocol.problems import (
 )
 from portico.protocol.schema import Schema, Validator, inlined
 from portico.protocol.schema_types import describe
+from portico.protocol.signature_loose import loosen, parse
 
 ENDLESS = signature_models.ENDLESS
 
@@ -42,6 +42,9 @@ _FORMAT_WORDS = {
 }
 _WHERE = re.compile(r"^(.*?) - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+Titles: TypeAlias = dict[tuple[Any, ...], list[str]]
 
 
 class Unreadable(Exception):
@@ -62,7 +65,12 @@ class Codec(Protocol):
         """Whether scalars are to be put right; pydantic does that itself, by its own rules."""
         ...
 
-    def decode(self, raw: bytes) -> Any: ...
+    @property
+    def titles(self) -> Titles:
+        """The names of the members of each Enum, by their values."""
+        ...
+
+    def decode(self, raw: bytes, /) -> Any: ...
     def encode(self, value: Any) -> bytes: ...
     def complain(self, error: Exception, value: Any) -> list[Problem]: ...
 
@@ -81,6 +89,7 @@ class PlainCodec:
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             raise Unfit(cut(str(error), MAX_WORDS)) from None
         self.schema = inlined(describe(info, walk.notes))
+        self.titles: Titles = walk.notes.titles
         self._where = where
 
     def encode(self, value: Any) -> bytes:
@@ -135,7 +144,7 @@ def show(value: Any) -> Any:
     """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
     if isinstance(value, PurePath):
         return str(value)
-    serializer = getattr(type(value), "__pydantic_serializer__", None)
+    serializer = getattr(cast(Any, type(value)), "__pydantic_serializer__", None)
     if serializer is None:
         raise NotImplementedError(f"{type(value).__name__} has no JSON; return a plain type")
     return serializer.to_python(value, mode="json", by_alias=True)

@@ -18,7 +18,6 @@ from portico.protocol.problems import MAX_WORDS, Problem, cut, endless
 from portico.protocol.schema import Schema, inlined
 from portico.protocol.subschemas import mapped
 
-
 ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
 
 
@@ -41,7 +40,7 @@ class ModelWalk(Walk):
             self.rewriting("a string or msgspec.Meta in Annotated")
             theirs.append(_field(bounds, notes))
         inner = self.walk(base)
-        return Annotated[(inner, *theirs)] if theirs else inner  # type: ignore[return-value]
+        return Annotated[(inner, *theirs)] if theirs else inner
 
     def enter(self, cls: Any) -> bool:
         return not family(cls)
@@ -66,6 +65,7 @@ class ModelCodec:
         import pydantic
 
         rewritten = ModelWalk(where, names).walk(annotation)
+        self.titles: dict[tuple[Any, ...], list[str]] = {}  # pydantic's schemas have none
         self._where = where
         try:
             with warnings.catch_warnings(record=True) as heard:
@@ -148,7 +148,7 @@ def _untitled(schema: Schema, annotation: Any) -> Schema:
     names = {getattr(annotation, "__name__", "")}
 
     def change(keyword: str, child: Any) -> Any:
-        return clean(child) if isinstance(child, dict) else child
+        return clean(cast(Schema, child)) if isinstance(child, dict) else child
 
     def clean(document: Schema) -> Schema:
         copy = mapped(document, change)

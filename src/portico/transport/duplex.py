@@ -78,6 +78,9 @@ class DuplexTurn:
         """Ask by request, and wait."""
         return await self._duplex.request(question.kind.method, question.params)
 
+    async def hang_up(self) -> None:
+        """The channel carries everything else, too; it stays."""
+
 
 class Duplex:
     """A link, the channel that it speaks through, and the tasks that answer."""

@@ -1,0 +1,374 @@
+"""From a function to a plan: which arguments it takes, their schema, and bytes to arguments.
+
+What becomes of each annotation is decided once, here, when the function is registered; what cannot
+be read is refused then, in a sentence that names the parameter and a way out.
+
+Rules: a good call is decoded in one pass and nothing more. Arguments that nobody declared are
+refused, in the schema too: a misspelt optional one would be ignored in silence otherwise. Bad
+arguments raise `Fault`, whatever they are; an argument that is not sent is left to the function.
+"""
+
+import copy
+import difflib
+import inspect
+import typing
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, NamedTuple, TypeAlias, Union, cast
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from portico.errors import Fault, FaultKind, LocalProtocolError
+from portico.protocol.annotations_metadata import family, refuse
+from portico.protocol.annotations_names import Names, unwrapped
+from portico.protocol.docstrings import parse
+from portico.protocol.jsonrpc import MAX_DEPTH, depth
+from portico.protocol.problems import MAX_PROBLEMS, Problem, cut
+from portico.protocol.schema import Schema, Validator
+from portico.protocol.signature_codec import Codec, PlainCodec, Unreadable, choose, read
+from portico.protocol.subschemas import mapped
+
+# Which parameters a caller cannot send: some names, or a judge of (name, annotation).
+Hides: TypeAlias = Collection[str] | Callable[[str, Any], bool]
+
+EMPTY: Any = inspect.Parameter.empty
+_KINDS = {
+    inspect.Parameter.VAR_POSITIONAL: "callers send names; take a list instead",
+    inspect.Parameter.VAR_KEYWORD: "callers need to know the names; take a dict instead",
+    inspect.Parameter.POSITIONAL_ONLY: "callers send names; remove the '/'",
+}
+# What a pydantic Field says about the parameter, not about its values.
+_OF_THE_PARAMETER = (
+    *("alias", "alias_priority", "validation_alias", "serialization_alias"),
+    *("default", "default_factory", "validate_default"),
+)
+
+
+class Hidden(NamedTuple):
+    """A parameter that callers do not see: who fills it is decided elsewhere."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument that callers may send: its name in the function and on the wire."""
+
+    name: str
+    wire: str
+    required: bool
+    codec: Codec
+    schema: Schema
+    fill: Callable[[], Any] | None
+    validator: Validator
+
+    def read(self, raw: bytes) -> Any:
+        """Its value, with everything that can be put right. Raises `Unreadable`."""
+        return read(self.codec, self.validator, raw)
+
+
+class Signature:
+    """A function's arguments, ready to be decoded, and the schema that says so."""
+
+    def __init__(
+        self, function: Any, *, hidden: Hides = (), name: str = "", closed: bool = True
+    ) -> None:
+        """Read a function. Raises `LocalProtocolError` for what no caller could send.
+
+        With `closed=False` undeclared arguments are ignored, and the schema does not forbid them.
+        """
+        plain = unwrapped(function)
+        self.name = name or getattr(plain, "__name__", type(function).__name__)
+        self.docs = parse(inspect.getdoc(plain))
+        self.hidden: dict[str, Hidden] = {}
+        self.names = Names.of(function)
+        self.returns: Any = EMPTY
+        self._closed = closed
+        self.parameters = tuple(self._collect(function, hidden))
+        self.schema = self._write()
+        self._prepare()
+
+    # ------------------------------------------------------------ registration
+
+    def _collect(self, function: Any, hidden: Hides) -> "list[Parameter]":
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError) as error:
+            raise LocalProtocolError(
+                f"{self.name}: cannot be read as a function: {error}"
+            ) from None
+        if signature.return_annotation is not EMPTY:
+            self.returns = self.names.evaluate(signature.return_annotation, f"{self.name}: return")
+        given: Collection[str] = function.keywords if isinstance(function, partial) else ()
+        found: list[Parameter] = []
+        for parameter in signature.parameters.values():
+            where = f"{self.name}: parameter {parameter.name!r}"
+            if parameter.name in given:  # a partial has it already; it may be a secret
+                continue
+            annotation = self._annotation(parameter, where, hidden)
+            if _hides(hidden, parameter.name, annotation):
+                self.hidden[parameter.name] = Hidden(parameter.name, annotation, parameter.default)
+            elif parameter.kind in _KINDS:
+                refuse(where, _KINDS[parameter.kind])
+            else:
+                found.append(self._parameter(parameter, annotation, where))
+        _refuse_twins(found, self.name)
+        return found
+
+    def _annotation(self, parameter: inspect.Parameter, where: str, hidden: Hides) -> Any:
+        if parameter.annotation is EMPTY:
+            return Any
+        try:
+            return self.names.evaluate(parameter.annotation, where)
+        except LocalProtocolError:
+            # `if TYPE_CHECKING: from portico import Context` is common, and such are hidden.
+            if _hides(hidden, parameter.name, parameter.annotation):
+                return parameter.annotation
+            raise
+
+    def _parameter(self, parameter: inspect.Parameter, annotation: Any, where: str) -> Parameter:
+        default = parameter.default
+        if _is_field(default):
+            annotation, default = Annotated[annotation, default], EMPTY
+        annotation, said = _split(annotation, where)
+        fill = None
+        if default is EMPTY and said.fill:
+            default, fill = said.default, said.fill
+        if default is None:  # `x: int = None` says that None will do
+            annotation = _optional(annotation)
+        codec = choose(annotation, where, self.names)
+        schema = dict(codec.schema)
+        words = self.docs.parameters.get(parameter.name)
+        if words and "description" not in schema:
+            schema["description"] = words
+        if default is not EMPTY:
+            schema = _with_default(schema, codec, default)
+        required = default is EMPTY and fill is None
+        return Parameter(
+            parameter.name,
+            said.alias or parameter.name,
+            required,
+            codec,
+            schema,
+            fill,
+            Validator(codec.schema, ours=True),
+        )
+
+    def _write(self) -> Schema:
+        definitions: Schema = {}
+        properties = {p.wire: _hoisted(p.schema, definitions) for p in self.parameters}
+        schema: Schema = {"type": "object", "properties": properties}
+        if required := [p.wire for p in self.parameters if p.required]:
+            schema["required"] = required
+        if self._closed:
+            schema["additionalProperties"] = False
+        if definitions:
+            schema["$defs"] = definitions
+        return schema
+
+    def _prepare(self) -> None:
+        """Build the decoder: one struct for all arguments, whose fields are the parameters."""
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        wires: dict[str, str] = {}
+        self._renamed: list[tuple[str, str]] = []
+        self._models: list[tuple[str, Callable[[bytes], Any]]] = []
+        for parameter in self.parameters:
+            attribute = parameter.name
+            if attribute.startswith("__"):  # not for structs
+                attribute = f"dunder{attribute}"
+                self._renamed.append((attribute, parameter.name))
+            wires[attribute] = parameter.wire
+            kind: Any = Raw
+            if isinstance(parameter.codec, PlainCodec):
+                kind = parameter.codec.type
+            else:
+                self._models.append((parameter.name, parameter.codec.decode))
+            plain = (attribute, kind)
+            fields.append(plain if parameter.required else (*plain, UNSET))
+        self._optional = [p.name for p in self.parameters if not p.required]
+        self._fills = [(p.name, p.fill) for p in self.parameters if p.fill]
+        struct = msgspec.defstruct(
+            "Arguments", fields, rename=wires, forbid_unknown_fields=self._closed, kw_only=True
+        )
+        self._decoder = msgspec.json.Decoder(struct)
+
+    def output(self) -> Codec | None:
+        """The codec of what the function returns, or none where it returns nothing.
+
+        Raises `LocalProtocolError` for a type that has no schema.
+        """
+        if self.returns in (EMPTY, type(None)):
+            return None
+        return choose(self.returns, f"{self.name}: return", self.names, outgoing=True)
+
+    # ------------------------------------------------------------ calls
+
+    def decode(self, raw: bytes | Raw) -> dict[str, Any]:
+        """The arguments to call the function with. Raises `Fault` that says all that is wrong."""
+        raw = bytes(raw) or b"{}"
+        if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and depth(raw) > MAX_DEPTH:
+            raise _fault([Problem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")])
+        try:
+            found = msgspec.structs.asdict(self._decoder.decode(raw))
+            for attribute, name in self._renamed:
+                found[name] = found.pop(attribute)
+            for name in self._optional:
+                if found[name] is UNSET:
+                    del found[name]
+            for name, decode in self._models:
+                if name in found:
+                    found[name] = decode(bytes(found[name]))
+        except Exception:  # what it is, and whether it can be put right, is found out slowly
+            found = self._decode_slowly(raw)
+        for name, fill in self._fills:
+            if name not in found:
+                found[name] = fill()
+        return found
+
+    def _decode_slowly(self, raw: bytes) -> dict[str, Any]:
+        try:
+            members = _members.decode(raw)
+        except Exception:
+            raise _fault([Problem((), "expected an object of arguments, in JSON")]) from None
+        found: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for parameter in self.parameters:
+            sent = members.pop(parameter.wire, None)
+            if sent is None:
+                if parameter.required:
+                    problems.append(Problem((), f"missing required argument {parameter.wire!r}"))
+                continue
+            try:
+                found[parameter.name] = parameter.read(bytes(sent))
+            except Unreadable as error:
+                problems += [_placed(problem, parameter, sent) for problem in error.problems]
+        if self._closed:
+            known = [parameter.wire for parameter in self.parameters]
+            problems += [_unknown(name, known) for name in list(members)[:MAX_PROBLEMS]]
+        if problems:
+            raise _fault(problems)
+        return found
+
+
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+
+
+def _fault(problems: list[Problem]) -> Fault:
+    words = [str(problem) for problem in problems[:MAX_PROBLEMS]]
+    if len(problems) > MAX_PROBLEMS:
+        words.append(f"and {len(problems) - MAX_PROBLEMS} more")
+    return Fault(FaultKind.INVALID_PARAMS, "; ".join(words))
+
+
+def _placed(problem: Problem, parameter: Parameter, sent: Raw) -> Problem:
+    words = problem.words
+    if bytes(sent).strip() == b"null" and not parameter.required:
+        words += "; leave it out to use the default"
+    return Problem((parameter.wire, *problem.path), words)
+
+
+def _unknown(name: str, known: list[str]) -> Problem:
+    words = f"unknown argument {cut(name)!r}"
+    near = difflib.get_close_matches(cut(name), known, 1)
+    return Problem((), f"{words}; did you mean {near[0]!r}?" if near else words)
+
+
+# ---------------------------------------------------------------- what a parameter says
+
+
+class _Said(NamedTuple):
+    """What a Field says about its parameter: another name for it, and a default to pass."""
+
+    alias: str = ""
+    default: Any = EMPTY
+    fill: Callable[[], Any] | None = None
+
+
+def _is_field(one: Any) -> bool:
+    return any(kind.__name__ == "FieldInfo" for kind in type(one).__mro__) and bool(family(one))
+
+
+def _split(annotation: Any, where: str) -> tuple[Any, _Said]:
+    """The annotation without what its Field says about the parameter, and that."""
+    said = _Said()
+    if typing.get_origin(annotation) is not Annotated:
+        return annotation, said
+    items: list[Any] = []
+    for item in annotation.__metadata__:
+        if _is_field(item):
+            said = _read_field(item, said, where)
+            item = copy.copy(item)
+            blank = type(item)()
+            for attribute in _OF_THE_PARAMETER:
+                setattr(item, attribute, getattr(blank, attribute))
+        items.append(item)
+    return Annotated[(annotation.__origin__, *items)], said
+
+
+def _read_field(field: Any, said: _Said, where: str) -> _Said:
+    blank = type(field)()
+    alias = field.validation_alias or field.alias
+    if alias is not None and not isinstance(alias, str):
+        refuse(where, "one name on the wire is enough; write Field(alias='name')")
+    if alias is not None:
+        said = said._replace(alias=alias)
+    if field.default is not blank.default:
+        value = field.default
+        said = said._replace(default=value, fill=lambda: copy.deepcopy(value))
+    if field.default_factory is not None:
+        if inspect.signature(field.default_factory).parameters:
+            refuse(where, "a default_factory gets no arguments here; compute it in the function")
+        said = said._replace(default=EMPTY, fill=field.default_factory)
+    return said
+
+
+def _optional(annotation: Any) -> Any:
+    if typing.get_origin(annotation) is Annotated:
+        inner = _optional(annotation.__origin__)
+        return Annotated[(inner, *annotation.__metadata__)]
+    return Union[annotation, None]  # noqa: UP007
+
+
+def _with_default(schema: Schema, codec: Codec, default: Any) -> Schema:
+    """The default in the schema, if JSON can say it and the type admits it."""
+    try:
+        return {**schema, "default": msgspec.json.decode(codec.encode(default))}
+    except LocalProtocolError:
+        return schema
+
+
+def _hides(hidden: Hides, name: str, annotation: Any) -> bool:
+    return hidden(name, annotation) if callable(hidden) else name in hidden
+
+
+def _refuse_twins(parameters: list[Parameter], name: str) -> None:
+    wires = [parameter.wire for parameter in parameters]
+    for wire in wires:
+        if wires.count(wire) > 1:
+            refuse(name, f"two parameters are called {wire!r} on the wire; give each its own alias")
+
+
+def _hoisted(schema: Schema, definitions: Schema) -> Schema:
+    """A parameter's schema with its definitions moved to the root, under names of their own."""
+    names: dict[str, str] = {}
+    for name, one in schema.get("$defs", {}).items():
+        free, number = name, 2
+        while definitions.get(free, one) != one:
+            free, number = f"{name}{number}", number + 1
+        names[f"#/$defs/{name}"] = free
+
+    def moved(document: Any) -> Any:
+        if not isinstance(document, dict):
+            return document
+        copied = mapped(cast(Schema, document), lambda _, child: moved(child))
+        if copied.get("$ref") in names:
+            copied["$ref"] = f"#/$defs/{names[copied['$ref']]}"
+        return copied
+
+    for name, one in schema.get("$defs", {}).items():
+        definitions[names[f"#/$defs/{name}"]] = moved(one)
+    return moved({key: one for key, one in schema.items() if key != "$defs"})

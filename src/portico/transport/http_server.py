@@ -1,0 +1,438 @@
+"""MCP over HTTP as an ASGI application: both ways of opening a conversation on one path.
+
+A request that says it all itself (2026-07-28) goes one straight line, in the task that the web
+server made for it: the gate, the body, the frame, the rules, the handler, one JSON answer. Only a
+handler that reports on the way turns its answer into a stream. What belongs to a session goes to
+`http_sessions`, the first revision's own transport to `http_sse`.
+
+    app = HttpApp(service)                            # POST /mcp, mounts anywhere
+    app = HttpApp(service, around=fastapi_app)        # our paths are ours, the rest is theirs
+
+Rules: every request for one of our paths passes one gate before anything is read or kept. What is
+refused leaves nothing behind. Limits on connections, which no application can see, are those of
+`http_run`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Raw
+
+from portico.errors import AuthError, ConnectionLost, Fault, LocalProtocolError, LoginRequired
+from portico.ports import Service, Verify
+from portico.protocol import httprules as rules
+from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.httprules_gate import (
+    NOT_FOUND,
+    Answers,
+    Gate,
+    Headers,
+    HostPolicy,
+    Refusal,
+    endpoint_methods,
+    gather,
+    require_events,
+)
+from portico.protocol.httprules_params import check_params
+from portico.protocol.identity import Identity
+from portico.protocol.jsonrpc import Batch, Frame, Request, decode, encode_failure
+from portico.protocol.negotiation import Peer, Recogniser
+from portico.protocol.questions import Question
+from portico.protocol.revision import Revision, number
+from portico.protocol.shape import Shaper
+from portico.protocol.sse import write
+from portico.protocol.types import CallToolRequestParams
+from portico.transport.http_sessions import Session, Sessions
+from portico.transport.http_visit import (
+    DEFAULT_LIMITS,
+    App,
+    Gone,
+    Limits,
+    Pairs,
+    Receive,
+    Scope,
+    Send,
+    Sweep,
+    Visit,
+    overload,
+    too_slow,
+)
+
+log = logging.getLogger("portico.transport")
+
+# An application that does not know its address is reached by these names, and by no other.
+LOOPBACK = HostPolicy.of("localhost:*", "127.0.0.1:*", "[::1]:*")
+
+
+class HttpTurn(Visit):
+    """One request that stands for itself: a visit, its exchange, and the way back."""
+
+    __slots__ = ("exchange", "fault", "principal")
+
+    exchange: Exchange
+    fault: Fault | None
+    principal: str
+
+    @property
+    def wire(self) -> "HttpTurn":
+        """The answer is the only way back, so it is the turn itself."""
+        return self
+
+    @property
+    def session(self) -> None:
+        """There is none."""
+        return None
+
+    async def send(self, frame: bytes) -> None:
+        """Write a notification; one that the client takes no stream for is left out."""
+        if self.answers.events:
+            await self.write(write(frame))
+
+    async def ask(self, question: Question) -> Raw:
+        """R0858: no request ever goes to the client here."""
+        raise LocalProtocolError(f"{question.kind.method} is asked by result in this revision")
+
+    async def hang_up(self) -> None:
+        """A stream that is not resumed cannot be left."""
+
+
+class HttpApp:
+    """A service as an ASGI application, for clients of every revision that it accepts."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        path: str = "/mcp",
+        policy: HostPolicy | None = None,
+        around: App | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        verify: Verify | None = None,
+    ) -> None:
+        if not path.startswith("/"):
+            raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
+        self.service = service
+        self.path = path.rstrip("/") or "/"
+        self.limits = limits
+        self.sweep = Sweep()
+        self.draining = False
+        self._around = around
+        self._verify = verify
+        self._given_policy = policy
+        self._recogniser = Recogniser(service.accepts)
+        self._methods = endpoint_methods(service.accepts)
+        self._gate = Gate(policy or LOOPBACK, self._methods)
+        self._identity: Identity | None = None
+        self._extensions: frozenset[str] = frozenset()
+        self._shapers: dict[Revision, Shaper] = {}
+        self._sessions = Sessions(service, limits, self.sweep)
+        self._keeper: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------ ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        kind = scope["type"]
+        if kind == "http":
+            path: str = scope["path"]
+            root: str = scope.get("root_path", "")
+            if root and path.startswith(root):
+                path = path[len(root) :]
+            if path == self.path or path.rstrip("/") == self.path.rstrip("/"):
+                await self._serve(scope, receive, send)
+                return
+        await self._elsewhere(kind, scope, receive, send)
+
+    async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
+        if kind == "lifespan":
+            await self._lifespan(scope, receive, send)
+        elif self._around is not None:
+            await self._around(scope, receive, send)
+        elif kind == "http":
+            visit = Visit(receive, send, {}, _NO_ANSWERS, self.limits, 0.0)
+            await self._refuse(visit, Refusal(NOT_FOUND, f"nothing is here; use {self.path}"))
+        elif kind == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        now = asyncio.get_running_loop().time()
+        headers = gather(scope["headers"])
+        turn = HttpTurn(receive, send, headers, _NO_ANSWERS, self.limits, now)
+        try:
+            turn.answers = self._gate.check(scope["method"], headers)
+            if self.draining:
+                raise overload("this server is shutting down; try another one")
+            if len(self.sweep) >= self.limits.visits:
+                raise overload("too many requests at once; try again later")
+            turn.principal = await self._verify(headers) if self._verify is not None else ""
+            if self._identity is None:
+                await self._start()
+        except (Fault, AuthError) as refused:
+            await self._refuse(turn, refused)
+            return
+        self.sweep.add(turn)
+        try:
+            if scope["method"] == "POST":
+                await self._post(turn)
+            else:
+                await self._without_body(turn, scope["method"])
+        except asyncio.CancelledError:
+            if not turn.is_ours():
+                raise
+            if turn.reading:
+                await self._refuse(turn, too_slow(f"{turn.gone}; send it again"))
+        except (Gone, ConnectionLost):
+            pass
+        finally:
+            self.sweep.remove(turn)
+
+    # ------------------------------------------------------------ POST
+
+    async def _post(self, turn: HttpTurn) -> None:
+        headers = turn.headers
+        session: Session | None = None
+        known: Peer | None = None
+        raw_id = b""
+        try:
+            body = await turn.body()
+            if b"mcp-session-id" in headers and self._recogniser.accepts.handshakes:
+                session = self._sessions.find(rules.session_id(headers), turn.principal)
+                known = session.peer if session is not None else rules.ENDED
+            frame = decode(body)
+            if not isinstance(frame, Request):
+                await self._post_other(turn, frame, body, session, known)
+                return
+            raw_id = frame.raw_id
+            admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
+            if admission is None:
+                await self._sessions.open(turn, body, turn.principal)
+                return
+            if admission.warning:
+                log.warning("%s", admission.warning)
+            peer = admission.peer
+            if session is not None and peer is known:
+                await session.post(turn, body, 1, frame)
+                return
+            row, head = admission.row, admission.head
+            if row.params is CallToolRequestParams and isinstance(head.name, str):
+                check_params(self.service.param_headers(head.name), headers, head.arguments)
+            elif row.name == LISTEN:
+                require_events(turn.answers)
+            exchange = Exchange(
+                frame, head, row, peer, self._shaper(peer.revision), turn.principal
+            )
+        except Fault as fault:
+            known_revision = session.peer.revision if session is not None else None
+            await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
+            return
+        turn.exchange = exchange
+        turn.fault = None
+        await self._answer(turn)
+
+    async def _answer(self, turn: HttpTurn) -> None:
+        exchange = turn.exchange
+        try:
+            data = await self.service.answer(turn)
+        except asyncio.CancelledError:
+            exchange.abandon()  # R0862: the caller has gone, and nothing more is said
+            raise
+        if turn.streaming:
+            await turn.end(write(data) if data is not None else b"")
+            return
+        status = rules.status_of(turn.fault, exchange.peer.revision)
+        if data is None:
+            await turn.reply(rules.ACCEPTED, b"")
+        elif turn.answers.json or status != rules.OK:
+            await turn.reply(status, data)
+        else:
+            await turn.end(write(data))
+
+    async def _post_other(
+        self,
+        turn: HttpTurn,
+        frame: Frame | Batch,
+        body: bytes,
+        session: Session | None,
+        known: Peer | None,
+    ) -> None:
+        """A batch, or a frame that gets no answer."""
+        if known is rules.ENDED:
+            raise rules.unknown_session()
+        revision = session.peer.revision if session is not None else None
+        if isinstance(frame, Batch):
+            rules.admit_batch(frame, revision)
+            assert session is not None
+            requests = sum(isinstance(item, Request) for item in frame.items)
+            await session.post(turn, body, requests, frame)
+            return
+        assert not isinstance(frame, Request)
+        ruling = rules.session_revision(turn.headers, self._recogniser.accepts, revision)
+        status = rules.accept_post(frame, ruling.revision)
+        if session is not None:
+            session.take(body)
+        elif ruling.revision.handshake:
+            rules.require_session(turn.headers)
+        await turn.reply(status, b"")
+
+    def _shaper(self, revision: Revision) -> Shaper:
+        shaper = self._shapers.get(revision)
+        if shaper is None:
+            assert self._identity is not None
+            shaper = self._shapers[revision] = self._identity.shaper(revision)
+        return shaper
+
+    # ------------------------------------------------------------ GET and DELETE
+
+    async def _without_body(self, turn: HttpTurn, method: str) -> None:
+        try:
+            named = rules.require_session(turn.headers)
+            session = self._sessions.find(named, turn.principal)
+            if session is None:
+                raise rules.unknown_session()
+            revision = session.peer.revision
+            rules.session_revision(turn.headers, self._recogniser.accepts, revision)
+            if method == "DELETE":
+                self._sessions.end(session, "the client ended the session")
+                await turn.reply(rules.OK, b"")
+                return
+            after = rules.last_event_id(turn.headers, revision)
+            await session.listen(turn, after)
+        except Fault as fault:
+            await self._refuse(turn, fault)
+
+    # ------------------------------------------------------------ refusals
+
+    async def _refuse(
+        self,
+        visit: Visit,
+        refused: Fault | AuthError,
+        raw_id: bytes = b"",
+        revision: Revision | None = None,
+    ) -> None:
+        """Say no: the status, and an error where there is something to say."""
+        status = rules.status_of(refused, revision, admitted=False)
+        headers: Pairs = []
+        body = b""
+        if isinstance(refused, Refusal):
+            headers = [(name.lower().encode(), value.encode()) for name, value in refused.headers]
+        elif isinstance(refused, LoginRequired):
+            headers = [(b"www-authenticate", b"Bearer")]
+        if isinstance(refused, Fault):
+            null_id = revision is not None and revision.error_id_required  # D2
+            code = number(refused, revision)
+            body = encode_failure(raw_id, code, refused.message, refused.data, null_id=null_id)
+        if visit.received > self.limits.body_bytes or status == 413:
+            headers.append((b"connection", b"close"))
+        if not visit.started:
+            await visit.reply(status, body, headers)
+
+    # ------------------------------------------------------------ beginning and end
+
+    def use_policy(self, policy: HostPolicy) -> None:
+        """By which names this is reached, where none were given: whoever binds the port knows."""
+        if self._given_policy is None:
+            self._gate = Gate(policy, self._methods)
+
+    async def start(self) -> None:
+        """Start the service, once, and be ready."""
+        await self.service.start()
+        identity = self.service.identity
+        self._extensions = frozenset(identity.capabilities.extensions or ())
+        self._identity = identity
+
+    async def stop(self) -> None:
+        """End everything, then the service."""
+        self._sessions.close("the server is shutting down")
+        for visit in self.sweep:
+            visit.leave("the server is shutting down")
+        self.sweep.stop()
+        self._identity = None
+        await self.service.stop()
+
+    async def _start(self) -> None:
+        """Mounted without a lifespan, the first request starts the service.
+
+        A task keeps it: whoever ends the loop cancels its tasks, and so the service is left in
+        the same task that entered it, before the loop ends.
+        """
+        if self._keeper is None or self._keeper.done():
+            loop = asyncio.get_running_loop()
+            self._ready = loop.create_future()
+            self._keeper = loop.create_task(self._keep(self._ready))
+        assert self._ready is not None
+        await asyncio.shield(self._ready)
+
+    async def _keep(self, ready: "asyncio.Future[None]") -> None:
+        try:
+            await self.start()
+        except Exception as error:
+            log.exception("the service could not be started")
+            failure = overload("the server could not be started; its log says why")
+            failure.__cause__ = error
+            ready.set_exception(failure)
+            return
+        ready.set_result(None)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self.stop()
+
+    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await Lifespan(self, receive, send).run(scope, self._around)
+
+
+class Lifespan:
+    """The lifespan of our service, and of the application around which it stands, as one."""
+
+    def __init__(self, app: HttpApp, receive: Receive, send: Send) -> None:
+        self._app = app
+        self._receive = receive
+        self._send = send
+        self._begun = False
+
+    async def run(self, scope: Scope, around: App | None) -> None:
+        """Both enter before anybody is told, and both leave."""
+        if around is not None:
+            try:
+                await around(scope, self._hear, self._say)
+            except Exception:
+                if self._begun:
+                    raise
+            if self._begun:
+                return
+        await self._hear()
+        await self._send({"type": "lifespan.startup.complete"})
+        await self._receive()
+        await self._leave("lifespan.shutdown.complete")
+
+    async def _hear(self) -> Any:
+        message = await self._receive()
+        if message["type"] == "lifespan.startup" and not self._begun:
+            self._begun = True
+            try:
+                await self._app.start()
+            except Exception as error:
+                log.exception("the service could not be started")
+                await self._send({"type": "lifespan.startup.failed", "message": str(error)})
+                raise
+        return message
+
+    async def _say(self, message: Any) -> None:
+        if message["type"].startswith("lifespan.shutdown."):
+            await self._leave(message["type"], message.get("message", ""))
+        else:
+            await self._send(message)
+
+    async def _leave(self, type_: str, words: str = "") -> None:
+        try:
+            await self._app.stop()
+        except Exception as error:
+            log.exception("the service could not be stopped")
+            type_, words = "lifespan.shutdown.failed", words or str(error)
+        await self._send({"type": type_, "message": words} if words else {"type": type_})
+
+
+_NO_ANSWERS = Answers(json=True, events=False)

@@ -1,0 +1,311 @@
+"""Questions, and a table at which they are asked: one handler, whatever way its questions travel.
+
+Rules: no loop, no clock; this is what a server and a client would do with the protocol, and no
+more. Handlers are generators that yield the questions of a round and are sent their answers.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from msgspec import Raw
+
+from portico.errors import Fault, FaultKind, PorticoError, RemoteError, ToolError
+from portico.protocol import types as t
+from portico.protocol.events import Answered, Call, Send
+from portico.protocol.exchange import Exchange, read_result
+from portico.protocol.interview import Interview, recall, subject_of
+from portico.protocol.jsonrpc import RequestId
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.questions import AnyAnswer, Question, accepted, questions_of, retry
+from portico.protocol.reading import read
+from portico.protocol.revision import Asking
+from protocol.dialogue import JSON, said
+
+
+def sample(words: str) -> Question:
+    text = t.SamplingMessage(role="user", content=t.TextContent(text=words))
+    return Question(t.CreateMessageRequestParams(messages=[text], max_tokens=9))
+
+
+def elicit(words: str) -> Question:
+    form = t.ElicitSchema(
+        properties={"seat": t.PrimitiveSchema(type="string", max_length=3)}, required=["seat"]
+    )
+    return Question(t.ElicitRequestParams(message=words, requested_schema=form))
+
+
+ROOTS = Question(t.ListRootsRequestParams())
+SEAT = elicit("Which seat?")
+BOOK = t.CallToolRequestParams(name="book", arguments=Raw(b'{"flight":"DY 620"}'))
+
+
+def visit(url: str = "https://example.com/in", id: str | None = "e1") -> Question:
+    return Question(t.ElicitRequestParams(message="log in", mode="url", url=url, elicitation_id=id))
+
+
+def sampling(*messages: t.SamplingMessage, **more: Any) -> Question:
+    turns = list(messages) or [said_by("user", t.TextContent(text="hi"))]
+    return Question(t.CreateMessageRequestParams(messages=turns, max_tokens=1, **more))
+
+
+def said_by(role: t.Role, *blocks: Any) -> t.SamplingMessage:
+    content = list(blocks)
+    return t.SamplingMessage(role=role, content=content if len(content) > 1 else content[0])
+
+
+def use(id: str) -> t.ToolUseContent:
+    return t.ToolUseContent(id=id, name="n", input={})
+
+
+def result(id: str) -> t.ToolResultContent:
+    return t.ToolResultContent(tool_use_id=id, content=[])
+
+
+def text_of(answer: AnyAnswer | Any) -> str:
+    if isinstance(answer, t.CreateMessageResult):
+        assert isinstance(answer.content, t.TextContent)
+        return answer.content.text
+    if isinstance(answer, t.ListRootsResult):
+        return answer.roots[0].uri
+    return str(accepted(answer)["seat"])
+
+
+def reply(question: Question) -> AnyAnswer:
+    """A client that repeats what it was asked, so that mixed-up answers would show."""
+    params = question.params
+    if isinstance(params, t.CreateMessageRequestParams):
+        block = params.messages[0].content
+        assert isinstance(block, t.TextContent)
+        said_back = t.TextContent(text=f"<{block.text}>")
+        return t.CreateMessageResult(role="assistant", content=said_back, model="m")
+    if isinstance(params, t.ElicitRequestParams):
+        return t.ElicitResult(action="accept", content={"seat": params.message[-2:]})
+    return t.ListRootsResult(roots=[t.Root(uri="file:///home")])
+
+
+def text(*words: str) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text=" ".join(words))])
+
+
+def texts(outcome: t.Noun | PorticoError) -> str:
+    assert isinstance(outcome, t.CallToolResult), outcome
+    (block,) = outcome.content
+    assert isinstance(block, t.TextContent)
+    return block.text
+
+
+# ---------------------------------------------------------------- handlers that ask
+
+Asked = Generator[list[Question], list[AnyAnswer], t.Noun]
+Handler = Callable[[Exchange], Asked]
+Answering = Callable[[Question], AnyAnswer | RemoteError]
+
+Paused = tuple[Exchange, Interview, Asked, str, dict[str, AnyAnswer | None]]
+
+STATE_LIVES_S = 300.0
+
+
+def _sending(found: dict[str, AnyAnswer | None]) -> Callable[[Asked], list[Question]]:
+    answers = [answer for answer in found.values() if answer is not None]
+    return lambda run: run.send(answers)
+
+
+def _throwing(error: PorticoError) -> Callable[[Asked], list[Question]]:
+    return lambda run: run.throw(error)
+
+
+class Seal:
+    """Stands for the port that seals: keeps what it sealed, and knows nothing else."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+
+    def seal(self, memory: bytes) -> str:
+        self._kept.append(memory)
+        return f"sealed-{len(self._kept) - 1}"
+
+    def open(self, state: str) -> bytes:
+        name, _, number = state.partition("-")
+        if name != "sealed" or not number.isdigit() or int(number) >= len(self._kept):
+            raise Fault(FaultKind.INVALID_PARAMS, "requestState was not sealed here")
+        return self._kept[int(number)]
+
+
+class Table:
+    """A server with one handler and a client that answers, talking until the call is over.
+
+    The handler is a generator: it yields the questions of a round and is sent their answers. It
+    does not know how they travel; this class does what a server and a client would do.
+    """
+
+    def __init__(self, client: Link, server: Link, handler: Handler, answering: Answering) -> None:
+        self.client, self.server = client, server
+        self.handler, self.answering = handler, answering
+        self.seal = Seal()
+        self.now = 0.0
+        self.runs = 0
+        self.lines: list[tuple[Side, JSON]] = []
+        self.unused: frozenset[str] = frozenset()
+        self.outcome: t.Noun | PorticoError | None = None
+        self._paused: dict[RequestId, Paused] = {}
+        self._called: dict[RequestId, tuple[str, Any]] = {}
+
+    def call(self, method: str, params: t.InputResponseRequestParams) -> t.Noun | PorticoError:
+        """Call, answer, call again: until there is an outcome."""
+        self._say(self.client, self._request(method, params))
+        assert self.outcome is not None
+        return self.outcome
+
+    def _request(self, method: str, params: t.InputResponseRequestParams) -> bytes:
+        id, data = self.client.request(method, params, now=self.now)
+        self._called[id] = (method, params)
+        return data
+
+    def _say(self, link: Link, data: bytes | None) -> None:
+        if data is None:
+            return
+        self.lines.append((link.side, said(data)))
+        other = self.server if link is self.client else self.client
+        for event in other.receive(data, self.now):
+            if isinstance(event, Send):
+                self._say(other, event.data)
+            elif isinstance(event, Call):
+                self._serve(other, event.exchange)
+            elif isinstance(event, Answered):
+                self._hear(other, event)
+
+    # ------------------------------------------------------------ the server
+
+    def _serve(self, link: Link, exchange: Exchange) -> None:
+        if link is self.client:
+            self._reply(exchange)
+            return
+        params = exchange.request.params
+        try:
+            given = read(t.InputResponseRequestParams, params)
+            memory = None
+            if given.request_state is not None:
+                memory = recall(
+                    given.request_state,
+                    self.seal.open,
+                    principal=exchange.principal,
+                    method=exchange.row.name,
+                    subject=subject_of(params),
+                    now=self.now,
+                )
+            interview = Interview(exchange.peer, exchange.row, memory, given.input_responses)
+            self.runs += 1
+            self._go_on(exchange, interview, self.handler(exchange), next)
+        except PorticoError as error:
+            self._give_up(exchange, error)
+
+    def _go_on(
+        self,
+        exchange: Exchange,
+        interview: Interview,
+        run: Asked,
+        wake: Callable[[Asked], list[Question]],
+    ) -> None:
+        """Run the handler as far as the answers reach; what it cannot have, it is told."""
+        try:
+            while True:
+                questions = wake(run)
+                try:
+                    found = dict(map(interview.ask, questions))
+                except (Fault, ToolError) as error:
+                    wake = _throwing(error)
+                    continue
+                if interview.pending:
+                    self._ask(exchange, interview, run, found)
+                    return
+                wake = _sending(found)
+        except StopIteration as end:
+            self.unused = interview.unused
+            self._say(self.server, exchange.settle(end.value))
+
+    def _ask(
+        self,
+        exchange: Exchange,
+        interview: Interview,
+        run: Asked,
+        found: dict[str, AnyAnswer | None],
+    ) -> None:
+        if exchange.peer.revision.asking is Asking.BY_RESULT:
+            run.close()
+            result = interview.result(
+                self.seal.seal,
+                principal=exchange.principal,
+                subject=subject_of(exchange.request.params),
+                expires_at=self.now + STATE_LIVES_S,
+            )
+            self._say(self.server, exchange.settle(result))
+            return
+        lines: list[bytes] = []
+        for key, question in interview.pending.items():
+            id, data = self.server.request(question.kind.method, question.params, now=self.now)
+            self._paused[id] = (exchange, interview, run, key, found)
+            lines.append(data)
+        for data in lines:
+            self._say(self.server, data)
+
+    def _hear(self, link: Link, event: Answered) -> None:
+        if link is self.client:
+            self._learn(event)
+            return
+        exchange, interview, run, key, found = self._paused.pop(event.id)
+        try:
+            try:
+                if not isinstance(event.outcome, Raw):
+                    assert isinstance(event.outcome, RemoteError)
+                    raise interview.refused(key, event.outcome)
+                found[key] = interview.answered(key, event.outcome)
+            except (Fault, ToolError, RemoteError) as error:
+                self._go_on(exchange, interview, run, _throwing(error))
+                return
+            if not interview.pending:
+                self._go_on(exchange, interview, run, _sending(found))
+        except PorticoError as error:
+            self._give_up(exchange, error)
+
+    def _give_up(self, exchange: Exchange, error: PorticoError) -> None:
+        if isinstance(error, Fault):
+            self._say(self.server, exchange.fail(error))
+            return
+        text = t.TextContent(text=str(error))
+        self._say(self.server, exchange.settle(t.CallToolResult(content=[text], is_error=True)))
+
+    # ------------------------------------------------------------ the client
+
+    def _reply(self, exchange: Exchange) -> None:
+        assert exchange.question is not None
+        answer = self.answering(exchange.question)
+        if isinstance(answer, RemoteError):
+            kind = FaultKind.USER_REJECTED if answer.code == -1 else FaultKind.INTERNAL
+            self._say(self.client, exchange.fail(Fault(kind, answer.message)))
+        else:
+            self._say(self.client, exchange.settle(answer))
+
+    def _learn(self, event: Answered) -> None:
+        method, params = self._called[event.id]
+        if not isinstance(event.outcome, Raw):
+            self.outcome = event.outcome
+            return
+        peer = self.client.peer
+        assert peer is not None
+        row = peer.revision.methods[method]
+        result = read_result(row, event.outcome, peer)
+        if not isinstance(result, t.InputRequiredResult):
+            self.outcome = result
+            return
+        declared = self.client.identity.capabilities
+        assert isinstance(declared, t.ClientCapabilities)
+        answers: dict[str, AnyAnswer] = {}
+        for key, question in questions_of(result, declared, peer.revision).items():
+            answer = self.answering(question)
+            if isinstance(answer, RemoteError):  # nobody waits for it: the call is given up
+                self.outcome = answer
+                return
+            answers[key] = answer
+        again = retry(params, result, answers, self.client.shaper(peer.revision))
+        self._say(self.client, self._request(method, again))

@@ -1,0 +1,452 @@
+"""What may be asked of whom, and which answers fit: the rules of both sides."""
+
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import encode
+from portico.protocol.methods import CALL_TOOL, GET_PROMPT
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import (
+    Kind,
+    Question,
+    can_answer,
+    check_asking,
+    check_blocks,
+    check_messages,
+    check_received,
+    needed_capability,
+    questions_in,
+    unanswerable,
+)
+from portico.protocol.reading import read
+from portico.protocol.revision import ALL, Asking, Revision, number
+from portico.protocol.shape import Shaper
+from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampling, use, visit
+from protocol.dialogue import (
+    ABLE_CLIENT,
+    JSON,
+    line,
+    opened,
+    refusal,
+    state,
+)
+
+BY_ERROR = [revision for revision in ALL if revision.elicitation.by_error]
+
+
+def client_can(**capabilities: Any) -> t.ClientCapabilities:
+    return t.ClientCapabilities(**capabilities)
+
+
+def asks(revision: Revision, method: str, params: JSON) -> bytes:
+    """A server's question, written by a stranger."""
+    assert revision.handshake
+    return line(id=5, method=method, params=params)
+
+
+TEXT = {"type": "text", "text": "hi"}
+TOOL = t.Tool(name="n", input_schema={"type": "object"})
+
+
+# ---------------------------------------------------------------- what a question is
+
+
+def test_a_question_knows_its_kind_and_its_method() -> None:
+    kinds = [(q.kind, q.kind.method, q.is_url) for q in (SEAT, visit(), sample("a"), ROOTS)]
+    assert kinds == [
+        (Kind.ELICIT, "elicitation/create", False),
+        (Kind.ELICIT, "elicitation/create", True),
+        (Kind.SAMPLE, "sampling/createMessage", False),
+        (Kind.ROOTS, "roots/list", False),
+    ]
+
+
+def test_a_digest_tells_questions_apart_by_what_they_ask_and_by_nothing_else() -> None:
+    distinct = [SEAT, elicit("Which seat"), visit(), visit("https://example.com/out"), ROOTS]
+    distinct += [sample("a"), sample("b"), sampling(temperature=0.5)]
+    digests = [question.digest() for question in distinct]
+    assert len(set(digests)) == len(distinct)
+    assert {len(digest) for digest in digests} == {32}
+    again = [
+        visit(id="e2"),
+        Question(replace(visit().params, meta={"a": 1}, task=t.TaskMetadata(ttl=1))),
+    ]
+    assert {question.digest() for question in again} == {visit().digest()}
+    tasked = Question(replace(sample("a").params, task=t.TaskMetadata(), meta={"x": 1}))
+    assert tasked.digest() == sample("a").digest()
+
+
+def test_a_digest_does_not_depend_on_the_order_of_a_form_s_fields() -> None:
+    def form(*names: str) -> Question:
+        fields = {name: t.PrimitiveSchema(type="string") for name in names}
+        schema = t.ElicitSchema(properties=fields)
+        return Question(t.ElicitRequestParams(message="m", requested_schema=schema))
+
+    assert form("a", "b").digest() == form("b", "a").digest()
+
+
+def test_a_question_that_cannot_be_written_is_refused_here() -> None:
+    with pytest.raises(LocalProtocolError, match="JSON"):
+        sampling(metadata={"a": object()}).digest()
+
+
+@pytest.mark.spec("R0789")
+def test_a_demand_holds_elicitations_samplings_and_roots_and_nothing_else(
+    revision: Revision,
+) -> None:
+    inputs = {str(n): q.as_input() for n, q in enumerate((SEAT, visit(), sample("a"), ROOTS))}
+    demand = t.InputRequiredResult(result_type="input_required", input_requests=inputs)
+    wire = json.loads(Shaper(revision).result(demand))["inputRequests"]
+    assert [asked["method"] for asked in wire.values()] == [
+        "elicitation/create",
+        "elicitation/create",
+        "sampling/createMessage",
+        "roots/list",
+    ]
+    questions = questions_in(read(t.InputRequiredResult, Raw(encode(demand))))
+    assert [question.kind for question in questions.values()] == [
+        Kind.ELICIT,
+        Kind.ELICIT,
+        Kind.SAMPLE,
+        Kind.ROOTS,
+    ]
+    for method in ("tools/call", "ping", "", 7):
+        strange = {"inputRequests": {"k": {"method": method, "params": {}}}}
+        with pytest.raises(Fault):
+            read(t.InputRequiredResult, Raw(json.dumps(strange).encode()))
+
+
+# ---------------------------------------------------------------- who can answer
+
+
+@pytest.mark.spec("R0593")
+def test_a_declared_elicitation_always_has_a_mode(revision: Revision) -> None:
+    modes = {
+        "{}": ["form"],
+        '{"form":{}}': ["form"],
+        '{"url":{}}': ["url"],
+        '{"form":{},"url":{}}': ["form", "url"],
+    }
+    for declared, expected in modes.items():
+        can = client_can(elicitation=read(t.ElicitationCapability, Raw(declared.encode())))
+        found = [
+            mode
+            for mode, question in (("form", SEAT), ("url", visit()))
+            if can_answer(question, can, revision)
+        ]
+        assert found == expected
+
+
+def test_elicitation_needs_a_revision_that_has_it(revision: Revision) -> None:
+    assert can_answer(SEAT, ABLE_CLIENT, revision) is ("form" in revision.elicitation.modes)
+    assert can_answer(visit(), ABLE_CLIENT, revision) is ("url" in revision.elicitation.modes)
+    assert not can_answer(SEAT, client_can(), revision)
+    assert can_answer(ROOTS, ABLE_CLIENT, revision)
+    assert not can_answer(ROOTS, client_can(), revision)
+    assert not can_answer(sample("a"), client_can(), revision)
+
+
+@pytest.mark.spec("R0594")
+def test_a_mode_that_the_client_did_not_declare_is_never_sent(revision: Revision) -> None:
+    for declared, question in (
+        (t.ElicitationCapability(form={}), visit()),
+        (t.ElicitationCapability(), visit()),
+        (t.ElicitationCapability(url={}), SEAT),
+    ):
+        _, server = opened(revision, client_can(elicitation=declared))
+        before = state(server)
+        with pytest.raises(LocalProtocolError):
+            server.request("elicitation/create", question.params, now=0.0)
+        assert state(server) == before
+        with pytest.raises(LocalProtocolError, match="has not declared"):
+            check_asking(question, Peer(revision, client_can(elicitation=declared)))
+
+
+TOOLED = [
+    sampling(tools=[TOOL]),
+    sampling(tool_choice=t.ToolChoice(mode="none")),
+    sampling(said_by("assistant", use("1")), said_by("user", result("1"))),
+]
+
+
+@pytest.mark.spec("R0645", "R0646")
+def test_tools_go_only_to_a_model_whose_client_declared_them(revision: Revision) -> None:
+    able = client_can(sampling=t.SamplingCapability(tools={}))
+    unable = client_can(sampling=t.SamplingCapability())
+    for question in TOOLED:
+        assert can_answer(question, able, revision)
+        assert not can_answer(question, unable, revision)
+        assert needed_capability(question) == {"sampling": {"tools": {}}}
+        _, server = opened(revision, unable)
+        with pytest.raises(LocalProtocolError):
+            server.request("sampling/createMessage", question.params, now=0.0)
+        assert len(server._flight) == 0
+        check_received(question, able, revision)
+        with pytest.raises(Fault):
+            check_received(question, unable, revision)
+
+
+def test_tools_are_refused_where_a_revision_has_none(revision: Revision) -> None:
+    knows = "tool_use" in revision.sampling.blocks
+    assert [can_answer(question, ABLE_CLIENT, revision) for question in TOOLED] == [knows] * 3
+
+
+@pytest.mark.spec("R0647", "R0669", "R0670", "R1058")
+def test_context_is_asked_for_only_where_it_was_declared(revision: Revision) -> None:
+    plain = client_can(sampling=t.SamplingCapability())
+    able = client_can(sampling=t.SamplingCapability(context={}))
+    for value in ("thisServer", "allServers"):
+        question = sampling(include_context=value)
+        assert can_answer(question, able, revision)
+        assert not can_answer(question, plain, revision)
+        assert needed_capability(question) == {"sampling": {"context": {}}}
+        with pytest.raises(LocalProtocolError, match=r"sampling\.context"):
+            check_asking(question, Peer(revision, plain))
+    assert can_answer(sampling(include_context="none"), plain, revision)
+    assert "includeContext" not in json.loads(Shaper(revision).params(sampling().params))
+
+
+def test_before_context_could_be_declared_it_could_be_asked_for(revision: Revision) -> None:
+    plain = client_can(sampling=t.SamplingCapability())
+    question = sampling(include_context="thisServer")
+    declarable = "tool_use" in revision.sampling.blocks
+    assert can_answer(question, plain, revision) is not declarable
+
+
+def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Revision) -> None:
+    peer = Peer(revision, client_can())
+    for question in (SEAT, visit(), sample("a"), ROOTS):
+        error = unanswerable(question, peer, CALL_TOOL)
+        if revision.asking is Asking.BY_RESULT:
+            assert isinstance(error, Fault)
+            assert error.kind is FaultKind.CAPABILITY_MISSING
+            assert error.data == {"requiredCapabilities": needed_capability(question)}
+        else:
+            assert isinstance(error, ToolError)
+            prompt = unanswerable(question, peer, GET_PROMPT)
+            assert isinstance(prompt, Fault)
+            assert (prompt.kind, prompt.message) == (FaultKind.INTERNAL, str(error))
+
+
+def test_a_server_is_never_asked(revision: Revision) -> None:
+    with pytest.raises(LocalProtocolError, match="only a client answers"):
+        check_asking(ROOTS, Peer(revision, t.ServerCapabilities()))
+
+
+# ---------------------------------------------------------------- a client is asked
+
+
+def answer_to(revision: Revision, can: t.ClientCapabilities, method: str, params: JSON) -> JSON:
+    """The error that a client of ours answers a stranger's question with."""
+    client, _ = opened(revision, can)
+    before = state(client)
+    error = refusal(client.receive(asks(revision, method, params), 0.0))
+    assert state(client) == before
+    return error
+
+
+@pytest.mark.spec("R0622")
+def test_a_mode_that_was_not_declared_is_answered_with_invalid_params(revision: Revision) -> None:
+    form = {"message": "m", "requestedSchema": {"type": "object", "properties": {}}}
+    url = {"message": "m", "mode": "url", "url": "https://example.com/", "elicitationId": "e"}
+    for declared, params in (
+        (t.ElicitationCapability(form={}), url),
+        (t.ElicitationCapability(), url),
+        (t.ElicitationCapability(url={}), form),
+    ):
+        error = answer_to(revision, client_can(elicitation=declared), "elicitation/create", params)
+        assert error["code"] == -32602
+        assert "did not declare" in error["message"]
+
+
+@pytest.mark.spec("R0654", "R0655")
+def test_unbalanced_tools_are_answered_with_invalid_params(revision: Revision) -> None:
+    uses = {
+        "role": "assistant",
+        "content": {"type": "tool_use", "id": "1", "name": "n", "input": {}},
+    }
+    done = {"type": "tool_result", "toolUseId": "1", "content": []}
+    for messages in (
+        [uses],
+        [uses, {"role": "user", "content": TEXT}],
+        [uses, {"role": "user", "content": [done, TEXT]}],
+        [uses, {"role": "user", "content": [TEXT, done]}],
+    ):
+        params = {"messages": messages, "maxTokens": 1}
+        error = answer_to(revision, ABLE_CLIENT, "sampling/createMessage", params)
+        assert error["code"] == -32602
+
+
+@pytest.mark.spec("R0672", "R0673")
+def test_tools_that_were_not_declared_are_an_error(revision: Revision) -> None:
+    plain = client_can(sampling=t.SamplingCapability())
+    for extra in ({"tools": []}, {"toolChoice": {}}, {"tools": [], "toolChoice": {"mode": "none"}}):
+        params = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 1} | extra
+        question = Question(read(t.CreateMessageRequestParams, Raw(json.dumps(params).encode())))
+        with pytest.raises(Fault, match=r"sampling\.tools") as caught:
+            check_received(question, plain, revision)
+        assert number(caught.value, revision) == -32602
+        if revision.handshake:
+            error = answer_to(revision, plain, "sampling/createMessage", params)
+            assert error["code"] == -32602
+
+
+@pytest.mark.spec("R0601")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com",
+        "/in",
+        "https://",
+        "https:///in",
+        "mailto:a@b",
+        "https://exa mple.com/",
+        "https://example.com/\n",
+        "https://example.com/\x00",
+        "https://example.com:99999/",
+        "https://[::1/",
+        "https://good.com\\@evil.com/",
+        "javascript://example.com/%0aalert(1)",
+        "https://example.com/" + "a" * 9000,
+    ],
+)
+def test_a_url_that_is_none_is_neither_sent_nor_accepted(revision: Revision, url: str) -> None:
+    question = visit(url)
+    peer = Peer(revision, ABLE_CLIENT)
+    with pytest.raises(LocalProtocolError, match="absolute URL"):
+        check_asking(question, peer)
+    with pytest.raises(Fault, match="absolute URL"):
+        check_received(question, ABLE_CLIENT, revision)
+    check_asking(visit("https://example.com:8443/a?b=c#d"), peer)
+    check_received(visit("http://localhost/"), ABLE_CLIENT, revision)
+
+
+@pytest.mark.spec("R0600")
+def test_a_visit_has_its_id_where_the_revision_has_ids(revision: Revision) -> None:
+    question = visit(id=None)
+    if revision.elicitation.by_error:
+        with pytest.raises(LocalProtocolError, match="elicitationId"):
+            check_asking(question, Peer(revision, ABLE_CLIENT))
+        with pytest.raises(Fault, match="elicitationId"):
+            check_received(question, ABLE_CLIENT, revision)
+    else:
+        check_asking(question, Peer(revision, ABLE_CLIENT))
+    wire = json.loads(Shaper(revision).params(visit().params))
+    assert wire.keys() - {"elicitationId"} == {"mode", "message", "url"}
+    assert ("elicitationId" in wire) is revision.elicitation.by_error
+
+
+def test_a_form_that_nobody_could_fill_in_is_refused_on_both_sides(revision: Revision) -> None:
+    form = t.ElicitSchema(properties={}, required=["seat"])
+    question = Question(t.ElicitRequestParams(message="m", requested_schema=form))
+    if revision.elicitation.modes:
+        with pytest.raises(LocalProtocolError, match="seat: required, but no field"):
+            check_asking(question, Peer(revision, ABLE_CLIENT))
+        with pytest.raises(Fault, match="seat: required, but no field"):
+            check_received(question, ABLE_CLIENT, revision)
+
+
+# ---------------------------------------------------------------- messages for a model
+
+
+@pytest.mark.spec("R0104")
+def test_content_that_the_revision_does_not_have_is_refused_when_asked_and_when_answered(
+    revision: Revision,
+) -> None:
+    audio = {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    uses = {"type": "tool_use", "id": "1", "name": "n", "input": {}}
+    facts = revision.sampling
+    cases = [
+        (TEXT, True),
+        (image, True),
+        (audio, "audio" in facts.blocks),
+        ([TEXT, TEXT], facts.arrays),
+        (uses, "tool_use" in facts.blocks),
+        ({"type": "hologram"}, False),
+        ({"type": "text"}, False),
+        (7, False),
+    ]
+    for content, good in cases:
+        answer = {"role": "assistant", "model": "m", "content": content}
+        raw = Raw(json.dumps(answer).encode())
+        if good:
+            assert sample("a").read_answer(raw, revision)
+        else:
+            with pytest.raises(Fault):
+                sample("a").read_answer(raw, revision)
+        messages = [{"role": "user", "content": content}]
+        asked = Raw(json.dumps({"messages": messages, "maxTokens": 1}).encode())
+        if content is not uses:  # which needs its result besides
+            assert received(asked, revision) is good, content
+    for role in ("system", "", None):
+        bad = {"messages": [{"role": role, "content": TEXT}], "maxTokens": 1}
+        assert not received(Raw(json.dumps(bad).encode()), revision)
+        answer = {"role": role, "model": "m", "content": TEXT}
+        with pytest.raises(Fault):
+            sample("a").read_answer(Raw(json.dumps(answer).encode()), revision)
+
+
+def received(asked: Raw, revision: Revision) -> bool:
+    """Whether a client accepts such a question."""
+    try:
+        question = Question(read(t.CreateMessageRequestParams, asked))
+        check_received(question, ABLE_CLIENT, revision)
+    except Fault as fault:
+        return fault.kind is not FaultKind.INVALID_PARAMS
+    return True
+
+
+def test_a_message_of_an_unknown_kind_is_named_in_few_words() -> None:
+    long = t.UnknownContent(whole=t.Whole({"type": "x" * 1000}))
+    with pytest.raises(Fault) as caught:
+        check_blocks(long, ALL[-1])
+    assert len(caught.value.message) < 120
+
+
+@pytest.mark.spec("R0648", "R0649", "R0656", "R0691")
+def test_every_use_of_a_tool_is_answered_at_once_alone_and_once(revision: Revision) -> None:
+    hello, thanks = (
+        said_by("user", t.TextContent(text="hi")),
+        said_by("user", t.TextContent(text="t")),
+    )
+    uses = said_by("assistant", use("1"), t.TextContent(text="let me see"), use("2"))
+    both = said_by("user", result("2"), result("1"))
+    good = [
+        [hello, uses, both],
+        [hello, uses, both, thanks],
+        [hello, said_by("assistant", use("1")), said_by("user", result("1"))],
+        [hello, uses, both, said_by("assistant", use("3")), said_by("user", result("3"))],
+    ]
+    for messages in good:
+        check_messages(messages)
+        check_asking(sampling(*messages), Peer(revision, ABLE_CLIENT))
+    text = t.TextContent(text="and")
+    bad = [
+        [hello, uses],
+        [hello, uses, thanks],
+        [hello, uses, thanks, both],
+        [hello, uses, said_by("user", result("1"))],
+        [hello, uses, said_by("user", result("1"), result("2"), result("3"))],
+        [hello, uses, said_by("user", result("1"), result("1"))],
+        [hello, uses, said_by("user", result("1"), result("1"), result("2"))],
+        [hello, uses, said_by("user", result("1"), result("2"), text)],
+        [hello, uses, said_by("assistant", result("1"), result("2"))],
+        [said_by("user", result("9"))],
+        [hello, uses, both, said_by("user", result("1"))],
+        [said_by("user", use("1")), said_by("user", result("1"))],
+        [said_by("assistant", use("1"), use("1")), said_by("user", result("1"), result("1"))],
+    ]
+    for messages in bad:
+        with pytest.raises(Fault) as caught:
+            check_messages(messages)
+        assert number(caught.value, revision) == -32602
+        with pytest.raises(LocalProtocolError):
+            check_asking(sampling(*messages), Peer(revision, ABLE_CLIENT))
