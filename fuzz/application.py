@@ -18,8 +18,9 @@ from portico.protocol import types as t
 from portico.protocol.events import Answered, Call, Event, Told
 from portico.protocol.exchange import Exchange, Subscription, check_task_support, read_result
 from portico.protocol.interview import Interview, Memory, recall, subject_of
-from portico.protocol.jsonrpc import Batch, Failure, Reply, encode
+from portico.protocol.jsonrpc import Batch, Failure, Reply, RequestId, encode
 from portico.protocol.link import Link
+from portico.protocol.methods import Side
 from portico.protocol.questions import Question, questions_of, read_url_required, retry
 from portico.protocol.reading import read
 from portico.protocol.revision import ALL, Revision
@@ -29,6 +30,9 @@ QUESTION: Final = Question(read(t.ElicitRequestParams, json.dumps(FORM).encode()
 OFFERED: Final = t.SubscriptionFilter(
     tools_list_changed=True, resource_subscriptions=[], task_ids=[]
 )
+CALL: Final = t.CallToolRequestParams(name="forecast")
+# Calls that an application of ours has waiting, about.
+BUSY: Final = 5
 CHANGED: Final = "notifications/tools/list_changed"
 
 
@@ -72,9 +76,7 @@ class Application:
             for event in link.tick(self.now):
                 self.hear(event)
         elif self._acts % 7 == 5:
-            sent = ours(lambda: link.ping(self.now))
-            if isinstance(sent, tuple):
-                check_sent(sent[1])
+            self._request(lambda: link.ping(self.now))
         elif self._acts % 7 == 6 and (calls := link.record().sent):
             self._say(lambda: link.cancel(calls[-1].id, "no longer needed"))
 
@@ -139,6 +141,7 @@ class Application:
         peer = self.link.peer
         if peer is None:
             return
+        self._go_on()
         row = peer.revision.method(event.method)
         if isinstance(event.outcome, RemoteError) and isinstance(
             peer.capabilities, t.ServerCapabilities
@@ -152,6 +155,20 @@ class Application:
         result = ours(lambda: read_result(row, raw, peer, peer.extensions))
         if isinstance(result, t.InputRequiredResult):
             self._reply(result, peer.revision)
+
+    def _go_on(self) -> None:
+        """Something is always in flight, so that an answer may meet a call."""
+        call = self.link.side is Side.CLIENT and len(self.link.record().sent) < BUSY
+        if call:
+            self._request(
+                lambda: self.link.request("tools/call", CALL, now=self.now, progress=True)
+            )
+        self._request(lambda: self.link.ping(self.now))
+
+    def _request(self, write: Callable[[], tuple[RequestId, bytes]]) -> None:
+        sent = ours(write)
+        if isinstance(sent, tuple):
+            check_sent(sent[1])
 
     def _reply(self, result: t.InputRequiredResult, revision: Revision) -> None:
         mine = self.link.identity.capabilities

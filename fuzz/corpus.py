@@ -355,11 +355,12 @@ def requests(revision: Revision) -> list[JSON]:
 
 def outcomes(revision: Revision) -> list[JSON]:
     """Replies and failures."""
-    results = [each for row in rows(revision) if row.result for each in results_of(row, revision)]
-    found: list[JSON] = [
-        {"jsonrpc": "2.0", "id": AWAITED[n % len(AWAITED)], "result": result}
-        for n, result in enumerate(results)
-    ]
+    found: list[JSON] = []
+    for row in rows(revision):
+        for result in results_of(row, revision) if row.result else ():
+            # The first request of a client is its initialize.
+            id = 1 if row.name == "initialize" else AWAITED[len(found) % len(AWAITED)]
+            found.append({"jsonrpc": "2.0", "id": id, "result": result})
     for n, error in enumerate(ERRORS):
         found.append({"jsonrpc": "2.0", "id": AWAITED[n], "error": error})
         found.append({"jsonrpc": "2.0", "error": error} | ({"id": None} if n % 2 else {}))

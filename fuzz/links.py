@@ -15,8 +15,10 @@ from enum import Enum
 from random import Random
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from fuzz.application import Application
-from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, Seed, rows
+from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, Seed, rows, seed
 from fuzz.frames import second_opinion
 from fuzz.mutate import mutate
 from fuzz.scenes import SCENES, Make, Scene, build
@@ -27,13 +29,16 @@ from portico.protocol.events import (
     Cancelled,
     Dropped,
     Event,
+    Opened,
     Send,
+    Told,
 )
 from portico.protocol.exchange import Exchange
 from portico.protocol.flight import Sent
 from portico.protocol.handshake import Phase
 from portico.protocol.jsonrpc import Batch, Failure, Frame, Reply
 from portico.protocol.link import Link
+from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer
 
 MEAN_LENGTH = 7
@@ -55,15 +60,46 @@ def _fitting(scene: Scene) -> list[Seed]:
     known = {row.name: row for row in rows(revision)}
     opening = {"initialize", "notifications/initialized"}
     found: list[Seed] = []
-    for seed in MESSAGES[revision.date]:
-        if isinstance(seed.tree, list):
-            found += [seed] if revision.batches else []
-        elif "method" not in seed.tree:
-            found += [seed] if scene.stage in ("opening", "busy") else []
-        elif other in known[seed.tree["method"]].senders:
-            often = scene.stage in ("new", "opening") and seed.tree["method"] in opening
-            found += [seed] * (8 if often else 1)
+    for each in MESSAGES[revision.date]:
+        aimed = _aimed(each)
+        tree = aimed.tree
+        if isinstance(tree, list):
+            found += [aimed] if revision.batches else []
+        elif "method" not in tree:
+            opens = scene.stage == "opening" and "serverInfo" in tree.get("result", ())
+            found += [aimed] * (15 if opens else 1) if scene.stage in ("opening", "busy") else []
+        elif other in known[tree["method"]].senders:
+            often = scene.stage in ("new", "opening") and tree["method"] in opening
+            found += [aimed] * (8 if often else 1)
     return found
+
+
+# Put into a message in place of an id: it becomes that of a call that is in flight when the
+# message arrives, so that conversations go on for longer than their first few ids.
+SENT, RUNNING = "@sent@", "@running@"
+
+
+def _aimed(found: Seed) -> Seed:
+    """The message with marks for ids, where it names a call."""
+    tree = found.tree
+    if isinstance(tree, dict):
+        params = tree.get("params")
+        if "method" not in tree and isinstance(tree.get("id"), int):
+            return seed({**tree, "id": SENT})
+        if isinstance(params, dict) and "progressToken" in params:
+            return seed({**tree, "params": {**params, "progressToken": SENT}})
+        if isinstance(params, dict) and isinstance(params.get("requestId"), str):
+            return seed({**tree, "params": {**params, "requestId": RUNNING}})
+    return found
+
+
+def _resolved(data: bytes, link: Link) -> bytes:
+    if b"@" not in data:
+        return data
+    calls, busy = link.record().sent, running(link)
+    sent = b"%d" % calls[len(data) % len(calls)].id if calls else b"0"
+    raw_id = busy[len(data) % len(busy)].request.raw_id if busy else b"0"
+    return data.replace(b'"%b"' % SENT.encode(), sent).replace(b'"%b"' % RUNNING.encode(), raw_id)
 
 
 _FITTING = {name: _fitting(scene) for name, scene in SCENES.items()}
@@ -95,7 +131,7 @@ class Links:
         kinds: list[str] = []
         for data in case.parts:
             application.now += 5
-            kinds.append(self._receive(link, data, application))
+            kinds.append(self._receive(link, _resolved(data, link), application))
         _check_record(link, scene)
         return kinds
 
@@ -130,11 +166,22 @@ def _check_record(link: Link, scene: Scene) -> None:
 # ---------------------------------------------------------------- before and after
 
 
+# Which steps a message can make, and the event that tells of each.
+_STEPS: dict[tuple[Side, Phase, Phase], type[Event]] = {
+    (Side.SERVER, Phase.NEW, Phase.OPENING): Opened,
+    (Side.SERVER, Phase.OPENING, Phase.OPEN): Told,
+    (Side.CLIENT, Phase.OPENING, Phase.OPEN): Opened,
+    (Side.CLIENT, Phase.OPENING, Phase.NEW): Answered,
+    (Side.CLIENT, Phase.OPENING, Phase.CLOSED): Answered,
+}
+
+
 class Before:
     """What a link was before a message, to be compared with what it is afterwards."""
 
     def __init__(self, link: Link) -> None:
         self.phase = link.phase
+        self.peer = link.peer
         self.record = link.record()
         self.sent = {call.id: call for call in self.record.sent}
         self.running = running(link)
@@ -151,12 +198,39 @@ class Before:
             held(all(isinstance(event, Dropped) for event in events), "said after the end")
         closed = link.phase is Phase.CLOSED
         names = None if closed else Names(data)
+        self._check_phase(link, events)
         self._check_flight(link, events, names)
         self._check_running(link, events, names)
         busy = {(type(one.request.id), one.request.id) for one in running(link)}
         for frame in _each(sent):
             if isinstance(frame, Reply | Failure):
                 held((type(frame.id), frame.id) not in busy, "an answer under a running id")
+
+    def _check_phase(self, link: Link, events: list[Event]) -> None:
+        """The phase moves along the table, and says so; who may call depends on it."""
+        kinds = {type(event) for event in events}
+        if link.phase is not self.phase:
+            step = link.side, self.phase, link.phase
+            held(_STEPS.get(step) in kinds, f"no step leads from {step[1]} to {step[2]}")
+        else:
+            held(Opened not in kinds, "it was opened without a step")
+            peers = [link.peer and replace(link.peer, log_level=None), self.peer]
+            held(peers[0] == (peers[1] and replace(peers[1], log_level=None)), "another peer")
+        for event in events:
+            if isinstance(event, Call):
+                self._check_call(link, event.exchange)
+            elif isinstance(event, Told) and event.row.name == "notifications/initialized":
+                held(link.phase is not self.phase, "it was initialized without a step")
+
+    def _check_call(self, link: Link, exchange: Exchange) -> None:
+        peer = exchange.peer
+        held(link.side.other in exchange.row.senders, f"{exchange.row.name} from the wrong side")
+        held(peer.revision in link.accepts, f"{peer.revision.date} is not spoken here")
+        if peer.revision.handshake:
+            met = link.peer is not None and link.peer.revision is peer.revision
+            held(met and link.phase is not Phase.NEW, "served before the handshake")
+        else:
+            held(link.side is Side.SERVER, "a server without a handshake sent a request")
 
     def _check_flight(self, link: Link, events: list[Event], names: "Names | None") -> None:
         after = {call.id: call for call in link.record().sent}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, cast
 
-from fuzz.corpus import JSON, Seed
+from fuzz.corpus import AWAITED, IDS, JSON, Seed
 
 # Beyond this nothing new happens: every bound of the core that counts bytes is tested by itself.
 MAX_INPUT_BYTES: Final = 64 * 1024
@@ -73,7 +73,7 @@ HEAVY_TOKENS: tuple[bytes, ...] = (
     b" " * 5000,
     b"[" + b",".join([b'{"jsonrpc":"2.0","id":1,"method":"ping"}'] * 101) + b"]",
 )
-ONE_HEAVY_IN: Final = 150
+ONE_HEAVY_IN: Final = 50
 
 VALUES: tuple[JSON, ...] = (
     *(None, True, False, 0, 1, 7, -1, 2, 1.5, 1.0, 2**53 + 1, 2**63, 2**64, -(2**70), 1e308),
@@ -277,6 +277,22 @@ _OBJECT_CHANGES: tuple[Callable[[Random, dict[str, JSON]], JSON], ...] = (
 _ARRAY_CHANGES: tuple[Callable[[Random, list[JSON]], JSON], ...] = (_shorter, _longer, _turned)
 
 
+def _harmless(rng: Random, tree: JSON) -> JSON:
+    """A message that says as much as before, or says it of another call: state moves on."""
+    if not isinstance(tree, dict):
+        return tree
+    members = cast("dict[str, JSON]", tree)
+    way = rng.randrange(3)
+    if way == 0:
+        return _shuffled(rng, members)
+    if way == 1 and "id" in members:
+        return {**members, "id": rng.choice((*IDS, *AWAITED))}
+    inner = rng.choice(("params", "result", "error"))
+    if isinstance(members.get(inner), dict):
+        return {**members, inner: {**members[inner], "extra": rng.choice(VALUES)}}
+    return {**members, "extra": rng.choice(VALUES)}
+
+
 # ---------------------------------------------------------------- written out
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
@@ -312,6 +328,8 @@ def mutate(rng: Random, seed: Seed, others: Sequence[Seed], *, gently: bool = Fa
     in_bytes = rng.random() * (0.8 if gently else 1)
     if seed.tree is not None and in_bytes < 0.75:
         tree = seed.tree
+        if gently and not rng.randrange(3):
+            tree, changes = _harmless(rng, tree), 0
         for _ in range(changes):
             tree = change_tree(rng, tree, others)
         body = written(rng, tree)

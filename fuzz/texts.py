@@ -20,6 +20,7 @@ from portico.protocol.reading import plain, read, write
 from portico.protocol.revision import ALL
 from portico.protocol.schema import Validator
 from portico.protocol.shape import Shaper
+from portico.protocol.shape_schema import WRAPPED, without_boolean_schemas, wrapped_schema
 from portico.protocol.uritemplate import MAX_TEMPLATE_CHARS, Template
 
 # ---------------------------------------------------------------- nouns
@@ -163,7 +164,19 @@ class Schemas:
             raise Finding(f"a peer's schema was refused as ours: {validator!r}")
         problems = validator.check(value)
         held(sum(len(str(problem)) for problem in problems) <= 20 * MAX_WORDS, "too many words")
+        if isinstance(schema, dict):
+            fits = not problems
+            check_layout(without_boolean_schemas(schema), value, fits)
+            check_layout(wrapped_schema(schema), {WRAPPED: value}, fits)
         return ["does not fit" if problems else "fits"]
+
+
+def check_layout(schema: Any, value: Any, fits: bool) -> None:
+    """A schema that was laid out for an older peer still means the same."""
+    laid_out = ours(lambda: _compiled(schema))
+    if isinstance(laid_out, PorticoError):
+        raise Finding(f"laid out, a good schema is none: {laid_out}: {schema}")
+    held((not laid_out.check(value)) is fits, f"laid out, a schema means something else: {schema}")
 
 
 def _compiled(schema: Any) -> Validator:

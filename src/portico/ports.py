@@ -4,6 +4,7 @@ Rules: types only, no behaviour but `stack`. A new seam is added here or not at 
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from msgspec import Raw
@@ -141,7 +142,9 @@ Verify: TypeAlias = Callable[[Headers], Awaitable[str]]
 class Seal(Protocol):
     """Protects what travels through a stranger's hands."""
 
-    def seal(self, secret: bytes) -> str: ...
+    def seal(self, secret: bytes) -> str:
+        """Raises `Fault` for more than may travel."""
+        ...
 
     def unseal(self, text: str) -> bytes:
         """Raises `Fault` for what this did not seal, or can no longer open."""
@@ -151,7 +154,12 @@ class Seal(Protocol):
 class Store(Protocol):
     """State that outlives a request, of one principal at a time.
 
-    Keys are text, values are bytes. What belongs to one principal is nothing to another.
+    Names are text, values are bytes. What belongs to one principal is nothing to another;
+    callers without a name are together the principal "". Entries, logs and topics do not share
+    their names. A `ttl_s` is in seconds, None for ever.
+
+    Everything here raises `Refused` for a name or a size beyond the limits of the store, and
+    `ChannelError` where the store does not answer; whether a write took place is then unknown.
     """
 
     async def get(self, principal: str, key: str) -> bytes | None: ...
@@ -165,17 +173,35 @@ class Store(Protocol):
     async def delete(self, principal: str, key: str) -> None: ...
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
-        """Add to an ordered log; the number of the entry, counting from 1."""
+        """Add to an ordered log; the number of the entry, counting from 1.
+
+        The whole log lives for `ttl_s` from now. It is bounded: its oldest entries make room.
+        """
         ...
 
     async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
-        """The entries of a log after this one, oldest first."""
+        """The entries of a log after this one, oldest first.
+
+        Where the first number is not `after + 1`, those between made room and are gone.
+        """
         ...
 
-    async def publish(self, topic: str, message: bytes) -> None: ...
+    async def drop(self, principal: str, log: str) -> None:
+        """Forget a log; its numbers begin again."""
+        ...
 
-    def listen(self, topic: str) -> AsyncIterator[bytes]:
-        """What is published from now on. Ends when it is closed."""
+    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+        """Tell all who listen now, in every process. Waits for none of them."""
+        ...
+
+    def listen(
+        self, principal: str, topic: str
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """What is published from the moment the context is entered, until it is left.
+
+        Ends when the store is closed. Raises `ConnectionLost` where messages were missed, as
+        with a listener that is too slow: look anew at what they were about, and listen again.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -435,7 +435,7 @@ def test_a_consent_to_a_visit_comes_back_on_replay_and_says_nothing_of_its_end()
 
 def test_nothing_of_a_round_is_answered_twice() -> None:
     """The frames of a call by result: one demand and one result, each for its own id."""
-    (revision,) = ASKING_BY_RESULT
+    revision = ASKING_BY_RESULT[-1]
     client, server = opened(revision)
     exchange = call(server, client.request("tools/call", BOOK, now=0.0)[1])
     interview = Interview(exchange.peer, exchange.row)

@@ -324,6 +324,7 @@ def test_the_head_of_params_is_split_off_and_the_rest_stays_raw() -> None:
     assert bytes(split.arguments) == b'{"x":2}'
     assert head(Raw(b'{"uri":"file:///a","other":[1]}')).uri == "file:///a"
     assert head(Raw(b'{"name":5}')).name == 5
+    assert head(Raw(b'{"_meta":{},"name":5,"arguments":{}}')).name == 5
     assert head(NOTHING) == Head()
     assert head(Raw(b"{}")) == Head()
 
@@ -336,6 +337,9 @@ def test_the_head_of_params_is_split_off_and_the_rest_stays_raw() -> None:
         b'{"n\\u0061me":"n","name":"n"}',
         b'{"_meta":{},"_meta":{},"name":"n","arguments":{}}',
         b'{"uri":"a","uri":"b"}',
+        b'{"name":1,"name":"n","arguments":{}}',
+        b'{"_meta":{},"uri":1,"uri":2,"name":"n"}',
+        b'{"_meta":{},"name":"n","x":1,"x":22}',
         b'{"name":{"a":1,"a":2}}',
         b'{ "arguments":{"a":1,"a":2}}',
         b'{"x":{"a":1,"a":2},"y":"z"}',
@@ -351,6 +355,8 @@ def test_a_member_of_params_that_is_there_twice_is_refused(params: bytes) -> Non
 def test_what_is_inside_meta_and_arguments_is_left_to_whoever_reads_them() -> None:
     split = head(Raw(b'{"_meta":{"a":1,"a":2},"name":"n","arguments":{"x":1,"x":2}}'))
     assert bytes(split.arguments) == b'{"x":1,"x":2}'
+    assert head(Raw(b'{"name":"n","arguments":{"x":1,"x":2}}')).name == "n"
+    assert head(Raw(b'{"uri":"u","_meta":{"a":1,"a":2}}')).uri == "u"
 
 
 @pytest.mark.parametrize("params", [b'{"name":1e400}', b'{"uri":%b}' % LONG, b"[]"])

@@ -180,7 +180,7 @@ class PlainWalk(Walk):
     def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
         bounds, notes, foreign = gather(items, self.where)
         if foreign:
-            raise Unfit(f"{_name(type(foreign[0]))} in Annotated")
+            raise Unfit(f"{_name(cast(object, type(foreign[0])))} in Annotated")
         inner = self.walk(base)
         if self.inside and not all(isinstance(item, Meta) for item in items if item is not None):
             self.rewriting("metadata of others than msgspec")

@@ -83,13 +83,13 @@ def unwrapped(function: Any) -> Any:
             function = cast(Any, function).__func__
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
-        elif not inspect.isroutine(function) and not isinstance(function, type):
-            call = type(function).__call__
+        elif inspect.isroutine(function):
+            return function
+        else:  # a class is called by its __init__, an object by its __call__
+            call = function.__init__ if isinstance(function, type) else type(function).__call__
             if not inspect.isfunction(call):
                 return function
             function = call
-        else:
-            return function
 
 
 def _enclosing(function: Callable[..., Any]) -> dict[str, Any]:

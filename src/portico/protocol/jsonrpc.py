@@ -97,7 +97,7 @@ class _Error(Struct):
     data: Raw = NOTHING
 
 
-class Head(Struct, frozen=True):
+class Head(Struct, frozen=True, gc=False):
     """The members of params that say where a request goes, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
@@ -127,6 +127,7 @@ _SHALLOW = 5 * MAX_DEPTH + 1
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
+_CALL_FRAME = len(b'{"_meta":,"name":"","arguments":}')
 _NAME, _URI = len(b',"name":""'), len(b',"uri":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
 _BARE_FRAME = len(b'{"jsonrpc":"2.0"}')
@@ -333,7 +334,15 @@ def head(params: Raw) -> Head:
         split = _head.decode(params)
     except _FOREIGN as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
-    name, uri, meta, arguments = split.name, split.uri, split.meta, split.arguments
+    name, meta, arguments = split.name, split.meta, split.arguments
+    if (  # most of all, and so without detours
+        type(name) is str
+        and meta
+        and arguments
+        and len(params) == _CALL_FRAME + len(meta) + len(name) + len(arguments)
+    ):
+        return split
+    uri = split.uri
     size = 1  # two braces, less the comma that the first member has not
     if type(name) is str:
         size += _NAME + len(name)

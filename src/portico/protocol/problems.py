@@ -56,6 +56,14 @@ class Complaint(Protocol):
     def kind(self) -> Any: ...
 
 
+def told(problems: Sequence[Problem]) -> str:
+    """All in one line, and how many there are beyond the bound."""
+    words = [str(problem) for problem in problems[:MAX_PROBLEMS]]
+    if len(problems) > MAX_PROBLEMS:
+        words.append(f"and {len(problems) - MAX_PROBLEMS} more")
+    return "; ".join(words)
+
+
 def spell(path: Iterable[str | int]) -> str:
     """`a.b[0]`, the way people write where something stands."""
     text = ""

@@ -19,15 +19,17 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, Union, cast
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import asdict
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.annotations_metadata import family, refuse
 from portico.protocol.annotations_names import Names, unwrapped
 from portico.protocol.docstrings import parse
-from portico.protocol.jsonrpc import MAX_DEPTH, depth
-from portico.protocol.problems import MAX_PROBLEMS, Problem, cut
-from portico.protocol.schema import Schema, Validator
+from portico.protocol.jsonrpc import MAX_DEPTH
+from portico.protocol.problems import MAX_PROBLEMS, Problem, cut, told
+from portico.protocol.schema import Schema
 from portico.protocol.signature_codec import Codec, PlainCodec, Unreadable, choose, read
+from portico.protocol.signature_loose import nests_too_deep
 from portico.protocol.subschemas import mapped
 
 # Which parameters a caller cannot send: some names, or a judge of (name, annotation).
@@ -64,11 +66,6 @@ class Parameter:
     codec: Codec
     schema: Schema
     fill: Callable[[], Any] | None
-    validator: Validator
-
-    def read(self, raw: bytes) -> Any:
-        """Its value, with everything that can be put right. Raises `Unreadable`."""
-        return read(self.codec, self.validator, raw)
 
 
 class Signature:
@@ -83,7 +80,7 @@ class Signature:
         """
         plain = unwrapped(function)
         self.name = name or getattr(plain, "__name__", type(function).__name__)
-        self.docs = parse(inspect.getdoc(plain))
+        self.docs = parse(inspect.getdoc(plain) or _own_doc(function))
         self.hidden: dict[str, Hidden] = {}
         self.names = Names.of(function)
         self.returns: Any = EMPTY
@@ -148,15 +145,8 @@ class Signature:
         if default is not EMPTY:
             schema = _with_default(schema, codec, default)
         required = default is EMPTY and fill is None
-        return Parameter(
-            parameter.name,
-            said.alias or parameter.name,
-            required,
-            codec,
-            schema,
-            fill,
-            Validator(codec.schema, ours=True),
-        )
+        wire = said.alias or parameter.name
+        return Parameter(parameter.name, wire, required, codec, schema, fill)
 
     def _write(self) -> Schema:
         definitions: Schema = {}
@@ -194,7 +184,7 @@ class Signature:
         struct = msgspec.defstruct(
             "Arguments", fields, rename=wires, forbid_unknown_fields=self._closed, kw_only=True
         )
-        self._decoder = msgspec.json.Decoder(struct)
+        self._decode = msgspec.json.Decoder(struct).decode
 
     def output(self) -> Codec | None:
         """The codec of what the function returns, or none where it returns nothing.
@@ -210,10 +200,11 @@ class Signature:
     def decode(self, raw: bytes | Raw) -> dict[str, Any]:
         """The arguments to call the function with. Raises `Fault` that says all that is wrong."""
         raw = bytes(raw) or b"{}"
-        if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and depth(raw) > MAX_DEPTH:
+        # Shorter than this, it cannot nest too deep.
+        if len(raw) > 2 * MAX_DEPTH and nests_too_deep(raw):
             raise _fault([Problem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")])
         try:
-            found = msgspec.structs.asdict(self._decoder.decode(raw))
+            found = asdict(self._decode(raw))
             for attribute, name in self._renamed:
                 found[name] = found.pop(attribute)
             for name in self._optional:
@@ -243,7 +234,7 @@ class Signature:
                     problems.append(Problem((), f"missing required argument {parameter.wire!r}"))
                 continue
             try:
-                found[parameter.name] = parameter.read(bytes(sent))
+                found[parameter.name] = read(parameter.codec, bytes(sent))
             except Unreadable as error:
                 problems += [_placed(problem, parameter, sent) for problem in error.problems]
         if self._closed:
@@ -257,11 +248,13 @@ class Signature:
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 
 
+def _own_doc(function: Any) -> str | None:
+    """Of a callable object: its class may say what its `__call__` does not."""
+    return None if isinstance(function, partial) else inspect.getdoc(function)
+
+
 def _fault(problems: list[Problem]) -> Fault:
-    words = [str(problem) for problem in problems[:MAX_PROBLEMS]]
-    if len(problems) > MAX_PROBLEMS:
-        words.append(f"and {len(problems) - MAX_PROBLEMS} more")
-    return Fault(FaultKind.INVALID_PARAMS, "; ".join(words))
+    return Fault(FaultKind.INVALID_PARAMS, told(problems))
 
 
 def _placed(problem: Problem, parameter: Parameter, sent: Raw) -> Problem:

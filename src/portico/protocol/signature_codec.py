@@ -7,6 +7,7 @@ raises `Unreadable` and nothing else; the bytes are never repeated in its words.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -24,6 +25,7 @@ from portico.protocol.problems import (
     cut,
     endless,
     expected_format,
+    told,
 )
 from portico.protocol.schema import Schema, Validator, inlined
 from portico.protocol.schema_types import describe
@@ -51,7 +53,7 @@ class Unreadable(Exception):
     """These bytes are no value of the annotation; the problems say why."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(map(str, problems)))
+        super().__init__(told(problems))
         self.problems = problems
 
 
@@ -60,6 +62,8 @@ class Codec(Protocol):
 
     @property
     def schema(self) -> Schema: ...
+    @property
+    def validator(self) -> Validator: ...
     @property
     def loosens(self) -> bool:
         """Whether scalars are to be put right; pydantic does that itself, by its own rules."""
@@ -89,21 +93,23 @@ class PlainCodec:
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             raise Unfit(cut(str(error), MAX_WORDS)) from None
         self.schema = inlined(describe(info, walk.notes))
+        self.validator = Validator(self.schema, ours=True)
         self.titles: Titles = walk.notes.titles
         self._where = where
 
     def encode(self, value: Any) -> bytes:
         try:
-            encoded = msgspec.json.encode(value, enc_hook=show)
+            encoded = _encode(value)
             # msgspec writes null for NaN and Infinity, and nobody would notice.
             if b"null" in encoded and endless(msgspec.to_builtins(value, enc_hook=show)):
                 raise ValueError(ENDLESS)
-            self.decode(encoded)
-        except (msgspec.ValidationError, msgspec.DecodeError) as error:
-            words = "; ".join(map(str, self.complain(error, None)))
-            raise LocalProtocolError(f"{self._where}: does not fit its type: {words}") from None
-        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        except Exception as error:  # also what properties of the author raise
             raise LocalProtocolError(f"{self._where}: JSON cannot carry it: {error}") from None
+        try:
+            self.decode(encoded)
+        except Exception as error:
+            found = self.validator.check(parse(encoded)) or self.complain(error, None)
+            raise LocalProtocolError(f"{self._where}: {told(found)}") from None
         return encoded
 
     def complain(self, error: Exception, value: Any) -> list[Problem]:
@@ -124,19 +130,18 @@ def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False)
         )
 
 
-def read(codec: Codec, validator: Validator, raw: bytes) -> Any:
-    """A value of the annotation from bytes, put right where models write loosely.
-
-    Raises `Unreadable`. The way of first resort is `codec.decode`, in one pass.
-    """
+def read(codec: Codec, raw: bytes) -> Any:
+    """A value of the annotation from bytes: as they stand, else put right. Raises `Unreadable`."""
     value = parse(raw)
     if value is msgspec.UNSET:
         raise Unreadable([Problem((), "not JSON that can be read")])
+    with suppress(Exception):
+        return codec.decode(raw)
     try:
         loose = loosen(value, codec.schema, scalars=codec.loosens)
         return codec.decode(msgspec.json.encode(loose))
     except Exception as error:  # also what checks of the author raise, whatever it is
-        found = validator.check(loosen(value, codec.schema))
+        found = codec.validator.check(loosen(value, codec.schema))
         raise Unreadable(found or codec.complain(error, value)[:MAX_PROBLEMS]) from None
 
 
@@ -148,6 +153,9 @@ def show(value: Any) -> Any:
     if serializer is None:
         raise NotImplementedError(f"{type(value).__name__} has no JSON; return a plain type")
     return serializer.to_python(value, mode="json", by_alias=True)
+
+
+_encode = msgspec.json.Encoder(enc_hook=show).encode
 
 
 def _translated(error: Exception) -> Problem:

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import msgspec
 
-from portico.protocol.jsonrpc import MAX_DEPTH, depth
+from portico.protocol.jsonrpc import MAX_DEPTH
+from portico.protocol.jsonrpc_text import depth
 from portico.protocol.problems import kind_of
 from portico.protocol.schema import Schema, admitted
 
@@ -98,9 +99,14 @@ class _Loosening:
         return found[0] if len(found) == 1 else {}
 
 
+def nests_too_deep(raw: bytes) -> bool:
+    """Whether JSON nests deeper than a frame may."""
+    return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and depth(raw) > MAX_DEPTH
+
+
 def parse(raw: bytes) -> Any:
     """JSON of any kind, or `UNSET` where it is none or nests too deep."""
-    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and depth(raw) > MAX_DEPTH:
+    if nests_too_deep(raw):
         return msgspec.UNSET
     try:
         return msgspec.json.decode(raw)

@@ -14,8 +14,8 @@ from portico.errors import LocalProtocolError
 from portico.protocol.annotations import Walk
 from portico.protocol.annotations_metadata import family, gather, refuse
 from portico.protocol.annotations_names import Names
-from portico.protocol.problems import MAX_WORDS, Problem, cut, endless
-from portico.protocol.schema import Schema, inlined
+from portico.protocol.problems import MAX_WORDS, Problem, cut, endless, told
+from portico.protocol.schema import Schema, Validator, inlined
 from portico.protocol.subschemas import mapped
 
 ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
@@ -82,6 +82,7 @@ class ModelCodec:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
                 refuse(where, cut(str(warning.message), MAX_WORDS))
         self.schema = inlined(_untitled(schema, rewritten))
+        self.validator = Validator(self.schema, ours=True)
         self.decode = self._adapter.validate_json
 
     def encode(self, value: Any) -> bytes:
@@ -91,8 +92,8 @@ class ModelCodec:
             if b"null" in encoded and endless(self._adapter.dump_python(value, mode="json")):
                 raise ValueError(ENDLESS)
         except Exception as error:
-            words = "; ".join(map(str, self.complain(error, None)))
-            raise LocalProtocolError(f"{self._where}: does not fit its type: {words}") from None
+            words = told(self.complain(error, None))
+            raise LocalProtocolError(f"{self._where}: {words}") from None
         return encoded
 
     def complain(self, error: Exception, value: Any) -> list[Problem]:
@@ -112,9 +113,10 @@ def _path(location: tuple[str | int, ...], value: Any) -> tuple[str | int, ...]:
         known = isinstance(value, dict) and part in value
         if isinstance(value, list) and isinstance(part, int):
             known = part < len(cast(list[Any], value))
+        missing = isinstance(value, dict) and number == len(location)
         if known:
             value = cast(Any, value)[part]
-        if known or number == len(location):
+        if known or missing:
             path.append(part)
     return tuple(path)
 

@@ -28,7 +28,6 @@ from portico.protocol.httprules_gate import (
     NOT_FOUND,
     Answers,
     Gate,
-    Headers,
     HostPolicy,
     Refusal,
     endpoint_methods,
@@ -40,11 +39,12 @@ from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Batch, Frame, Request, decode, encode_failure
 from portico.protocol.negotiation import Peer, Recogniser
 from portico.protocol.questions import Question
-from portico.protocol.revision import Revision, number
+from portico.protocol.revision import Binding, Revision, number
 from portico.protocol.shape import Shaper
 from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
 from portico.transport.http_sessions import Session, Sessions
+from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
 from portico.transport.http_visit import (
     DEFAULT_LIMITS,
     App,
@@ -122,12 +122,13 @@ class HttpApp:
         self._verify = verify
         self._given_policy = policy
         self._recogniser = Recogniser(service.accepts)
-        self._methods = endpoint_methods(service.accepts)
-        self._gate = Gate(policy or LOOPBACK, self._methods)
+        self._set_gates(policy or LOOPBACK)
         self._identity: Identity | None = None
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
         self._sessions = Sessions(service, limits, self.sweep)
+        self._sse = SseSessions(service, limits)
+        self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
         self._keeper: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
 
@@ -141,28 +142,46 @@ class HttpApp:
             root: str = scope.get("root_path", "")
             if root and path.startswith(root):
                 path = path[len(root) :]
-            if path == self.path or path.rstrip("/") == self.path.rstrip("/"):
-                await self._serve(scope, receive, send)
+            if path == self.path:
+                await self._serve(scope, receive, send, self._gate, self._endpoint)
+                return
+            path = path.rstrip("/") or "/"
+            if path == self.path:
+                await self._serve(scope, receive, send, self._gate, self._endpoint)
+                return
+            if self._has_sse and path == SSE_PATH:
+                await self._serve(scope, receive, send, self._gate_get, self._first_get)
+                return
+            if self._has_sse and path == MESSAGES_PATH:
+                await self._serve(scope, receive, send, self._gate_post, self._first_post)
                 return
         await self._elsewhere(kind, scope, receive, send)
 
     async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == "lifespan":
-            await self._lifespan(scope, receive, send)
+            await Lifespan(self, receive, send).run(scope, self._around)
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
-            visit = Visit(receive, send, {}, _NO_ANSWERS, self.limits, 0.0)
+            visit = Visit(receive, send, {}, _NO_EVENTS, self.limits, 0.0)
             await self._refuse(visit, Refusal(NOT_FOUND, f"nothing is here; use {self.path}"))
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        now = asyncio.get_running_loop().time()
+    async def _serve(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        gate: Gate,
+        serve: "Callable[[HttpTurn, Scope], Awaitable[None]]",
+    ) -> None:
+        """Let a request in, and look after it until it is answered."""
         headers = gather(scope["headers"])
-        turn = HttpTurn(receive, send, headers, _NO_ANSWERS, self.limits, now)
+        now = asyncio.get_running_loop().time()
+        turn = HttpTurn(receive, send, headers, _NO_EVENTS, self.limits, now)
         try:
-            turn.answers = self._gate.check(scope["method"], headers)
+            turn.answers = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
             if len(self.sweep) >= self.limits.visits:
@@ -175,10 +194,7 @@ class HttpApp:
             return
         self.sweep.add(turn)
         try:
-            if scope["method"] == "POST":
-                await self._post(turn)
-            else:
-                await self._without_body(turn, scope["method"])
+            await serve(turn, scope)
         except asyncio.CancelledError:
             if not turn.is_ours():
                 raise
@@ -188,6 +204,10 @@ class HttpApp:
             pass
         finally:
             self.sweep.remove(turn)
+
+    def _endpoint(self, turn: "HttpTurn", scope: Scope) -> Awaitable[None]:
+        method: str = scope["method"]
+        return self._post(turn) if method == "POST" else self._without_body(turn, method)
 
     # ------------------------------------------------------------ POST
 
@@ -208,22 +228,20 @@ class HttpApp:
             raw_id = frame.raw_id
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
-                await self._sessions.open(turn, body, turn.principal)
+                await self._sessions.open(turn, body, frame, turn.principal)
                 return
             if admission.warning:
                 log.warning("%s", admission.warning)
             peer = admission.peer
             if session is not None and peer is known:
-                await session.post(turn, body, 1, frame)
+                await session.post(turn, body, frame)
                 return
             row, head = admission.row, admission.head
             if row.params is CallToolRequestParams and isinstance(head.name, str):
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
                 require_events(turn.answers)
-            exchange = Exchange(
-                frame, head, row, peer, self._shaper(peer.revision), turn.principal
-            )
+            exchange = Exchange(frame, head, row, peer, self._shaper(peer.revision), turn.principal)
         except Fault as fault:
             known_revision = session.peer.revision if session is not None else None
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
@@ -265,8 +283,7 @@ class HttpApp:
         if isinstance(frame, Batch):
             rules.admit_batch(frame, revision)
             assert session is not None
-            requests = sum(isinstance(item, Request) for item in frame.items)
-            await session.post(turn, body, requests, frame)
+            await session.post(turn, body, frame)
             return
         assert not isinstance(frame, Request)
         ruling = rules.session_revision(turn.headers, self._recogniser.accepts, revision)
@@ -303,6 +320,20 @@ class HttpApp:
         except Fault as fault:
             await self._refuse(turn, fault)
 
+    # ------------------------------------------------------------ the first revision's own way
+
+    async def _first_get(self, turn: HttpTurn, scope: Scope) -> None:
+        try:
+            await self._sse.listen(turn, turn.principal, scope.get("root_path", ""))
+        except Fault as fault:
+            await self._refuse(turn, fault)
+
+    async def _first_post(self, turn: HttpTurn, scope: Scope) -> None:
+        try:
+            await self._sse.post(turn, turn.principal, scope.get("query_string", b""))
+        except Fault as fault:
+            await self._refuse(turn, fault, fault.raw_id)
+
     # ------------------------------------------------------------ refusals
 
     async def _refuse(
@@ -334,7 +365,12 @@ class HttpApp:
     def use_policy(self, policy: HostPolicy) -> None:
         """By which names this is reached, where none were given: whoever binds the port knows."""
         if self._given_policy is None:
-            self._gate = Gate(policy, self._methods)
+            self._set_gates(policy)
+
+    def _set_gates(self, policy: HostPolicy) -> None:
+        self._gate = Gate(policy, endpoint_methods(self.service.accepts))
+        self._gate_get = Gate(policy, ("GET",))
+        self._gate_post = Gate(policy, ("POST",))
 
     async def start(self) -> None:
         """Start the service, once, and be ready."""
@@ -342,6 +378,22 @@ class HttpApp:
         identity = self.service.identity
         self._extensions = frozenset(identity.capabilities.extensions or ())
         self._identity = identity
+
+    @property
+    def has_around(self) -> bool:
+        """Whether other paths are somebody else's."""
+        return self._around is not None
+
+    async def drain(self, deadline_s: float, hang_up_idle: Callable[[], None]) -> None:
+        """Refuse what is new, end what waits for news, wait for calls until the deadline."""
+        self.draining = True
+        self.service.drain()
+        self._sessions.drain()
+        self._sse.drain()
+        hang_up_idle()
+        running = {visit.task for visit in self.sweep if visit.task} | self._sessions.tasks
+        if running:
+            await asyncio.wait(running, timeout=deadline_s)
 
     async def stop(self) -> None:
         """End everything, then the service."""
@@ -379,9 +431,6 @@ class HttpApp:
             await asyncio.get_running_loop().create_future()
         finally:
             await self.stop()
-
-    async def _lifespan(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await Lifespan(self, receive, send).run(scope, self._around)
 
 
 class Lifespan:
@@ -435,4 +484,4 @@ class Lifespan:
         await self._send({"type": type_, "message": words} if words else {"type": type_})
 
 
-_NO_ANSWERS = Answers(json=True, events=False)
+_NO_EVENTS = Answers(json=True, events=False)

@@ -1,4 +1,4 @@
-"""One HTTP request while it is served: its body in, its answer out, and whether anybody still waits.
+"""One HTTP request while it is served: its body in, its answer out, and who still waits.
 
 A visit is served in the task that the web server made for it. Nothing watches a visit that is
 answered at once: one timer looks after all of them, and gives a watcher to those that stay.
@@ -8,6 +8,7 @@ reader that stops reading, for silence. A cancellation of ours never leaves the 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, Final, TypeAlias
 
@@ -108,6 +109,7 @@ class Visit:
         "headers",
         "last_write",
         "limits",
+        "on_silence",
         "reading",
         "received",
         "since",
@@ -140,6 +142,7 @@ class Visit:
         self.ended = False
         self.gone = ""
         self.watcher: asyncio.Task[None] | None = None
+        self.on_silence: Callable[[], None] | None = None
         self._writing_since = 0.0
         self._lock: asyncio.Lock | None = None
 
@@ -233,10 +236,8 @@ class Visit:
         self._writing_since = 0.0
 
     async def _keep_alive(self) -> None:
-        try:
+        with contextlib.suppress(ConnectionLost, OSError):
             await self.write(_KEEP_ALIVE)
-        except (ConnectionLost, OSError):
-            pass
 
     # ------------------------------------------------------------ who still waits
 
@@ -278,7 +279,9 @@ class Visit:
         silent = now - self.last_write > limits.keep_alive_s
         if silent and self.answers.events and not self.ended:
             self.last_write = now
-            return loop.create_task(self._keep_alive())
+            if self.streaming or self.on_silence is None:
+                return loop.create_task(self._keep_alive())
+            self.on_silence()
         return None
 
 
@@ -343,7 +346,7 @@ class Sweep:
             self._next_step = now + STEP_S
             for visit in list(self._staying):
                 self._check(visit, now)
-            busy = any([chore(now) for chore in self._chores])
+            busy = sum(chore(now) for chore in self._chores) > 0
         self._timer, self._hurried = None, False
         if self._fresh:
             self._set_timer(loop, TURN_S)
@@ -359,9 +362,7 @@ class Sweep:
 
 def overload(words: str) -> Refusal:
     """503: come back later."""
-    return Refusal(
-        UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),)
-    )
+    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
 
 
 def too_slow(words: str) -> Refusal:

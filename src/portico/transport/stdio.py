@@ -221,3 +221,10 @@ async def serve_lines(
         await pipe.read(duplex.receive, duplex.refuse)
         duplex.close("the input ended")
     await pipe.flush(timeout_s=1.0)
+
+
+async def serve_stdio(service: Service) -> None:
+    """Serve one client on this process's standard streams, until it closes our input."""
+    with own_streams() as (reading, writing):
+        link = Link(service.identity, service.accepts)
+        await serve_lines(Pipe(reading, writing), link, service)

@@ -1,0 +1,212 @@
+"""What a handler may return, and what it becomes: content blocks and structured values.
+
+Rules: pure; nothing is fetched. A file is read when its block is made, by whoever returns it.
+"""
+
+import base64
+import mimetypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET
+
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import encode
+
+Block: TypeAlias = t.ContentBlock
+
+
+class Image:
+    """A picture: bytes with a format, or a file."""
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        *,
+        path: str | Path | None = None,
+        format: str | None = None,
+    ) -> None:
+        self._data, guessed = _load(data, path)
+        self._type = f"image/{format}" if format else guessed or "image/png"
+
+    def block(self) -> Block:
+        """The content block."""
+        return t.ImageContent(data=_base64(self._data), mime_type=self._type)
+
+
+class Audio:
+    """A sound: bytes with a format, or a file."""
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        *,
+        path: str | Path | None = None,
+        format: str | None = None,
+    ) -> None:
+        self._data, guessed = _load(data, path)
+        self._type = f"audio/{format}" if format else guessed or "audio/wav"
+
+    def block(self) -> Block:
+        """The content block."""
+        return t.AudioContent(data=_base64(self._data), mime_type=self._type)
+
+
+class File:
+    """A file's contents, embedded in the result."""
+
+    def __init__(
+        self,
+        data: bytes | str | None = None,
+        *,
+        path: str | Path | None = None,
+        uri: str | None = None,
+        mime_type: str | None = None,
+    ) -> None:
+        if isinstance(data, str):
+            self._text: str | None = data
+            self._data, guessed = b"", "text/plain"
+        else:
+            self._text = None
+            self._data, guessed = _load(data, path)
+        self._type = mime_type or guessed or "application/octet-stream"
+        self._uri = uri or (Path(path).absolute().as_uri() if path is not None else "file:///data")
+
+    def block(self) -> Block:
+        """The content block."""
+        if self._text is not None:
+            contents = t.ResourceContents(uri=self._uri, mime_type=self._type, text=self._text)
+        else:
+            blob = _base64(self._data)
+            contents = t.ResourceContents(uri=self._uri, mime_type=self._type, blob=blob)
+        return t.EmbeddedResource(resource=contents)
+
+
+class Link:
+    """A resource that the client may read, not its contents."""
+
+    def __init__(
+        self,
+        uri: str,
+        name: str | None = None,
+        *,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+    ) -> None:
+        self._noun = t.ResourceLink(
+            uri=uri,
+            name=name or uri.rpartition("/")[2] or uri,
+            title=title,
+            description=description,
+            mime_type=mime_type,
+        )
+
+    def block(self) -> Block:
+        """The content block."""
+        return self._noun
+
+
+class Result:
+    """Everything about a result, for handlers that want to say it all."""
+
+    def __init__(
+        self,
+        content: Any = (),
+        *,
+        data: Any = UNSET,
+        meta: dict[str, Any] | None = None,
+        is_error: bool = False,
+    ) -> None:
+        self.content = content
+        self.data = data
+        self.meta = meta
+        self.is_error = is_error
+
+
+_SHOWN = (Image, Audio, File, Link)
+_BLOCKS = (t.TextContent, t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource)
+
+
+def _load(data: bytes | None, path: str | Path | None) -> tuple[bytes, str | None]:
+    if (data is None) is (path is None):
+        raise LocalProtocolError("give either the bytes or a path, and not both")
+    if data is not None:
+        return data, None
+    path = Path(cast("str | Path", path))
+    return path.read_bytes(), mimetypes.guess_type(path.name)[0]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def is_content(value: Any) -> bool:
+    """Whether a value shows itself as content, rather than being data."""
+    if isinstance(value, (*_SHOWN, *_BLOCKS)):
+        return True
+    return any(hasattr(value, name) for name in ("_repr_png_", "_repr_jpeg_"))
+
+
+def blocks_of(value: Any) -> list[Block]:
+    """A value as content blocks: text, pictures, or its JSON."""
+    if value is None:
+        return []
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
+        if any(is_content(item) or isinstance(item, bytes) for item in items):
+            return [block for item in items for block in blocks_of(item)]
+    return [_block(value)]
+
+
+def _block(value: Any) -> Block:
+    if isinstance(value, str):
+        return t.TextContent(text=value)
+    if isinstance(value, _SHOWN):
+        return value.block()
+    if isinstance(value, _BLOCKS):
+        return value
+    if isinstance(value, bytes):
+        return File(value).block()
+    for name, kind in (("_repr_png_", "png"), ("_repr_jpeg_", "jpeg")):
+        shown = getattr(value, name, None)
+        if shown is not None:
+            drawn = shown()
+            data = base64.b64decode(drawn) if isinstance(drawn, str) else cast("bytes", drawn)
+            return Image(data, format=kind).block()
+    return t.TextContent(text=_words(value))
+
+
+def _words(value: Any) -> str:
+    try:
+        return encode(value).decode()
+    except LocalProtocolError:
+        return str(value)
+
+
+def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToolResult:
+    """A handler's value as a result. `data` is its JSON where the tool has an output schema.
+
+    With `text=False` structured data has no copy in words, for clients that read both.
+    """
+    if isinstance(value, t.CallToolResult):
+        return value
+    if isinstance(value, Result):
+        content = blocks_of(value.content)
+        structured = value.data
+        if structured is not UNSET and not content and text:
+            content = [t.TextContent(text=_words(structured))]
+        return t.CallToolResult(
+            content=content,
+            structured_content=structured,
+            meta=value.meta,
+            is_error=value.is_error or None,
+        )
+    if data is not None:
+        shown = value if isinstance(value, str) else data.decode()
+        content: list[Block] = [t.TextContent(text=shown)] if text else []
+        return t.CallToolResult(content=content, structured_content=msgspec.Raw(data))
+    return t.CallToolResult(content=blocks_of(value))

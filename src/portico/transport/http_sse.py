@@ -1,0 +1,199 @@
+"""HTTP with SSE, the transport of the first revision; to be deleted with 2024-11-05.
+
+A GET opens a stream whose first event says where to post; everything that the server says comes
+as events of this stream. The stream is the session: where it ends, all ends.
+
+Rules: one stream, one client, one principal. What is unread is bounded, and then the stream ends.
+"""
+
+import asyncio
+import secrets
+from urllib.parse import parse_qs
+
+from portico.errors import ConnectionLost
+from portico.ports import Service, Turn
+from portico.protocol import httprules as rules
+from portico.protocol.events import Told
+from portico.protocol.jsonrpc import decode
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.revision import Revisions
+from portico.protocol.sse import write
+from portico.protocol.types import Noun
+from portico.transport.duplex import Duplex
+from portico.transport.http_streams import QUEUE_BYTES
+from portico.transport.http_visit import Limits, Visit, overload
+from portico.transport.news import news_for
+
+SSE_PATH = "/sse"
+MESSAGES_PATH = "/messages"
+# 192 bits: the name is all that leads to somebody's stream.
+ID_BYTES = 24
+# A reader that leaves this much unread is cut; one message may be larger by itself.
+MAX_UNREAD_BYTES = 1024 * 1024
+
+
+class Channel:
+    """Events on one stream, for a `Duplex`; the task of the GET writes them."""
+
+    def __init__(self) -> None:
+        self._unread: list[bytes] = []
+        self._size = 0
+        self._lost = ""
+        self._over = False
+        self._news: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+
+    def write(self, frame: bytes) -> None:
+        """One message, kept until the reader takes it."""
+        if self._lost or self._over:
+            return
+        if self._size > MAX_UNREAD_BYTES:
+            self._lost = "the client does not read"
+        else:
+            self._unread.append(write(frame, event="message"))
+            self._size += len(frame)
+        self._wake()
+
+    async def drain(self) -> None:
+        """Wait while much is unread."""
+        while self._size > QUEUE_BYTES and not self._lost:
+            if self._room is None:
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._room)
+        if self._lost:
+            raise ConnectionLost(self._lost)
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self._over = True
+        self._wake()
+
+    def lose(self, why: str) -> None:
+        """Nobody reads it any more."""
+        self._lost = self._lost or why
+        self._make_room()
+
+    async def serve(self, visit: Visit) -> None:
+        """Write what comes until the end. Raises `ConnectionLost` where nobody reads."""
+        while True:
+            if self._lost:
+                raise ConnectionLost(self._lost)
+            if self._unread:
+                chunk = b"".join(self._unread)
+                self._unread.clear()
+                self._size = 0
+                await visit.write(chunk)
+                self._make_room()
+            elif self._over:
+                await visit.end()
+                return
+            else:
+                self._news = asyncio.get_running_loop().create_future()
+                await self._news
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+
+class SseSession:
+    """One client on one stream."""
+
+    def __init__(self, service: Service, link: Link, group: asyncio.TaskGroup) -> None:
+        self.channel = Channel()
+        self.link = link
+        self._service = service
+        self._draining = False
+        self._running = 0
+        self.duplex = Duplex(link, self.channel, self._answer, group, told=self._told)
+        self._unwatch = service.watch(self._hear)
+
+    async def _answer(self, turn: Turn) -> bytes | None:
+        self._running += 1
+        try:
+            data = await self._service.answer(turn)
+            if data is not None:
+                self.channel.write(data)
+            return None
+        finally:
+            self._running -= 1
+            if self._draining and not self._running:
+                self.channel.finish()
+
+    def _told(self, told: Told) -> None:
+        self._service.told(told, self.link.peer)
+
+    def _hear(self, method: str, params: Noun) -> None:
+        frame = news_for(self.link, self.duplex.subscriptions, method, params)
+        if frame is not None:
+            self.channel.write(frame)
+
+    def drain(self) -> None:
+        """End the stream as soon as nothing runs."""
+        self._draining = True
+        if not self._running:
+            self.channel.finish()
+
+    def close(self, why: str) -> None:
+        """The stream is gone, and everything with it."""
+        self._unwatch()
+        self.channel.lose(why)
+        self.duplex.close(why)
+
+
+class SseSessions:
+    """Every stream of this kind, by the name that its endpoint has."""
+
+    def __init__(self, service: Service, limits: Limits) -> None:
+        self._service = service
+        self._limits = limits
+        self._by_id: dict[str, SseSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    async def listen(self, visit: Visit, principal: str, root: str) -> None:
+        """A GET: the stream, from its endpoint event to its end. Raises `Refusal`."""
+        self._check_room(principal)
+        accepts = Revisions(reversed(self._service.accepts.handshakes))
+        link = Link(Side.SERVER, self._service.identity, accepts, principal)
+        id = secrets.token_urlsafe(ID_BYTES)
+        async with asyncio.TaskGroup() as group:
+            session = self._by_id[id] = SseSession(self._service, link, group)
+            try:
+                # R0050: a path alone, so it is of the same origin whatever stands in between.
+                endpoint = f"{root}{MESSAGES_PATH}?session_id={id}"
+                await visit.open(write(endpoint.encode(), event="endpoint"))
+                await session.channel.serve(visit)
+            finally:
+                del self._by_id[id]
+                session.close("the stream ended")
+
+    def _check_room(self, principal: str) -> None:
+        mine = sum(s.link.principal == principal for s in self._by_id.values())
+        if len(self._by_id) >= self._limits.sessions or (
+            principal and mine >= self._limits.sessions_per_principal
+        ):
+            raise overload("too many streams; close one that you no longer need")
+
+    async def post(self, visit: Visit, principal: str, query: bytes) -> None:
+        """One message for the stream that the query names. Raises `Fault`."""
+        names = parse_qs(query.decode("latin-1"), max_num_fields=10).get("session_id", [])
+        session = self._by_id.get(names[0]) if len(names) == 1 else None
+        rules.check_owner(session.link.principal if session else None, principal)
+        body = await visit.body()
+        decode(body)
+        assert session is not None
+        session.duplex.receive(body)
+        await visit.reply(rules.ACCEPTED, b"")
+
+    def drain(self) -> None:
+        """End every stream as soon as nothing runs on it."""
+        for session in list(self._by_id.values()):
+            session.drain()

@@ -1,0 +1,246 @@
+"""A small service to try transports with: tools that report, ask, wait, fail and crash.
+
+Rules: no transport is imported here. What a test waits for is an event, never a time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.events import Told
+from portico.protocol.exchange import LISTEN, Subscription
+from portico.protocol.httprules_params import ParamHeader, param_headers
+from portico.protocol.identity import Identity
+from portico.protocol.jsonrpc import encode_notification
+from portico.protocol.negotiation import Peer, incapable
+from portico.protocol.questions import Question
+from portico.protocol.reading import read
+from portico.protocol.revision import EVERY, Revisions
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+}
+OFFERED = t.SubscriptionFilter(
+    tools_list_changed=True, prompts_list_changed=True, resource_subscriptions=[]
+)
+Tool = Callable[[Turn, dict[str, Any]], Awaitable[t.Noun]]
+
+
+def text(words: str, *, error: bool = False) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text=words)], is_error=error or None)
+
+
+class Marks:
+    """Named events: `mark` sets one, `reached` waits for it."""
+
+    def __init__(self) -> None:
+        self._events: dict[str, asyncio.Event] = {}
+        self.log: list[str] = []
+
+    def __getitem__(self, name: str) -> asyncio.Event:
+        return self._events.setdefault(name, asyncio.Event())
+
+    def mark(self, name: str) -> None:
+        self.log.append(name)
+        self[name].set()
+
+    async def reached(self, name: str) -> None:
+        async with asyncio.timeout(5):
+            await self[name].wait()
+
+
+class FakeService:
+    """A service that a test can look into: `marks` says how far it is, `go` lets it go on."""
+
+    def __init__(self, accepts: Revisions = EVERY) -> None:
+        self.accepts = accepts
+        self.identity = Identity(
+            t.Implementation(name="fake", version="1.0"),
+            t.ServerCapabilities(
+                tools=t.ToolsCapability(list_changed=True),
+                prompts=t.PromptsCapability(list_changed=True),
+                resources=t.ResourcesCapability(subscribe=True, list_changed=True),
+                logging={},
+            ),
+        )
+        self.marks = Marks()
+        self.go = Marks()
+        self.running = 0
+        self.heard: list[str] = []
+        self.principals: list[str] = []
+        self.turns: list[Turn] = []
+        self.starts = self.stops = 0
+        self.fail_start = False
+        self._watchers: list[Callable[[str, t.Noun], None]] = []
+        self._subscriptions: dict[Subscription, asyncio.Queue[list[bytes]]] = {}
+
+    @property
+    def watchers(self) -> int:
+        return len(self._watchers)
+
+    # ------------------------------------------------------------ the port
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        exchange = turn.exchange
+        self.running += 1
+        self.turns.append(turn)
+        self.principals.append(exchange.principal)
+        try:
+            if exchange.row.name == LISTEN:
+                return await self._listen(turn)
+            return exchange.settle(await self._handle(turn))
+        except Fault as fault:
+            turn.fault = fault
+            return exchange.fail(fault)
+        finally:
+            self.running -= 1
+
+    def told(self, told: Told, peer: Peer | None) -> None:
+        self.heard.append(told.row.name)
+
+    def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
+        return param_headers(SCHEMA) if tool == "mirrored" else ()
+
+    def watch(self, news: Callable[[str, t.Noun], None]) -> Callable[[], None]:
+        self._watchers.append(news)
+        return lambda: self._watchers.remove(news)
+
+    async def start(self) -> None:
+        self.starts += 1
+        if self.fail_start:
+            raise LocalProtocolError("the database is away")
+
+    def drain(self) -> None:
+        for subscription, queue in self._subscriptions.items():
+            queue.put_nowait(subscription.end("shutting down"))
+
+    async def stop(self) -> None:
+        self.stops += 1
+
+    # ------------------------------------------------------------ what it does
+
+    def publish(self, method: str, params: t.Noun | None = None) -> None:
+        """News for everybody who wants it."""
+        news = params or t.NotificationParams()
+        for watcher in list(self._watchers):
+            watcher(method, news)
+        for subscription, queue in self._subscriptions.items():
+            frame = subscription.news(method, news)
+            if frame is not None:
+                queue.put_nowait([frame])
+
+    async def _listen(self, turn: Turn) -> bytes | None:
+        subscription = Subscription(turn.exchange, OFFERED)
+        first = subscription.acknowledge()
+        queue = self._subscriptions[subscription] = asyncio.Queue()
+        try:
+            await turn.wire.send(first or b"")
+            self.marks.mark("listening")
+            while not turn.exchange.settled:
+                frames = await queue.get()
+                last = frames.pop() if turn.exchange.settled else None
+                for frame in frames:
+                    await turn.wire.send(frame)
+                if last is not None:
+                    return last
+            return None
+        except asyncio.CancelledError:
+            self.marks.mark("listen cancelled")
+            raise
+        finally:
+            del self._subscriptions[subscription]
+
+    async def _handle(self, turn: Turn) -> t.Noun:
+        exchange = turn.exchange
+        name = exchange.row.name
+        if name == "server/discover":
+            return self.identity.discovery(self.accepts)
+        if name == "tools/list":
+            return t.ListToolsResult(tools=[t.Tool(name="echo", input_schema={"type": "object"})])
+        if name == "resources/subscribe":
+            uri = read(t.SubscribeRequestParams, exchange.request.params).uri
+            assert turn.session is not None
+            turn.session.subscriptions.add(uri)
+            return t.EmptyResult()
+        if name == "tools/call":
+            params = read(t.CallToolRequestParams, exchange.request.params)
+            arguments: dict[str, Any] = msgspec.json.decode(exchange.head.arguments or b"{}")
+            tool = getattr(self, f"tool_{params.name}", None)
+            if tool is None:
+                raise Fault(FaultKind.INVALID_PARAMS, f"there is no tool {params.name}")
+            return await tool(turn, arguments)
+        raise Fault(FaultKind.METHOD_NOT_FOUND, f"{name} is not offered")
+
+    async def tool_echo(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        return text(str(arguments.get("say", "hello")))
+
+    tool_mirrored = tool_echo
+
+    async def tool_large(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        return text("x" * int(arguments["size"]))
+
+    async def tool_report(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        """Report `steps` times; before each step after the first wait for `go`, if asked to."""
+        for step in range(1, int(arguments.get("steps", 2)) + 1):
+            frame = turn.exchange.progress(step, message="." * int(arguments.get("size", 1)))
+            if frame is None:
+                frame = encode_notification("notifications/message", b'{"level":"info","data":1}')
+            await turn.wire.send(frame)
+            self.marks.mark(f"step {step}")
+            if arguments.get("wait"):
+                await self.go.reached(f"step {step}")
+        if arguments.get("fail"):
+            raise Fault(FaultKind.INTERNAL, "it failed")
+        return text("done")
+
+    async def tool_wait(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        name = str(arguments.get("name", "wait"))
+        try:
+            self.marks.mark(f"{name} begun")
+            await self.go[name].wait()
+        except asyncio.CancelledError:
+            self.marks.mark(f"{name} cancelled")
+            raise
+        self.marks.mark(f"{name} done")
+        return text("waited")
+
+    async def tool_ask(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        question = Question(
+            t.ElicitRequestParams(
+                message="Which one?",
+                requested_schema=t.ElicitSchema(
+                    properties={"name": msgspec.json.decode(b'{"type":"string"}')}
+                ),
+            )
+        )
+        try:
+            raw = await turn.wire.ask(question)
+        except RemoteError as error:
+            return text(f"refused: {error.message}", error=True)
+        except ChannelError as error:
+            self.marks.mark("ask failed")
+            return text(f"lost: {error}", error=True)
+        answer = msgspec.json.decode(raw)
+        return text(f"answer: {answer['content']['name']}")
+
+    async def tool_roots(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        raw = await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        return text(f"{len(msgspec.json.decode(raw)['roots'])} roots")
+
+    async def tool_reconnect(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        await turn.wire.hang_up()
+        self.marks.mark("hung up")
+        await self.go.reached("reconnect")
+        return text("here is the rest")
+
+    async def tool_needs_sampling(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        raise incapable("this tool samples", sampling={})
+
+    async def tool_broken(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        raise Fault(FaultKind.INTERNAL, "broken failed (id 4f2a91)")

@@ -1,0 +1,165 @@
+"""A client and a server in memory, who open a conversation as the specification wants it.
+
+Rules: nothing but the public names of the protocol; what decides anything is there, not here.
+"""
+
+import json
+from typing import Any
+
+from msgspec import Raw
+
+from portico.errors import PorticoError, RemoteError, RemoteProtocolError
+from portico.protocol import types as t
+from portico.protocol.events import Answered, Call, Event, Send
+from portico.protocol.exchange import Exchange
+from portico.protocol.identity import Identity
+from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.negotiation import Era, Peer, choose, judge
+from portico.protocol.reading import read
+from portico.protocol.revision import EVERY, Revision, Revisions
+
+CLIENT = Identity(
+    t.Implementation(name="client", version="1", title="Client", website_url="https://c.example/"),
+    t.ClientCapabilities(
+        roots=t.RootsCapability(list_changed=True),
+        sampling=t.SamplingCapability(tools={}),
+        elicitation=t.ElicitationCapability(form={}, url={}),
+    ),
+)
+SERVER = Identity(
+    t.Implementation(name="server", version="1", title="Server", website_url="https://s.example/"),
+    t.ServerCapabilities(
+        tools=t.ToolsCapability(list_changed=True), completions={}, logging={}, extensions={}
+    ),
+    "Be kind.",
+)
+ADD = t.Tool(
+    name="add",
+    title="Add",
+    input_schema={"type": "object", "properties": {"a": True, "b": {"type": "integer"}}},
+    output_schema={"type": "integer"},
+    annotations=t.ToolAnnotations(read_only_hint=True),
+    icons=[t.Icon(src="data:,")],
+    execution=t.ToolExecution(task_support="optional"),
+)
+
+
+class Pair:
+    """Two links and the wire between them; `wire` keeps every message, in order."""
+
+    def __init__(
+        self,
+        client: Revisions = EVERY,
+        server: Revisions = EVERY,
+        who: Identity = CLIENT,
+        offers: Identity = SERVER,
+    ) -> None:
+        self.links = {
+            Side.CLIENT: Link(Side.CLIENT, who, client),
+            Side.SERVER: Link(Side.SERVER, offers, server),
+        }
+        self.wire: list[tuple[Side, bytes]] = []
+        self.events: list[tuple[Side, Event]] = []
+
+    @property
+    def client(self) -> Link:
+        return self.links[Side.CLIENT]
+
+    @property
+    def server(self) -> Link:
+        return self.links[Side.SERVER]
+
+    def send(self, side: Side, data: bytes | None) -> None:
+        """A message from one side, and all that comes of it."""
+        if data is None:
+            return
+        self.wire.append((side, data))
+        for event in self.links[side.other].receive(data, 0.0):
+            self.events.append((side.other, event))
+            if isinstance(event, Send):
+                self.send(side.other, event.data)
+            elif isinstance(event, Call):
+                self.send(side.other, self.answer(event.exchange))
+
+    def answer(self, exchange: Exchange) -> bytes | None:
+        """What the server's application does."""
+        match exchange.row.name:
+            case "server/discover":
+                return exchange.settle(SERVER.discovery(self.server.accepts))
+            case "tools/list":
+                return exchange.settle(t.ListToolsResult(tools=[ADD]))
+            case "tools/call":
+                done = exchange.progress(0.5)
+                if done is not None:
+                    self.send(Side.SERVER, done)
+                result = t.CallToolResult(content=[t.TextContent(text="5")], structured_content=5)
+                return exchange.settle(result, exchange.shaper.wraps(ADD))
+            case _:
+                return None
+
+    # ------------------------------------------------------------ the client's application
+
+    def outcome(self, id: RequestId) -> Raw | PorticoError | None:
+        """What one of the client's requests came to, if it did."""
+        for side, event in self.events:
+            if side is Side.CLIENT and isinstance(event, Answered) and event.id == id:
+                return event.outcome
+        return None
+
+    def ask(self, method: str, params: t.RequestParams | None = None, **options: Any) -> Any:
+        """A request of the client: its result, as plain values. Raises what it failed with."""
+        id, data = self.client.request(method, params, now=0.0, **options)
+        self.send(Side.CLIENT, data)
+        outcome = self.outcome(id)
+        if isinstance(outcome, Raw):
+            return json.loads(bytes(outcome))
+        raise outcome or RemoteProtocolError("silence")
+
+    def open(self) -> Revision:
+        """As the stdio page says: probe where there is something to probe for, then choose."""
+        accepts = self.client.accepts
+        if not accepts.enveloped:
+            return self.shake_hands()
+        verdict = self.probe()
+        if verdict.era is Era.MODERN:
+            revision = choose(verdict.supported, accepts)
+            if not revision.handshake:
+                self.client.adopt(Peer(revision, SERVER.discovery(EVERY).capabilities))
+                return revision
+        if not accepts.handshakes:
+            raise RemoteProtocolError("an older server; use one that speaks a newer revision")
+        return self.shake_hands()
+
+    def probe(self) -> Any:
+        newest = self.client.accepts.enveloped[0]
+        id, data = self.client.request("server/discover", now=0.0, revision=newest)
+        self.send(Side.CLIENT, data)
+        outcome = self.outcome(id)
+        if isinstance(outcome, Raw):
+            return judge(Reply(id, outcome))
+        if isinstance(outcome, RemoteError):
+            told = Raw(encode(outcome.data)) if outcome.data is not None else Raw(b"")
+            return judge(Failure(id, outcome.code, outcome.message, told))
+        return judge(None)
+
+    def shake_hands(self) -> Revision:
+        first = self.client.initialize(0.0)
+        self.send(Side.CLIENT, first.data)
+        if self.client.peer is None:
+            raise next(
+                event.outcome
+                for _, event in self.events
+                if isinstance(event, Answered) and isinstance(event.outcome, PorticoError)
+            )
+        return self.client.peer.revision
+
+    def said(self, side: Side) -> list[dict[str, Any]]:
+        """All that one side wrote, as plain values."""
+        return [json.loads(data) for sender, data in self.wire if sender is side]
+
+
+def result_of(kind: type[t.Noun], value: Any) -> t.Noun:
+    """A result that was asked for, as its noun."""
+    return read(kind, encode(value))

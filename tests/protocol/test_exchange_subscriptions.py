@@ -1,0 +1,277 @@
+"""A subscription: acknowledged first, then only what was asked for, then its end."""
+
+from typing import Any
+
+import pytest
+
+from portico.errors import Fault, LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.events import Answered, Dropped, Told
+from portico.protocol.exchange import Subscription
+from portico.protocol.revision import ALL, Pushing, Revision
+from protocol.dialogue import JSON, call, line, opened, request, said, served
+
+LISTENING = [revision for revision in ALL if revision.pushing is Pushing.LISTEN][-1]
+ALL_OFFERED = t.SubscriptionFilter(
+    tools_list_changed=True,
+    prompts_list_changed=True,
+    resources_list_changed=True,
+    resource_subscriptions=[],
+    task_ids=[],
+)
+LISTS = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+    "resourcesListChanged": "notifications/resources/list_changed",
+}
+UPDATED = "notifications/resources/updated"
+TASKS = {"extensions": {t.TASKS_EXTENSION_ID: {}}}
+EVERYTHING = dict.fromkeys(LISTS, True) | {"resourceSubscriptions": ["file:///a"]}
+
+
+def listening(
+    asked: JSON,
+    offered: t.SubscriptionFilter = ALL_OFFERED,
+    id: Any = 1,
+    can: JSON | None = None,
+    acknowledged: bool = True,
+    revision: Revision = LISTENING,
+) -> Subscription:
+    listen = request(revision, id, "subscriptions/listen", {"notifications": asked}, can)
+    subscription = Subscription(call(served(revision), listen), offered)
+    if acknowledged:
+        assert subscription.acknowledge() is not None
+    return subscription
+
+
+def updated(uri: str) -> t.ResourceUpdatedNotificationParams:
+    return t.ResourceUpdatedNotificationParams(uri=uri)
+
+
+def news_of(subscription: Subscription) -> dict[str, bytes | None]:
+    """What comes through of every kind of news."""
+    plain = t.NotificationParams()
+    found = {name: subscription.news(method, plain) for name, method in LISTS.items()}
+    return found | {"resourceSubscriptions": subscription.news(UPDATED, updated("file:///a"))}
+
+
+@pytest.mark.spec("R0768", "R1117")
+@pytest.mark.parametrize("id", [7, "7", "a b", 0])
+def test_all_that_a_subscription_says_carries_the_id_of_its_request(
+    revision: Revision, id: Any
+) -> None:
+    subscription = listening(EVERYTHING, id=id, acknowledged=False, revision=revision)
+    assert subscription.id == id
+    frames = [subscription.acknowledge(), *news_of(subscription).values(), *subscription.end("bye")]
+    for frame in frames:
+        message = said(frame)
+        inside = message.get("params") or message["result"]
+        tag = inside["_meta"][t.SUBSCRIPTION_ID_KEY]
+        assert (tag, type(tag)) == (id, type(id))
+
+
+@pytest.mark.spec("R0817", "R1140", "R1144")
+@pytest.mark.parametrize("field", [*LISTS, "resourceSubscriptions"])
+@pytest.mark.parametrize("wanted", [None, False, True], ids=["absent", "false", "true"])
+def test_only_what_was_asked_for_is_sent(
+    revision: Revision, field: str, wanted: bool | None
+) -> None:
+    others = {name: value for name, value in EVERYTHING.items() if name != field}
+    value = wanted if field in LISTS else (["file:///a"] if wanted else [])
+    asked = others if wanted is None else others | {field: value}
+    heard = {
+        name
+        for name, frame in news_of(listening(asked, revision=revision)).items()
+        if frame is not None
+    }
+    assert heard == (set(EVERYTHING) if wanted else set(others))
+    alone = {} if wanted is None else {field: value}
+    heard = {
+        name
+        for name, frame in news_of(listening(alone, revision=revision)).items()
+        if frame is not None
+    }
+    assert heard == ({field} if wanted else set())
+
+
+@pytest.mark.spec("R0817", "R1140", "R1144")
+def test_news_of_other_resources_and_of_other_kinds_is_not_sent(revision: Revision) -> None:
+    subscription = listening(
+        {"resourceSubscriptions": ["file:///a", "file:///d/", "x:y"]}, revision=revision
+    )
+    for uri in ("file:///a", "file:///a/b", "file:///a/b/c", "file:///d/", "file:///d/e", "x:y"):
+        assert said(subscription.news(UPDATED, updated(uri)))["params"]["uri"] == uri
+    for uri in ("file:///ab", "file:///", "file:///d", "file:///b", "x:y:z", "x:", "", "FILE:///a"):
+        assert subscription.news(UPDATED, updated(uri)) is None
+    for method in (
+        "notifications/message",
+        "notifications/progress",
+        "notifications/tasks",
+        UPDATED,
+    ):
+        assert subscription.news(method, t.NotificationParams()) is None
+
+
+@pytest.mark.spec("R0818", "R1141", "R1142")
+def test_the_acknowledgement_is_the_first_thing_that_a_subscription_says(
+    revision: Revision,
+) -> None:
+    subscription = listening(EVERYTHING, acknowledged=False, revision=revision)
+    assert set(news_of(subscription).values()) == {None}
+    first = said(subscription.acknowledge())
+    assert first["method"] == "notifications/subscriptions/acknowledged"
+    assert subscription.acknowledge() is None
+    assert None not in news_of(subscription).values()
+
+    hasty = listening(EVERYTHING, acknowledged=False, revision=revision)
+    methods = [said(frame).get("method") for frame in hasty.end()]
+    assert methods == [
+        "notifications/subscriptions/acknowledged",
+        "notifications/cancelled",
+        None,
+    ]
+
+
+def test_what_is_not_offered_is_left_out_of_the_agreement() -> None:
+    offered = t.SubscriptionFilter(tools_list_changed=True)
+    subscription = listening(EVERYTHING, offered, acknowledged=False)
+    agreed = said(subscription.acknowledge())["params"]["notifications"]
+    assert agreed == {"toolsListChanged": True}
+    nothing = listening(EVERYTHING, t.SubscriptionFilter(), acknowledged=False)
+    assert said(nothing.acknowledge())["params"]["notifications"] == {}  # D22
+    assert set(news_of(nothing).values()) == {None}
+    everything = listening(EVERYTHING, acknowledged=False)
+    assert said(everything.acknowledge())["params"]["notifications"] == EVERYTHING
+
+
+@pytest.mark.spec("R0771", "R0776", "R0823", "R0824")
+def test_a_server_ends_a_subscription_by_cancelled_and_then_by_a_result(revision: Revision) -> None:
+    server = served(revision)
+    listen = request(revision, "s", "subscriptions/listen", {"notifications": EVERYTHING})
+    subscription = Subscription(call(server, listen), ALL_OFFERED)
+    subscription.acknowledge()
+    cancelled, result = map(said, subscription.end("shutting down"))
+    assert cancelled["method"] == "notifications/cancelled"
+    assert cancelled["params"]["requestId"] == "s"
+    assert cancelled["params"]["reason"] == "shutting down"
+    assert (result["id"], result["result"]["resultType"]) == ("s", "complete")
+    assert subscription.end() == []
+    assert set(news_of(subscription).values()) == {None}
+    assert len(server._incoming) == 0  # and the id is free again
+    assert call(server, listen)
+
+
+@pytest.mark.spec("R0838", "R0862")
+def test_a_subscription_that_its_client_ended_says_nothing_more(revision: Revision) -> None:
+    server = served(revision)
+    listen = request(revision, 1, "subscriptions/listen", {"notifications": EVERYTHING})
+    subscription = Subscription(call(server, listen), ALL_OFFERED)
+    server.receive(line(method="notifications/cancelled", params={"requestId": 1}), 0.0)
+    assert subscription.acknowledge() is None
+    assert set(news_of(subscription).values()) == {None}
+    assert subscription.end() == []
+
+
+@pytest.mark.spec("R1197", "R1206")
+def test_news_of_tasks_needs_the_extension() -> None:
+    asked = {"taskIds": ["t1", "t2"], "toolsListChanged": True}
+    with pytest.raises(Fault) as caught:
+        listening(asked)
+    assert LISTENING.codes[caught.value.kind] == -32021
+    assert caught.value.data == {"requiredCapabilities": {"extensions": {t.TASKS_EXTENSION_ID: {}}}}
+
+
+def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
+    def status(id: str) -> t.ExtTaskStatusNotificationParams:
+        return t.ExtTaskStatusNotificationParams(
+            task_id=id, status="working", created_at="x", last_updated_at="y", ttl_ms=None
+        )
+
+    asked = {"taskIds": ["t1"]}
+    subscription = listening(asked, can=TASKS)
+    news = said(subscription.news("notifications/tasks", status("t1")))["params"]
+    assert (news["taskId"], news["_meta"][t.SUBSCRIPTION_ID_KEY]) == ("t1", 1)
+    assert subscription.news("notifications/tasks", status("t2")) is None
+    unable = listening(asked, t.SubscriptionFilter(), can=TASKS)
+    assert unable.news("notifications/tasks", status("t1")) is None
+
+
+def test_a_filter_that_cannot_be_read_is_a_fault() -> None:
+    for params in ({}, {"notifications": []}, {"notifications": {"toolsListChanged": "yes"}}):
+        listen = request(LISTENING, 1, "subscriptions/listen", params)
+        exchange = call(served(LISTENING), listen)
+        with pytest.raises(Fault):
+            Subscription(exchange, ALL_OFFERED)
+
+
+# ---------------------------------------------------------------- the client's side
+
+
+def subscribed(revision: Revision = LISTENING) -> tuple[Any, Any, Subscription]:
+    client, server = opened(revision)
+    params = t.SubscriptionsListenRequestParams(
+        notifications=t.SubscriptionFilter(tools_list_changed=True)
+    )
+    id, data = client.request("subscriptions/listen", params, now=0.0, timeout_s=5)
+    subscription = Subscription(call(server, data), ALL_OFFERED)
+    return client, id, subscription
+
+
+@pytest.mark.spec("R0821", "R0835")
+def test_a_client_finds_the_subscription_of_news_by_its_id(revision: Revision) -> None:
+    client, id, subscription = subscribed(revision)
+    other, _ = client.request("tools/list", now=0.0)
+    (told,) = client.receive(subscription.acknowledge() or b"", 0.0)
+    assert isinstance(told, Told)
+    assert (told.subscription, told.row.name) == (
+        id,
+        "notifications/subscriptions/acknowledged",
+    )
+    changed = "notifications/tools/list_changed"
+    (told,) = client.receive(subscription.news(changed, t.NotificationParams()) or b"", 0.0)
+    assert isinstance(told, Told)
+    assert told.subscription == id
+    for tag in (other, str(id), 99, None):
+        meta = {t.SUBSCRIPTION_ID_KEY: tag}
+        stray = client.receive(line(method=changed, params={"_meta": meta}), 0.0)
+        assert [type(event) for event in stray] == [Dropped]
+    for untagged in ({}, {"_meta": {}}, {"_meta": {t.SUBSCRIPTION_ID_KEY: [1]}}):
+        stray = client.receive(line(method=changed, params=untagged), 0.0)
+        assert [type(event) for event in stray] == [Dropped]
+
+
+def test_a_subscription_times_out_until_it_is_acknowledged_and_never_after() -> None:
+    client, id, subscription = subscribed()
+    assert client.next_deadline == 5.0
+    client.receive(subscription.acknowledge() or b"", 1.0)
+    assert (client.next_deadline, client.tick(1e9)) == (None, [])
+    client, id, _ = subscribed()
+    timed_out, cancelled = client.tick(5.0)
+    assert isinstance(timed_out, Answered)
+    assert said(cancelled.data)["params"]["requestId"] == id
+
+
+def test_whichever_end_comes_first_is_the_end() -> None:
+    """D1: cancelled or the result; the other is ignored."""
+    for order in ((0, 1), (1, 0)):
+        client, id, subscription = subscribed()
+        client.receive(subscription.acknowledge() or b"", 0.0)
+        ends = subscription.end()
+        first, second = (client.receive(ends[at], 0.0) for at in order)
+        assert [(type(e), e.id) for e in first] == [(Answered, id)]
+        assert [type(e) for e in second] == [Dropped]
+        assert len(client._flight) == 0
+
+
+@pytest.mark.spec("R0772", "R1050", "R1053")
+def test_a_server_cancels_its_subscriptions_and_nothing_else(revision: Revision) -> None:
+    client, server = opened(revision)
+    id, data = client.request("tools/call", t.CallToolRequestParams(name="n"), now=0.0)
+    call(server, data)
+    assert server.cancel(id) is None  # it is not the server's to cancel
+
+    with pytest.raises(LocalProtocolError, match=r"Link\.cancel"):
+        server.notify("notifications/cancelled", t.CancelledNotificationParams(request_id=id))
+    forged = line(method="notifications/cancelled", params={"requestId": id})
+    assert [type(event) for event in client.receive(forged, 0.0)] == [Dropped]
+    assert client._flight.get(id) is not None

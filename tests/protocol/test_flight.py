@@ -1,0 +1,135 @@
+"""Our own requests in flight: ids, deadlines, progress."""
+
+import json
+
+import pytest
+
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.flight import MAX_SENT, Flight, Sent
+from portico.protocol.methods import CALL_TOOL, LISTEN
+
+
+def sent(flight: Flight, timeout_s: float = 10, max_s: float = 25, progress: bool = True) -> Sent:
+    return flight.open(CALL_TOOL, 100.0, timeout_s, max_s, progress)
+
+
+def news(token: int | str, progress: float) -> t.ProgressNotificationParams:
+    return t.ProgressNotificationParams(progress_token=token, progress=progress)
+
+
+def test_ids_count_up_and_are_never_used_again() -> None:
+    flight = Flight()
+    ids: list[int] = []
+    for _ in range(5):
+        call = sent(flight)
+        ids.append(call.id)
+        flight.settle(call.id)
+    assert ids == [1, 2, 3, 4, 5]
+    assert len(flight) == 0
+    assert Flight(next_id=9).open(CALL_TOOL, 0, 1, 1, False).id == 9
+
+
+def test_an_answer_settles_its_own_call_once() -> None:
+    flight = Flight()
+    first, second = sent(flight), sent(flight)
+    for stranger in ("1", 0, 3, None, "", -1):
+        assert flight.settle(stranger) is None
+        assert flight.get(stranger) is None
+    assert flight.settle(second.id) is second
+    assert flight.settle(second.id) is None
+    assert flight.get(first.id) is first
+    assert [call.id for call in flight.calls] == [first.id]
+
+
+def test_what_is_handed_out_of_it_moves_nothing_in_it() -> None:
+    flight = Flight()
+    sent(flight)
+    (copy,) = flight.calls
+    copy.deadline = 0.0
+    assert flight.next_deadline == 110.0
+    restored = Flight(5, flight.calls)
+    restored.progress(news(1, 1), 105.0)
+    assert (restored.next_deadline, flight.next_deadline) == (115.0, 110.0)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_every_call_ends_some_day(seconds: float) -> None:
+    flight = Flight()
+    for times in ((seconds, 10), (10, seconds)):
+        with pytest.raises(LocalProtocolError, match="time-out"):
+            sent(flight, *times)
+    assert (len(flight), flight.next_id) == (0, 1)
+
+
+def test_calls_that_nobody_answers_are_bounded() -> None:
+    flight = Flight()
+    for _ in range(MAX_SENT):
+        sent(flight)
+    with pytest.raises(LocalProtocolError, match=str(MAX_SENT)):
+        sent(flight)
+    flight.settle(1)
+    assert sent(flight).id == MAX_SENT + 1
+
+
+def test_a_time_out_is_the_shorter_of_the_two() -> None:
+    flight = Flight()
+    assert sent(flight, timeout_s=10, max_s=25).deadline == 110.0
+    assert sent(flight, timeout_s=10, max_s=5).deadline == 105.0
+    assert flight.next_deadline == 105.0
+    assert [call.id for call in flight.overdue(105.0)] == [2]
+    assert [call.id for call in flight.overdue(110.0)] == [1, 2]
+    assert flight.overdue(104.9) == []
+    assert Flight().next_deadline is None
+
+
+def test_progress_gives_more_time_but_never_more_than_the_limit() -> None:
+    flight = Flight()
+    call = sent(flight, timeout_s=10, max_s=25)
+    assert flight.progress(news(1, 0.1), 108.0) is call
+    assert call.deadline == 118.0
+    assert flight.progress(news(1, 0.2), 117.0) is call
+    assert call.deadline == 125.0
+    assert flight.progress(news(1, 0.3), 124.0) is call
+    assert call.deadline == 125.0
+
+
+def test_progress_that_does_not_go_up_gives_nothing() -> None:
+    flight = Flight()
+    call = sent(flight)
+    assert flight.progress(news(1, 5), 101.0) is call
+    for value in (5, 4.9, 0, -1):
+        assert flight.progress(news(1, value), 109.0) is None
+    assert (call.last_progress, call.deadline) == (5, 111.0)
+    assert flight.progress(news(1, 10**400), 102.0) is call
+    assert flight.progress(news(1, 1e300), 103.0) is None
+
+
+def test_progress_counts_for_a_call_that_runs_and_wants_it() -> None:
+    flight = Flight()
+    call, quiet = sent(flight), sent(flight, progress=False)
+    for token in (quiet.id, "1", 3, 0):
+        assert flight.progress(news(token, 1), 101.0) is None
+    flight.settle(call.id)
+    assert flight.progress(news(call.id, 1), 101.0) is None
+
+
+def test_what_stays_open_has_no_deadline_and_never_gets_one() -> None:
+    flight = Flight()
+    call = flight.open(LISTEN, 0.0, 10, 25, True)
+    flight.keep_open(call)
+    assert flight.progress(news(1, 1), 5.0) is call
+    assert (call.deadline, flight.next_deadline, flight.overdue(1e9)) == (None, None, [])
+    other = sent(flight)
+    assert flight.overdue(1e9) == [other]
+    assert flight.next_deadline == 110.0
+
+
+def test_a_cancellation_names_the_call() -> None:
+    call = sent(Flight(next_id=7))
+    assert json.loads(call.cancellation("enough")) == {
+        "jsonrpc": "2.0",
+        "method": "notifications/cancelled",
+        "params": {"requestId": 7, "reason": "enough"},
+    }
+    assert json.loads(call.cancellation(None))["params"] == {"requestId": 7}
