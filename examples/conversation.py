@@ -16,20 +16,14 @@ from msgspec import Raw
 
 from portico.errors import ToolError
 from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Cancelled, Event, Identity, Progressed, Send
+from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send
 from portico.protocol.exchange import Exchange, read_result
+from portico.protocol.identity import Identity
+from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer
-from portico.protocol.questions import (
-    AnyAnswer,
-    Interview,
-    Question,
-    questions_of,
-    recall,
-    retry,
-    subject_of,
-)
+from portico.protocol.questions import AnyAnswer, Question, questions_of, retry
 from portico.protocol.reading import read
 from portico.protocol.revision import ALL, Asking, Revision, Revisions
 
@@ -105,8 +99,8 @@ class Conversation:
             elif isinstance(event, Answered) and isinstance(event.outcome, Raw):
                 self.results[event.id] = event.outcome
             elif isinstance(event, Call):  # the server asks by request
-                question = Question(read(event.exchange.row.params, event.exchange.request.params))
-                self.to_server(self.client.settle(event.exchange, answer_to(question)) or b"")
+                assert event.exchange.question is not None
+                self.to_server(event.exchange.settle(answer_to(event.exchange.question)) or b"")
             elif isinstance(event, Progressed):
                 print(f"             {event.params.progress:g} of {event.params.total:g}")
 
@@ -128,13 +122,10 @@ class Conversation:
     def _call(self, exchange: Exchange) -> None:
         if exchange.row.name == "tools/list":
             tools = t.ListToolsResult(tools=TOOLS, ttl_ms=60_000, cache_scope="public")
-            return self.to_client(self.server.settle(exchange, tools))
+            return self.to_client(exchange.settle(tools))
         if exchange.row.name != "tools/call":
-            found = t.DiscoverResult(
-                supported_versions=self.server.accepts.dates,
-                capabilities=t.ServerCapabilities(tools=t.ToolsCapability(list_changed=True)),
-            )
-            return self.to_client(self.server.settle(exchange, found))
+            found = self.server.identity.discovery(self.server.accepts)
+            return self.to_client(exchange.settle(found))
         params = read(t.CallToolRequestParams, exchange.request.params)
         if params.name == "count":
             return self._count(exchange)
@@ -163,10 +154,10 @@ class Conversation:
                 if answer is None:
                     return self._ask(exchange, interview, key, question, tool)
         except StopIteration as done:
-            self.to_client(self.server.settle(exchange, done.value, wrap=True))
+            self.to_client(exchange.settle(done.value, wrap=True))
         except ToolError as error:
             sorry = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
-            self.to_client(self.server.settle(exchange, sorry))
+            self.to_client(exchange.settle(sorry))
 
     def _ask(
         self, exchange: Exchange, interview: Interview, key: str, question: Question, tool: Tool
@@ -177,7 +168,7 @@ class Conversation:
             return self.to_client(data)
         subject = subject_of(exchange.request.params)
         demand = interview.result(bytes.decode, principal="", subject=subject, expires_at=600.0)
-        return self.to_client(self.server.settle(exchange, demand))
+        return self.to_client(exchange.settle(demand))
 
     def _count(self, exchange: Exchange) -> None:
         if exchange.progress_token is None:
@@ -185,7 +176,7 @@ class Conversation:
         for done in (1, 2):
             self.to_client(exchange.progress(done, 2, "counting"))
         result = t.CallToolResult(content=[t.TextContent(text="2 flights")])
-        return self.to_client(self.server.settle(exchange, result))
+        return self.to_client(exchange.settle(result))
 
     # ------------------------------------------------------------ what the client does
 
@@ -239,9 +230,12 @@ def call_with_a_question(talk: Conversation) -> None:
     params = t.CallToolRequestParams(name="book", arguments=Raw(b'{"flight":"DY 620"}'))
     outcome = talk.result(talk.call(params), "tools/call")
     if isinstance(outcome, t.InputRequiredResult):
-        write = talk.client.shaper(talk.revision).result
-        answers = {key: write(answer_to(asked)) for key, asked in questions_of(outcome).items()}
-        outcome = talk.result(talk.call(retry(params, outcome, answers)), "tools/call")
+        declared = talk.client.identity.capabilities
+        assert isinstance(declared, t.ClientCapabilities)
+        asked = questions_of(outcome, declared, talk.revision)
+        answers = {key: answer_to(question) for key, question in asked.items()}
+        again = retry(params, outcome, answers, talk.client.shaper(talk.revision))
+        outcome = talk.result(talk.call(again), "tools/call")
     assert isinstance(outcome, t.CallToolResult)
     assert outcome.content == [t.TextContent(text="DY 620, seat 12A")]
 

@@ -242,6 +242,22 @@ SCHEMAS: tuple[Seed, ...] = (
             "unevaluatedProperties": False,
         }
     ),
+    seed(
+        {
+            "type": ["array", "string", "object"],
+            "properties": {"city": {"$ref": "#/items/anyOf/1"}, "n": {"$ref": "#"}},
+            "items": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "string"}, {"$ref": "#w"}]},
+            "$defs": {"b": {"not": False, "$anchor": "w"}, "c": {"$ref": "#/$defs/b"}},
+            "allOf": [{"$ref": "#/$defs/c"}, True],
+        }
+    ),
+    seed(
+        {
+            "$id": "https://library.example/n",
+            "anyOf": [{"$ref": "#/$defs/n"}, {"$id": "inner", "items": {"$ref": "#"}}],
+        }
+        | DEEP_SCHEMA
+    ),
 )
 VALUES: tuple[Seed, ...] = (
     seed({"city": "Oslo", "days": 3, "where": {"indoors": True}}),

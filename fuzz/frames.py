@@ -5,12 +5,13 @@ Rules: the second opinion is Python's own `json`, which shares no code with what
 
 import json
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, cast
 
 from fuzz.corpus import EVERY_MESSAGE, JSON
 from fuzz.mutate import mutate
-from fuzz.target import Case, check_answer, check_fault, check_sent, held
+from fuzz.target import Case, check_answer, check_fault, check_sent, held, ours
 from portico.errors import Fault
 from portico.protocol.jsonrpc import (
     MAX_DEPTH,
@@ -29,6 +30,8 @@ from portico.protocol.jsonrpc import (
     encode_request,
     head,
 )
+from portico.protocol.negotiation import choose, judge
+from portico.protocol.revision import EVERY
 
 # Small enough that mutated lines are longer now and then.
 MAX_LINE = 700
@@ -169,8 +172,17 @@ def check_frame(frame: Frame, other: JSON) -> None:
             check_fault(fault)
     elif isinstance(frame, Reply):
         check_raw(frame.result, other.get("result"))
+    if isinstance(frame, Reply | Failure):
+        _check_verdict(frame)
     again = check_sent(_written(frame))
     held(_comparable(again) == _comparable(frame), "a frame says something else when sent on")
+
+
+def _check_verdict(frame: Reply | Failure) -> None:
+    """Taken for the answer to a probe, it proves something, and what it proves can be used."""
+    verdicts = [judge(frame, status) for status in (None, 400, 404, 503)]
+    for supported in {verdict.supported for verdict in verdicts} - {()}:
+        ours(partial(choose, supported, EVERY))
 
 
 def check_raw(raw: bytes | Any, other: JSON) -> None:

@@ -84,6 +84,8 @@ class Posts:
         held(sum(map(len, case.parts)) <= 4 * MAX_INPUT_BYTES, "an input that is too large")
         pairs = list(zip(rest[::2], rest[1::2], strict=False))
         known = KNOWN[case.where]
+        for _, value in pairs:
+            check_reused(value.decode("latin-1"))
         first = self._judge(method.decode("latin-1"), pairs, body, known)
         again = self._judge(method.decode("latin-1"), pairs, body, known)
         held(first == again, f"the same request was judged otherwise: {first} and {again}")
@@ -202,6 +204,17 @@ def check_refusal(fault: Fault, revision: Revision | None) -> None:
         )
     for name, value in fault.headers if isinstance(fault, gates.Refusal) else ():
         held((name + value).isprintable() and (name + value).isascii(), "a header of two lines")
+
+
+def check_reused(value: str) -> None:
+    """What a server sends as a session or an event is sent back safely, or not at all."""
+    session = ours(lambda: http.assigned_session(value))
+    if isinstance(session, str):
+        ours_again = http.headers_for_session(NEWEST, session)
+        held(all(text.isprintable() for _, text in ours_again), f"{session!r} would be sent back")
+    stream = ours(lambda: http.headers_for_stream(NEWEST, None, value))
+    if isinstance(stream, list):
+        held(all(text.isprintable() for _, text in stream), f"{value!r} would be sent back")
 
 
 def check_routed(pairs: Pairs, body: bytes) -> None:

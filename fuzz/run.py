@@ -19,7 +19,7 @@ from fuzz.links import Links
 from fuzz.posts import Posts
 from fuzz.streams import Streams
 from fuzz.target import Case, Finding, Target, attempt
-from fuzz.texts import Nouns, Schemas, Templates
+from fuzz.texts import Answers, Nouns, Schemas, Templates
 
 DEFAULT_COUNT: Final = 200_000
 DEFAULT_SEED: Final = 20_260_728
@@ -103,12 +103,13 @@ def targets() -> list[tuple[Target, float]]:
     """Every target, and its share of the inputs."""
     return [
         (Frames(), 0.35),
-        (Links(), 0.35),
+        (Links(), 0.34),
         (Streams(), 0.10),
         (Posts(), 0.15),
-        (Nouns(), 0.02),
-        (Templates(), 0.02),
-        (Schemas(), 0.01),
+        (Nouns(), 0.015),
+        (Answers(), 0.015),
+        (Templates(), 0.015),
+        (Schemas(), 0.015),
     ]
 
 

@@ -189,12 +189,12 @@ class Actors:
         kind = cast("type[t.Noun]", getattr(t, kinds[0]) if kinds else exchange.row.result)
         result = read(kind, self.stage.value(value))
         wrap = True if "wrap" in rest else None
-        self.stage.say(side, self.stage.link(side).settle(exchange, result, wrap))
+        self.stage.say(side, exchange.settle(result, wrap))
 
     def do_fail(self, side: Side, id: str, kind: str, words: str, *data: str) -> None:
         about = json.loads(self.stage.value(data[0])) if data else None
         fault = Fault(FaultKind[kind], json.loads(words), about)
-        self.stage.say(side, self.stage.link(side).fail(self.exchange(side, id), fault))
+        self.stage.say(side, self.exchange(side, id).fail(fault))
 
     def do_refuse(self, side: Side, id: str, words: str) -> None:
         fault = Fault(FaultKind.INVALID_PARAMS, json.loads(words))
@@ -205,7 +205,7 @@ class Actors:
         try:
             check_task_support(exchange, support)
         except Fault as fault:
-            self.stage.say(side, self.stage.link(side).fail(exchange, fault))
+            self.stage.say(side, exchange.fail(fault))
 
     def do_progress(self, side: Side, id: str, done: str, *rest: str) -> None:
         values = [json.loads(word) for word in (done, *rest)]
@@ -244,7 +244,7 @@ class Actors:
             self.open_questions += [exchange] if exchange.question else []
         elif exchange.row.name == "server/discover":
             link = self.stage.link(side)
-            self.stage.say(side, link.settle(exchange, link.identity.discovery(link.accepts)))
+            self.stage.say(side, exchange.settle(link.identity.discovery(link.accepts)))
         elif exchange.row.may_ask and self.last_word is not None:
             try:
                 self._begin(exchange)
@@ -297,7 +297,7 @@ class Actors:
         for key in sorted(interview.unused):
             self.stage.note("!", f"server: nobody asked for {key}")
         result = read(exchange.row.result, self.stage.value(self.last_word))
-        self.stage.say(Side.SERVER, self.stage.link(Side.SERVER).settle(exchange, result))
+        self.stage.say(Side.SERVER, exchange.settle(result))
 
     def _put(self, run: Run) -> None:
         """The open questions, the way that the revision wants them."""
@@ -315,15 +315,14 @@ class Actors:
             subject=subject_of(exchange.request.params),
             expires_at=self.stage.now + STATE_LIVES_S,
         )
-        self.stage.say(Side.SERVER, link.settle(exchange, result))
+        self.stage.say(Side.SERVER, exchange.settle(result))
 
     def _give_up(self, exchange: Exchange, error: Fault | ToolError) -> None:
-        link = self.stage.link(Side.SERVER)
         if isinstance(error, Fault):
-            self.stage.say(Side.SERVER, link.fail(exchange, error))
+            self.stage.say(Side.SERVER, exchange.fail(error))
             return
         result = t.CallToolResult(content=[t.TextContent(text=str(error))], is_error=True)
-        self.stage.say(Side.SERVER, link.settle(exchange, result))
+        self.stage.say(Side.SERVER, exchange.settle(result))
 
     # ------------------------------------------------------------ being asked
 

@@ -164,12 +164,17 @@ class Caller:
         for wire in self.wires:
             wire.abort()
 
-    async def begin(
-        self, method: str, body: bytes = b"", path: str | None = None, **headers: str | None
-    ) -> tuple[Wire, Response]:
-        """Send a request and get the head of its answer; `mcp_name=` stands for `Mcp-Name:`."""
+    async def wire(self) -> Wire:
+        """A connection that nothing was said on."""
         wire = await Wire.open(self.port)
         self.wires.append(wire)
+        return wire
+
+    async def begin(
+        self, method: str, body: bytes = b"", path: str | None = None, **headers: Any
+    ) -> tuple[Wire, Response]:
+        """Send a request and get the head of its answer; `mcp_name=` stands for `Mcp-Name:`."""
+        wire = await self.wire()
         said: dict[str, str | None] = {"host": f"127.0.0.1:{self.port}", "accept": BOTH}
         if method == "POST":
             said["content-type"] = "application/json"
@@ -182,7 +187,7 @@ class Caller:
         return wire, await wire.head()
 
     async def request(
-        self, method: str, body: bytes = b"", path: str | None = None, **headers: str | None
+        self, method: str, body: bytes = b"", path: str | None = None, **headers: Any
     ) -> Response:
         """The whole answer to a request."""
         wire, response = await self.begin(method, body, path, **headers)
@@ -190,7 +195,7 @@ class Caller:
         wire.close()
         return response
 
-    async def post(self, message: Any, **headers: str | None) -> Response:
+    async def post(self, message: Any, **headers: Any) -> Response:
         return await self.request("POST", json.dumps(message).encode(), **headers)
 
     # ------------------------------------------------------------ modern
@@ -202,7 +207,7 @@ class Caller:
         *,
         id: Any = 1,
         meta: dict[str, Any] | None = None,
-        **headers: str | None,
+        **headers: Any,
     ) -> Response:
         """One enveloped request and its whole answer."""
         wire, response = await self.stream(method, params, id=id, meta=meta, **headers)
@@ -217,13 +222,13 @@ class Caller:
         *,
         id: Any = 1,
         meta: dict[str, Any] | None = None,
-        **headers: str | None,
+        **headers: Any,
     ) -> tuple[Wire, Response]:
         """One enveloped request and the head of its answer."""
         members = {**(params or {}), "_meta": META | (meta or {})}
         body = {"jsonrpc": "2.0", "id": id, "method": method, "params": members}
-        said: dict[str, str | None] = {
-            "mcp_protocol_version": META["io.modelcontextprotocol/protocolVersion"],  # type: ignore[dict-item]
+        said: dict[str, Any] = {
+            "mcp_protocol_version": META["io.modelcontextprotocol/protocolVersion"],
             "mcp_method": method,
             "mcp_name": members.get("name") or members.get("uri"),
         }
@@ -235,7 +240,7 @@ class Caller:
     # ------------------------------------------------------------ handshakes
 
     async def initialize(
-        self, date: str, capabilities: dict[str, Any] | None = None, **headers: str | None
+        self, date: str, capabilities: dict[str, Any] | None = None, **headers: Any
     ) -> Response:
         """Open a session and remember it."""
         params = {
@@ -253,7 +258,7 @@ class Caller:
         return response
 
     async def ask(
-        self, method: str, params: dict[str, Any] | None = None, *, id: Any = 1, **headers: str
+        self, method: str, params: dict[str, Any] | None = None, *, id: Any = 1, **headers: Any
     ) -> Response:
         """One request of the session and its whole answer."""
         wire, response = await self.asking(method, params, id=id, **headers)
@@ -262,12 +267,13 @@ class Caller:
         return response
 
     async def asking(
-        self, method: str, params: dict[str, Any] | None = None, *, id: Any = 1, **headers: str
+        self, method: str, params: dict[str, Any] | None = None, *, id: Any = 1, **headers: Any
     ) -> tuple[Wire, Response]:
         """One request of the session and the head of its answer."""
         body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params or {}}
         return await self.begin("POST", json.dumps(body).encode(), **headers)
 
-    async def get(self, **headers: str) -> tuple[Wire, Response]:
+    async def get(self, **headers: Any) -> tuple[Wire, Response]:
         """Open a stream."""
-        return await self.begin("GET", **({"accept": "text/event-stream"} | headers))
+        said: dict[str, Any] = {"accept": "text/event-stream", **headers}
+        return await self.begin("GET", **said)

@@ -77,7 +77,7 @@ class FakeService:
         self.turns: list[Turn] = []
         self.starts = self.stops = 0
         self.fail_start = False
-        self._watchers: list[Callable[[str, t.Noun], None]] = []
+        self._watchers: list[Callable[[str, t.NotificationParams], None]] = []
         self._subscriptions: dict[Subscription, asyncio.Queue[list[bytes]]] = {}
 
     @property
@@ -107,7 +107,7 @@ class FakeService:
     def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
         return param_headers(SCHEMA) if tool == "mirrored" else ()
 
-    def watch(self, news: Callable[[str, t.Noun], None]) -> Callable[[], None]:
+    def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
         self._watchers.append(news)
         return lambda: self._watchers.remove(news)
 
@@ -125,7 +125,7 @@ class FakeService:
 
     # ------------------------------------------------------------ what it does
 
-    def publish(self, method: str, params: t.Noun | None = None) -> None:
+    def publish(self, method: str, params: t.NotificationParams | None = None) -> None:
         """News for everybody who wants it."""
         news = params or t.NotificationParams()
         for watcher in list(self._watchers):
@@ -215,7 +215,7 @@ class FakeService:
             t.ElicitRequestParams(
                 message="Which one?",
                 requested_schema=t.ElicitSchema(
-                    properties={"name": msgspec.json.decode(b'{"type":"string"}')}
+                    properties={"name": t.PrimitiveSchema(type="string")}
                 ),
             )
         )
@@ -241,6 +241,9 @@ class FakeService:
 
     async def tool_needs_sampling(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
         raise incapable("this tool samples", sampling={})
+
+    async def tool_crash(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        raise ZeroDivisionError("a secret of the service")
 
     async def tool_broken(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
         raise Fault(FaultKind.INTERNAL, "broken failed (id 4f2a91)")

@@ -37,7 +37,7 @@ PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
     frozenset({"revision", "flight", "signature"}),
     frozenset({"shape"}),
     frozenset({"negotiation", "identity"}),
-    frozenset({"httprules", "questions", "terms"}),
+    frozenset({"httprules", "questions", "terms", "handshake"}),
     frozenset({"interview"}),
     frozenset({"exchange"}),
     frozenset({"incoming", "events"}),

@@ -18,7 +18,7 @@ from portico.protocol.identity import Identity
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question
 from portico.protocol.revision import Revisions
-from portico.protocol.types import Noun
+from portico.protocol.types import NotificationParams, Noun
 
 
 class Wire(Protocol):
@@ -117,7 +117,7 @@ class Service(Protocol):
         """The arguments of a tool that are mirrored in headers; empty for most and for none."""
         ...
 
-    def watch(self, news: Callable[[str, Noun], None]) -> Callable[[], None]:
+    def watch(self, news: Callable[[str, NotificationParams], None]) -> Callable[[], None]:
         """Be told of every change (method and params of a notification) until the returned
         function is called. For sessions, whose clients are told without asking."""
         ...

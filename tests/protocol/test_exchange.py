@@ -16,12 +16,7 @@ from portico.protocol.exchange import (
 )
 from portico.protocol.methods import (
     CALL_TOOL,
-    CREATE_MESSAGE,
-    EXT_GET_TASK,
     GET_PROMPT,
-    LIST_TOOLS,
-    TOOLS_CHANGED,
-    Method,
     replace,
 )
 from portico.protocol.negotiation import Peer
@@ -269,6 +264,15 @@ def test_a_result_of_another_method_is_no_answer(revision: Revision) -> None:
     assert not exchange.settled
 
 
+@pytest.mark.spec("R0347", "R1110")
+def test_a_reserved_key_that_we_do_not_know_may_hold_anything(revision: Revision) -> None:
+    for key in ("io.modelcontextprotocol/made-up", "com.mcp.tools/x", t.RELATED_TASK_KEY):
+        for value in (None, 7, [], {}, "x", True, {"taskId": 7}):
+            exchange = running(revision, **{key: value})
+            assert json.loads(bytes(exchange.head.meta))[key] == value
+            assert exchange.settle(DONE) is not None
+
+
 def test_data_of_an_error_fits_the_revision(revision: Revision) -> None:
     noun = t.Tool(name="n", input_schema={"type": "object"}, title="N")
     error = said(running(revision).fail(Fault(FaultKind.INTERNAL, "no", noun)))["error"]
@@ -435,6 +439,23 @@ def test_the_payload_of_a_task_is_the_result_of_whatever_became_it() -> None:
     assert said(exchange.settle(DONE))["result"]["content"]
 
 
+@pytest.mark.spec("R1183", "R1191")
+@pytest.mark.parametrize(
+    ("method", "params", "done"),
+    [
+        ("tasks/update", {"taskId": "t1", "inputResponses": {}}, t.ExtUpdateTaskResult()),
+        ("tasks/cancel", {"taskId": "t1"}, t.ExtCancelTaskResult()),
+    ],
+)
+def test_an_answer_or_an_end_given_to_a_task_is_acknowledged_and_no_more(
+    method: str, params: JSON, done: t.Result
+) -> None:
+    exchange = call(served(ENVELOPED), request(ENVELOPED, 1, method, params, TASKS))
+    with pytest.raises(LocalProtocolError, match="is not answered with"):
+        exchange.settle(t.ExtGetTaskResult(ttl_ms=None, **TASK))  # type: ignore[arg-type]
+    assert said(exchange.settle(done))["result"].keys() == {"resultType", "_meta"}
+
+
 def test_a_tool_is_called_as_a_task_only_if_it_wants_that(revision: Revision) -> None:
     """D35: one that runs only as a task is unknown to who calls it otherwise."""
     plain, tasked = {"name": "n"}, {"name": "n", "task": {"ttl": 1}}
@@ -454,61 +475,6 @@ def _refuses(exchange: Exchange, support: Any) -> bool:
     except Fault as fault:
         return said(exchange.fail(fault))["error"]["code"] == -32601
     return False
-
-
-# ---------------------------------------------------------------- the caller's side
-
-
-def outcome(row: Method, revision: Revision, members: Any, **more: Any) -> t.Noun:
-    peer = Peer(revision, ABLE_SERVER)
-    return read_result(row, Raw(json.dumps(members).encode()), peer, **more)
-
-
-@pytest.mark.spec("R0743")
-def test_a_result_without_a_type_is_complete(revision: Revision) -> None:
-    assert outcome(CALL_TOOL, revision, {"content": []}) == t.CallToolResult(content=[])
-    named = outcome(CALL_TOOL, revision, {"resultType": "complete", "content": []})
-    assert isinstance(named, t.CallToolResult)
-
-
-@pytest.mark.spec("R0741", "R0742")
-def test_a_result_type_is_one_of_the_core_or_of_a_declared_extension(revision: Revision) -> None:
-    asks = {"resultType": "input_required", "requestState": "s"}
-    assert isinstance(outcome(CALL_TOOL, revision, asks), t.InputRequiredResult)
-    with pytest.raises(Fault, match="not recognised"):
-        outcome(LIST_TOOLS, revision, asks | {"tools": []})
-    task = {"resultType": "task", "taskId": "t1", "status": "working", "ttlMs": None}
-    task |= {"createdAt": "x", "lastUpdatedAt": "y"}
-    declared = frozenset({t.TASKS_EXTENSION_ID})
-    assert isinstance(outcome(CALL_TOOL, revision, task, ours=declared), t.ExtCreateTaskResult)
-    with pytest.raises(Fault, match="not recognised"):
-        outcome(CALL_TOOL, revision, task)
-    for kind in ("", "Complete", "partial", 7, ["complete"], {}, True):
-        with pytest.raises(Fault, match="not recognised"):
-            outcome(CALL_TOOL, revision, {"resultType": kind, "content": []}, ours=declared)
-
-
-def test_where_results_have_no_type_a_member_of_that_name_means_nothing(revision: Revision) -> None:
-    if not revision.stamped:
-        result = outcome(CALL_TOOL, revision, {"resultType": "whatever", "content": []})
-        assert isinstance(result, t.CallToolResult)
-
-
-def test_a_result_that_cannot_be_read_is_a_fault(revision: Revision) -> None:
-    peer = Peer(revision, ABLE_SERVER)
-    for raw in (b"[]", b"7", b'{"content":1}', b'{"content":[],"content":[]}', b'{"content":[}'):
-        with pytest.raises(Fault):
-            read_result(CALL_TOOL, Raw(raw), peer)
-    with pytest.raises(LocalProtocolError, match="no result"):
-        read_result(TOOLS_CHANGED, Raw(b"{}"), peer)
-    assert isinstance(outcome(EXT_GET_TASK, ENVELOPED, _task()), t.ExtGetTaskResult)
-    sampled = {"role": "user", "model": "m", "content": {"type": "text", "text": "x"}}
-    assert isinstance(outcome(CREATE_MESSAGE, revision, sampled), t.CreateMessageResult)
-
-
-def _task() -> dict[str, Any]:
-    times = {"createdAt": "x", "lastUpdatedAt": "y", "ttlMs": None}
-    return {"resultType": "complete", "taskId": "t", "status": "working"} | times
 
 
 def test_a_client_s_answer_is_checked_against_the_question_that_it_was_asked() -> None:

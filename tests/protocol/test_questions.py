@@ -20,6 +20,7 @@ from portico.protocol.questions import (
     check_blocks,
     check_messages,
     check_received,
+    completion_of,
     needed_capability,
     questions_in,
     unanswerable,
@@ -31,6 +32,7 @@ from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampli
 from protocol.dialogue import (
     ABLE_CLIENT,
     JSON,
+    call,
     line,
     opened,
     refusal,
@@ -341,6 +343,31 @@ def test_a_visit_has_its_id_where_the_revision_has_ids(revision: Revision) -> No
     wire = json.loads(Shaper(revision).params(visit().params))
     assert wire.keys() - {"elicitationId"} == {"mode", "message", "url"}
     assert ("elicitationId" in wire) is revision.elicitation.by_error
+
+
+@pytest.mark.spec("R0595")
+def test_a_question_to_a_user_has_words(revision: Revision) -> None:
+    form = {"requestedSchema": {"type": "object", "properties": {}}}
+    url = {"mode": "url", "url": "https://example.com/", "elicitationId": "e"}
+    for wordless in (form, url, form | {"message": 7}, url | {"message": None}):
+        with pytest.raises(Fault):
+            read(t.ElicitRequestParams, Raw(json.dumps(wordless).encode()))
+        if revision.handshake:
+            error = answer_to(revision, ABLE_CLIENT, "elicitation/create", wordless)
+            assert error["code"] == -32602
+    assert json.loads(Shaper(revision).params(SEAT.params))["message"] == "Which seat?"
+    sent = json.loads(Shaper(revision).params(visit().params))
+    assert (sent["message"], sent["mode"]) == ("log in", "url")
+
+
+@pytest.mark.spec("R0675")
+def test_an_id_of_an_elicitation_is_any_string_and_comes_back_as_it_was(revision: Revision) -> None:
+    for id in ("", " ", "e1", "ä🙂", "../../etc", "x" * 5000, "null"):
+        url = {"mode": "url", "url": "https://example.com/", "elicitationId": id, "message": "m"}
+        client, _ = opened(revision)
+        exchange = call(client, asks(revision, "elicitation/create", url))
+        assert exchange.question is not None
+        assert completion_of(exchange.question).elicitation_id == id
 
 
 def test_a_form_that_nobody_could_fill_in_is_refused_on_both_sides(revision: Revision) -> None:

@@ -110,14 +110,18 @@ class Walk(ABC):
         """`type X = …`, unless it leads back to itself."""
         if annotation in self._aliases:
             return self.circle(annotation)
-        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-        value = origin.__value__[args] if args else annotation.__value__
-        if isinstance(value, str | typing.ForwardRef):
-            value = self.names.evaluate(value, f"{self.where}: {annotation}")
         self._aliases.append(annotation)
-        found = self.walk(value)
+        found = self.walk(self.aliased(annotation))
         self._aliases.pop()
         return found
+
+    def aliased(self, annotation: Any) -> Any:
+        """What an alias stands for."""
+        origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+        value = origin.__value__[args] if args else annotation.__value__
+        if isinstance(value, str | typing.ForwardRef):  # only where `type X = …` is not syntax yet
+            value = self.names.evaluate(value, self.where, annotation.__module__)
+        return value
 
     def _enter(self, cls: Any) -> None:
         if cls in self._entered or not isinstance(cls, type):

@@ -8,6 +8,7 @@ the future import, because msgspec and pydantic each look them up in the module 
 """
 
 import inspect
+import sys
 import typing
 from collections.abc import Callable
 from functools import partial
@@ -38,14 +39,15 @@ class Names:
             locals_[parameter.__name__] = parameter
         return cls(getattr(inner, "__globals__", {}), locals_)
 
-    def evaluate(self, annotation: Any, where: str) -> Any:
-        """An annotation with every name in it looked up."""
+    def evaluate(self, annotation: Any, where: str, module: str = "") -> Any:
+        """An annotation with every name in it looked up; first in `module`, if one is given."""
 
         def holder() -> None: ...
 
         holder.__annotations__ = {"it": annotation}
+        names = {**self._locals, **vars(sys.modules[module])} if module else self._locals
         try:
-            return typing.get_type_hints(holder, self._globals, self._locals, True)["it"]
+            return typing.get_type_hints(holder, self._globals, names, True)["it"]
         except NameError as error:
             raise _unknown(error, where) from None
         except Exception as error:

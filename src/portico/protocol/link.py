@@ -401,14 +401,6 @@ class Link:
         body = self.shaper(peer.revision).params(fitting(row, params))
         return encode_notification(method, body)
 
-    def settle(self, exchange: Exchange, result: t.Noun, wrap: bool | None = None) -> bytes | None:
-        """Answer a call; None where it was cancelled, or where its batch is not complete."""
-        return exchange.settle(result, wrap)
-
-    def fail(self, exchange: Exchange, fault: Fault) -> bytes | None:
-        """Answer a call with an error, as `settle`."""
-        return exchange.fail(fault)
-
     def cancel(self, id: RequestId, reason: str | None = None) -> bytes | None:
         """Give up one of our requests; None where it is over already. Never `initialize`."""
         call = self._flight.get(id)

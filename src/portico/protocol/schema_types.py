@@ -53,7 +53,8 @@ class _Writer:
             }
         write = _WRITERS.get(type(info))
         if write is None:
-            raise Unfit(_UNFIT.get(type(info), "this type"))
+            kind = getattr(info, "cls", None)
+            raise Unfit(_UNFIT.get(type(info)) or getattr(kind, "__name__", str(kind)))
         return write(self, info)
 
     def union(self, info: mi.UnionType) -> Schema:
@@ -154,11 +155,8 @@ def _enumerated(values: list[Any]) -> Schema:
 
 
 def _enum(_: _Writer, info: mi.EnumType) -> Schema:
-    if issubclass(info.cls, enum.Flag):  # any combination is a value too
-        every = 0
-        for member in info.cls:
-            every |= member.value
-        return {"type": "integer", "minimum": 0, "maximum": every, **_doc(info.cls)}
+    if issubclass(info.cls, enum.Flag):  # any combination is a value too, and often any number
+        return {"type": "integer", **_doc(info.cls)}
     return {**_enumerated([member.value for member in info.cls]), **_doc(info.cls)}
 
 

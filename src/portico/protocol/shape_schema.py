@@ -25,7 +25,14 @@ def is_object_schema(schema: Schema) -> bool:
 
 
 def wrapped_schema(schema: Schema) -> Schema:
-    """The schema of `{"result": value}`; definitions stay at the root, where references look."""
+    """The schema of `{"result": value}`; definitions stay at the root, where references look.
+
+    One with an absolute `$id` moves whole: its references start from that, wherever it stands.
+    """
+    if "://" in str(schema.get("$id")):
+        inner = {keyword: value for keyword, value in schema.items() if keyword != "$schema"}
+        outer = {keyword: value for keyword, value in schema.items() if keyword == "$schema"}
+        return outer | {"type": "object", "properties": {WRAPPED: inner}, "required": [WRAPPED]}
     moved = _moved(schema)
     inner = {keyword: value for keyword, value in moved.items() if keyword not in _ROOT_KEYWORDS}
     outer = {keyword: value for keyword, value in moved.items() if keyword in _ROOT_KEYWORDS}

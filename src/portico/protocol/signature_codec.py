@@ -90,7 +90,7 @@ class PlainCodec:
         try:
             info = msgspec.inspect.type_info(self.type)
             self.decode = msgspec.json.Decoder(self.type).decode
-        except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
+        except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
             raise Unfit(cut(str(error), MAX_WORDS)) from None
         self.schema = inlined(describe(info, walk.notes))
         self.validator = Validator(self.schema, ours=True)
@@ -125,7 +125,7 @@ def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False)
             return signature_models.ModelCodec(annotation, where, names, str(unfit), outgoing)
         refuse(
             where,
-            f"{unfit} needs pydantic here; pip install 'portico[pydantic]', or use plain types: "
+            f"this needs pydantic ({unfit}); pip install 'portico[pydantic]', or use plain types: "
             "str, int, float, bool, datetime, list, dict, Literal, a dataclass or a TypedDict",
         )
 

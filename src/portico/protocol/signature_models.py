@@ -10,6 +10,8 @@ import warnings
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
 
+import msgspec
+
 from portico.errors import LocalProtocolError
 from portico.protocol.annotations import Walk
 from portico.protocol.annotations_metadata import family, gather, refuse
@@ -19,6 +21,17 @@ from portico.protocol.schema import Schema, Validator, inlined
 from portico.protocol.subschemas import mapped
 
 ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
+
+
+_BOUNDS = {
+    "ge": ("minimum",),
+    "gt": ("exclusiveMinimum",),
+    "le": ("maximum",),
+    "lt": ("exclusiveMaximum",),
+    "multiple_of": ("multipleOf",),
+    "min_length": ("minLength", "minItems"),
+    "max_length": ("maxLength", "maxItems"),
+}
 
 
 def installed() -> bool:
@@ -52,6 +65,12 @@ class ModelWalk(Walk):
         if self.inside:
             refuse(self.where, f"{what}, in {self.inside}, is nothing to pydantic; use its Field")
 
+    def alias(self, annotation: Any) -> Any:
+        # pydantic knows aliases, recursive ones too, and finds the names in them.
+        value = self.aliased(annotation)
+        found = super().alias(annotation)
+        return annotation if found == value else found
+
     def circle(self, annotation: Any) -> Any:
         return annotation
 
@@ -76,8 +95,12 @@ class ModelCodec:
                     schema_generator=_quiet(),
                 )
         except Exception as error:  # NameError, TypeError and pydantic's own, by turns
-            words = cut(str(error).partition("\n")[0], MAX_WORDS)
-            refuse(where, f"{why} needs pydantic, and pydantic says: {words}")
+            words = cut(str(error).partition("\n")[0].partition(". Set `arb")[0], MAX_WORDS)
+            refuse(
+                where,
+                f"msgspec cannot read it as it is meant ({why}), and pydantic says: {words}; "
+                "use a dataclass, a TypedDict, a pydantic model or plain types",
+            )
         for warning in heard:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
                 refuse(where, cut(str(warning.message), MAX_WORDS))
@@ -87,14 +110,23 @@ class ModelCodec:
 
     def encode(self, value: Any) -> bytes:
         try:
-            value = self._adapter.validate_python(value)
-            encoded: bytes = self._adapter.dump_json(value, by_alias=True, warnings="error")
+            try:
+                encoded = self._dump(value)
+            except ValueError:  # such as a dict where a model was promised
+                value = self._adapter.validate_python(value)
+                encoded = self._dump(value)
             if b"null" in encoded and endless(self._adapter.dump_python(value, mode="json")):
                 raise ValueError(ENDLESS)
-        except Exception as error:
+        except Exception as error:  # also what serializers of the author raise
             words = told(self.complain(error, None))
             raise LocalProtocolError(f"{self._where}: {words}") from None
+        if found := self.validator.check(msgspec.json.decode(encoded)):  # R0377
+            raise LocalProtocolError(f"{self._where}: {told(found)}")
         return encoded
+
+    def _dump(self, value: Any) -> bytes:
+        # Not validated again: the author's validators may not take what they made.
+        return self._adapter.dump_json(value, by_alias=True, warnings="error")
 
     def complain(self, error: Exception, value: Any) -> list[Problem]:
         """pydantic's words, without its input values and addresses."""
@@ -155,6 +187,10 @@ def _untitled(schema: Schema, annotation: Any) -> Schema:
     def clean(document: Schema) -> Schema:
         copy = mapped(document, change)
         copy.pop("discriminator", None)
+        for theirs, words in _BOUNDS.items():  # on a union they stand there in pydantic's words
+            bound = copy.pop(theirs, None)
+            if isinstance(bound, int | float):
+                copy.update(dict.fromkeys(words, bound))
         return copy
 
     cleaned = clean(schema)

@@ -197,7 +197,7 @@ class _Graph:
         if isinstance(identity, str) and identity.startswith("#"):  # draft-07 spells anchors so
             self._anchors[base, identity[1:]] = document
         elif isinstance(identity, str):
-            base = urljoin(base, identity).rstrip("#")
+            base = _joined(base, identity)
             self._resources[base] = document
         for keyword in ("$anchor", "$dynamicAnchor"):
             anchor = document.get(keyword)
@@ -227,7 +227,7 @@ class _Graph:
 
     def _targets(self, reference: str, base: str, keyword: str) -> Iterator[int]:
         uri, _, fragment = reference.partition("#")
-        uri = urljoin(base, uri).rstrip("#") if uri else base
+        uri = _joined(base, uri) if uri else base
         found = self._resources.get(uri)
         # R0756, R0758: what is not in the document is never fetched, and never taken for granted.
         if found is None:
@@ -255,12 +255,19 @@ class _Graph:
             part = part.replace("~1", "/").replace("~0", "~")
             if isinstance(found, dict):
                 found = cast(Schema, found).get(part)
-            elif isinstance(found, list) and part.isascii() and part.isdigit():
+            elif isinstance(found, list) and part.isascii() and part.isdigit() and len(part) < 9:
                 found = cast(list[Any], found)[int(part) :][:1]
                 found = found[0] if found else None
             else:
                 return None
         return found
+
+
+def _joined(base: str, uri: str) -> str:
+    try:
+        return urljoin(base, uri).rstrip("#")
+    except ValueError:  # brackets that hold no address
+        raise Unsound(f"{uri[:200]!r} is no URI; correct it, or leave it out") from None
 
 
 def _costs(nodes: list[_Node]) -> list[int]:

@@ -8,10 +8,8 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Any, TypeVar, overload
-
-import msgspec
 
 from portico.auth.seal import KeyRing
 from portico.errors import Fault, FaultKind, LocalProtocolError
@@ -22,7 +20,7 @@ from portico.protocol.httprules_params import ParamHeader, param_headers
 from portico.protocol.identity import Identity
 from portico.protocol.negotiation import Peer
 from portico.protocol.revision import EVERY, Revisions
-from portico.protocol.shape import is_object_schema
+from portico.protocol.shape_schema import is_object_schema
 from portico.protocol.uritemplate import Template
 from portico.server.binding import Bound, BoundTool, Surroundings
 from portico.server.catalogue import (
@@ -32,11 +30,10 @@ from portico.server.catalogue import (
     Shelf,
     TemplateEntry,
     ToolEntry,
-    Values,
 )
-from portico.server.content import blocks_of
 from portico.server.context import Context
 from portico.server.dispatch import Dispatch
+from portico.server.returning import prompter, reader
 
 log = logging.getLogger("portico.server")
 
@@ -231,7 +228,7 @@ class Server:
 
         def decorate(function: F) -> F:
             bound = Bound(function, name or getattr(function, "__name__", uri))
-            said = {
+            said: dict[str, Any] = {
                 "name": name or getattr(function, "__name__", uri),
                 "title": title,
                 "description": description or bound.signature.docs.summary or None,
@@ -240,7 +237,7 @@ class Server:
                 "annotations": annotations,
                 "meta": meta,
             }
-            run = _reader(bound, mime_type, self._surroundings)
+            run = reader(bound, mime_type, self._surroundings)
             labels = frozenset(tags)
             if "{" in uri:
                 template = t.ResourceTemplate(uri_template=uri, **said)
@@ -302,7 +299,7 @@ class Server:
             icons=options.get("icons"),
             meta=options.get("meta"),
         )
-        run = _prompter(bound, noun, self._surroundings)
+        run = prompter(bound, noun, self._surroundings)
         tags = frozenset(options.get("tags", ()))
         self._catalogue.prompts.add(name, PromptEntry(noun=noun, run=run, tags=tags))
 
@@ -348,7 +345,7 @@ class Server:
     @contextlib.contextmanager
     def overrides(
         self, functions: Mapping[Callable[..., Any], Callable[..., Any]]
-    ) -> Iterator[None]:
+    ) -> Generator[None]:
         """Provide dependencies otherwise for a while, in tests."""
         before = dict(self._surroundings.overrides)
         self._surroundings.overrides.update(functions)
@@ -399,7 +396,7 @@ class Server:
         entry = self._catalogue.tools.get(tool)
         return entry.headers if entry is not None else ()
 
-    def watch(self, news: Callable[[str, t.Noun], None]) -> Callable[[], None]:
+    def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
         """Be told of every change until the returned function is called."""
         return self._catalogue.watch(news)
 
@@ -420,7 +417,7 @@ class Server:
         await exits.aclose()
 
     @contextlib.asynccontextmanager
-    async def _started(self) -> AsyncIterator[None]:
+    async def _started(self) -> AsyncGenerator[None]:
         await self.start()
         try:
             yield
@@ -461,73 +458,3 @@ class Server:
         from portico.transport.http_server import HttpApp
 
         return HttpApp(self, **options)
-
-
-def _reader(
-    bound: Bound, mime_type: str | None, surroundings: Surroundings
-) -> Callable[[Turn, t.ReadResourceRequestParams, Values], Awaitable[t.Noun]]:
-    async def run(turn: Turn, params: t.ReadResourceRequestParams, values: Values) -> t.Noun:
-        arguments = bound.signature.decode(msgspec.json.encode(values))
-
-        async def body(context: Context | None) -> t.Noun:
-            value = await bound.call(arguments, context, surroundings)
-            return _contents(value, params.uri, mime_type)
-
-        if bound.alone:
-            return await body(None)
-        return await surroundings.interviewed(turn, params, body)
-
-    return run
-
-
-def _contents(value: Any, uri: str, mime_type: str | None) -> t.ReadResourceResult:
-    if isinstance(value, t.ReadResourceResult):
-        return value
-    items = value if isinstance(value, list) else [value]
-    return t.ReadResourceResult(contents=[_content(item, uri, mime_type) for item in items])
-
-
-def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
-    if isinstance(value, t.ResourceContents):
-        return value
-    if isinstance(value, bytes):
-        import base64
-
-        blob = base64.b64encode(value).decode()
-        return t.ResourceContents(
-            uri=uri, mime_type=mime_type or "application/octet-stream", blob=blob
-        )
-    if isinstance(value, str):
-        return t.ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
-    text = msgspec.json.encode(value).decode()
-    return t.ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)
-
-
-def _prompter(
-    bound: Bound, noun: t.Prompt, surroundings: Surroundings
-) -> Callable[[Turn, t.GetPromptRequestParams], Awaitable[t.Noun]]:
-    async def run(turn: Turn, params: t.GetPromptRequestParams) -> t.Noun:
-        arguments = bound.signature.decode(msgspec.json.encode(params.arguments or {}))
-
-        async def body(context: Context | None) -> t.Noun:
-            value = await bound.call(arguments, context, surroundings)
-            return _prompted(value, noun)
-
-        if bound.alone:
-            return await body(None)
-        return await surroundings.interviewed(turn, params, body)
-
-    return run
-
-
-def _prompted(value: Any, noun: t.Prompt) -> t.GetPromptResult:
-    if isinstance(value, t.GetPromptResult):
-        return value
-    items = value if isinstance(value, list) else [value]
-    messages: list[t.PromptMessage] = []
-    for item in items:
-        if isinstance(item, t.PromptMessage):
-            messages.append(item)
-        else:
-            messages += [t.PromptMessage(role="user", content=block) for block in blocks_of(item)]
-    return t.GetPromptResult(messages=messages, description=noun.description)

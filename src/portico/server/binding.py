@@ -39,7 +39,9 @@ class Surroundings:
 
     interviewed: Interviewed
     shared: Shared = field(default_factory=Shared)
-    overrides: dict[Callable[..., Any], Callable[..., Any]] = field(default_factory=dict)
+    overrides: dict[Callable[..., Any], Callable[..., Any]] = field(
+        default_factory=lambda: dict[Callable[..., Any], Callable[..., Any]]()
+    )
     debug: bool = False
 
 

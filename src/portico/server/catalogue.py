@@ -150,7 +150,7 @@ class Catalogue:
     """All that a server offers, and who wants to hear of changes."""
 
     def __init__(self) -> None:
-        self._watchers: list[Callable[[str, t.Noun], None]] = []
+        self._watchers: list[Callable[[str, t.NotificationParams], None]] = []
         self.tools: Shelf[ToolEntry] = Shelf(self._changes("tools"))
         self.resources: Shelf[ResourceEntry] = Shelf(self._changes("resources"))
         self.templates: Shelf[TemplateEntry] = Shelf(self._changes("resources"))
@@ -162,12 +162,12 @@ class Catalogue:
 
         return changed
 
-    def announce(self, method: str, params: t.Noun) -> None:
+    def announce(self, method: str, params: t.NotificationParams) -> None:
         """Tell everybody who watches."""
         for watcher in tuple(self._watchers):
             watcher(method, params)
 
-    def watch(self, watcher: Callable[[str, t.Noun], None]) -> Callable[[], None]:
+    def watch(self, watcher: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
         """Be told of every change until the returned function is called."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)

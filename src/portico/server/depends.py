@@ -7,7 +7,7 @@ whatever became of it. One of scope "server" lives as long as the server runs.
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
 from typing import Any, Literal, cast, get_args, get_origin
 
 from portico.errors import LocalProtocolError
@@ -138,14 +138,14 @@ class Resolver:
 
 
 @contextlib.asynccontextmanager
-async def _closing_async(values: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _closing_async(values: AsyncIterator[Any]) -> AsyncGenerator[Any]:
     yield await anext(values)
     with contextlib.suppress(StopAsyncIteration):
         await anext(values)
 
 
 @contextlib.contextmanager
-def _closing(values: Iterator[Any]) -> Iterator[Any]:
+def _closing(values: Iterator[Any]) -> Generator[Any]:
     yield next(values)
     with contextlib.suppress(StopIteration):
         next(values)

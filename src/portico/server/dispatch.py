@@ -202,7 +202,7 @@ class Dispatch:
         params: t.InputResponseRequestParams,
         run: Callable[[Context], Awaitable[t.Noun]],
     ) -> t.Noun:
-        """Run a handler that may ask; where questions go by result, its questions are the result."""
+        """Run a handler that may ask. Where questions go by result, they are its result."""
         exchange = turn.exchange
         by_result = exchange.peer.revision.asking is Asking.BY_RESULT
         interview = self._interview(turn, params)

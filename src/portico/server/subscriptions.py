@@ -22,7 +22,7 @@ class Listener:
         self._subscription = subscription
         self._turn = turn
         self._catalogue = catalogue
-        self._waiting: dict[tuple[str, str | None], t.Noun] = {}
+        self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
         self._wake = asyncio.Event()
         self._overrun = False
 
@@ -45,7 +45,7 @@ class Listener:
             unwatch()
         return self._subscription.result()
 
-    def _hear(self, method: str, params: t.Noun) -> None:
+    def _hear(self, method: str, params: t.NotificationParams) -> None:
         uri = getattr(params, "uri", None)
         if not self._subscription.wants(method, uri):
             return

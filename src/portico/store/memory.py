@@ -132,7 +132,7 @@ class MemoryStore:
         if not isinstance(found, _Log):
             return []
         gone = found.last - len(found.entries)
-        start = max(after, gone)
+        start = max(min(after, found.last), gone)
         return list(enumerate(islice(found.entries, start - gone, None), start + 1))
 
     async def drop(self, principal: str, log: str) -> None:

@@ -6,7 +6,8 @@ silence: after a gap it must know that it missed something.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from portico.errors import ConnectionLost, Refused
 
@@ -19,6 +20,8 @@ class Listening(AsyncIterator[bytes]):
     """The messages of one listener. Belongs to the loop of whoever listens."""
 
     def __init__(self) -> None:
+        self.since = 0  # where messages have numbers, the last one before this began
+        self._loop = asyncio.get_running_loop()
         self._messages: deque[bytes] = deque()
         self._bytes = 0
         self._news = asyncio.Event()
@@ -37,6 +40,11 @@ class Listening(AsyncIterator[bytes]):
             self._messages.append(message)
             self._bytes += len(message)
             self._news.set()
+
+    def post(self, act: Callable[..., None], *arguments: str | bytes) -> None:
+        """Do one of these from another thread."""
+        with suppress(RuntimeError):  # the loop was closed, and nobody listens any more
+            self._loop.call_soon_threadsafe(act, *arguments)
 
     def end(self) -> None:
         """No more will come; what waits can still be taken."""

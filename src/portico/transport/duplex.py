@@ -8,6 +8,7 @@ judged here. A task in the group never raises.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from portico.errors import ConnectionLost, Fault, PorticoError
+from portico.errors import ConnectionLost, Fault, LocalProtocolError, PorticoError
 from portico.ports import Answer
 from portico.protocol.events import (
     Answered,
@@ -32,7 +33,12 @@ from portico.protocol.exchange import Exchange
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.link import Link
 from portico.protocol.questions import Question
-from portico.protocol.types import RequestParams
+from portico.protocol.revision import Pushing
+from portico.protocol.types import (
+    NotificationParams,
+    RequestParams,
+    ResourceUpdatedNotificationParams,
+)
 
 log = logging.getLogger("portico.transport")
 
@@ -186,6 +192,21 @@ class Duplex:
                 gone = self.link.cancel(id, "no longer wanted")
                 if gone is not None:
                     self.channel.write(gone)
+
+    def news(self, method: str, params: NotificationParams) -> None:
+        """Tell the peer of a change, where the revision tells without being asked."""
+        peer = self.link.peer
+        if peer is None or peer.revision.pushing is not Pushing.SESSION:
+            return
+        if isinstance(params, ResourceUpdatedNotificationParams) and not self._follows(params.uri):
+            return
+        with contextlib.suppress(LocalProtocolError):  # not ready, or not declared
+            self.channel.write(self.link.notify(method, params))
+
+    def _follows(self, uri: str) -> bool:
+        return any(
+            uri == own or uri.startswith(f"{own.rstrip('/')}/") for own in self.subscriptions
+        )
 
     def _set_alarm(self) -> None:
         deadline = self.link.next_deadline

@@ -20,7 +20,14 @@ from typing import Any
 
 from msgspec import Raw
 
-from portico.errors import AuthError, ConnectionLost, Fault, LocalProtocolError, LoginRequired
+from portico.errors import (
+    AuthError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    LoginRequired,
+)
 from portico.ports import Service, Verify
 from portico.protocol import httprules as rules
 from portico.protocol.exchange import LISTEN, Exchange
@@ -58,10 +65,13 @@ from portico.transport.http_visit import (
     Visit,
     overload,
     too_slow,
+    unexpected,
 )
 
 log = logging.getLogger("portico.transport")
 
+# After the end of everything was said, what still runs may clean up for so long.
+ENDING_S = 1.0
 # An application that does not know its address is reached by these names, and by no other.
 LOOPBACK = HostPolicy.of("localhost:*", "127.0.0.1:*", "[::1]:*")
 
@@ -198,12 +208,21 @@ class HttpApp:
         except asyncio.CancelledError:
             if not turn.is_ours():
                 raise
-            if turn.reading:
-                await self._refuse(turn, too_slow(f"{turn.gone}; send it again"))
+            if turn.told:
+                await self._cut(turn)
         except (Gone, ConnectionLost):
             pass
         finally:
             self.sweep.remove(turn)
+
+    async def _cut(self, turn: HttpTurn) -> None:
+        """Tell a client that is still there why it gets no more."""
+        if turn.reading:
+            await self._refuse(turn, too_slow(f"{turn.gone}; send it again"))
+        elif not turn.started:
+            await self._refuse(turn, overload(turn.gone))
+        elif turn.streaming:
+            await turn.end()
 
     def _endpoint(self, turn: "HttpTurn", scope: Scope) -> Awaitable[None]:
         method: str = scope["method"]
@@ -255,8 +274,16 @@ class HttpApp:
         try:
             data = await self.service.answer(turn)
         except asyncio.CancelledError:
+            if turn.told and turn.streaming:
+                data = exchange.fail(Fault(FaultKind.INTERNAL, turn.gone))
+                await turn.end(write(data) if data is not None else b"")
             exchange.abandon()  # R0862: the caller has gone, and nothing more is said
             raise
+        except Exception as error:
+            if isinstance(error, ConnectionLost):
+                raise
+            turn.fault = unexpected(error)
+            data = exchange.fail(turn.fault)
         if turn.streaming:
             await turn.end(write(data) if data is not None else b"")
             return
@@ -391,15 +418,19 @@ class HttpApp:
         self._sessions.drain()
         self._sse.drain()
         hang_up_idle()
-        running = {visit.task for visit in self.sweep if visit.task} | self._sessions.tasks
-        if running:
-            await asyncio.wait(running, timeout=deadline_s)
+        await _settled(self._running(), deadline_s)
+
+    def _running(self) -> set[asyncio.Task[Any]]:
+        return {visit.task for visit in self.sweep if visit.task} | self._sessions.tasks
 
     async def stop(self) -> None:
-        """End everything, then the service."""
-        self._sessions.close("the server is shutting down")
+        """End everything, tell who is still there, then leave the service."""
+        words = "the server is shutting down; try again"
+        self._sessions.close(words)
+        await _settled(self._running(), ENDING_S)
         for visit in self.sweep:
-            visit.leave("the server is shutting down")
+            visit.leave(words, told=True)
+        await _settled(self._running(), ENDING_S)
         self.sweep.stop()
         self._identity = None
         await self.service.stop()
@@ -482,6 +513,11 @@ class Lifespan:
             log.exception("the service could not be stopped")
             type_, words = "lifespan.shutdown.failed", words or str(error)
         await self._send({"type": type_, "message": words} if words else {"type": type_})
+
+
+async def _settled(tasks: set[asyncio.Task[Any]], timeout_s: float) -> None:
+    if tasks:
+        await asyncio.wait(tasks, timeout=timeout_s)
 
 
 _NO_EVENTS = Answers(json=True, events=False)

@@ -33,7 +33,15 @@ from portico.protocol.questions import Question
 from portico.protocol.reading import read
 from portico.protocol.sse import write
 from portico.transport.http_streams import QUEUE_BYTES, Stream
-from portico.transport.http_visit import Limits, Pairs, Sweep, Visit, malformed, overload
+from portico.transport.http_visit import (
+    Limits,
+    Pairs,
+    Sweep,
+    Visit,
+    malformed,
+    overload,
+    unexpected,
+)
 from portico.transport.news import news_for
 
 log = logging.getLogger("portico.transport")
@@ -191,7 +199,9 @@ class Session:
         except asyncio.CancelledError:
             data = exchange.abandon()  # the rest of its batch may be ready now
         except ConnectionLost:
-            pass
+            exchange.abandon()
+        except Exception as error:
+            data = exchange.fail(unexpected(error))
         finally:
             if data is not None:
                 stream.answer(data)
@@ -320,7 +330,7 @@ class Session:
 
     # ------------------------------------------------------------ news
 
-    def _hear(self, method: str, params: t.Noun) -> None:
+    def _hear(self, method: str, params: t.NotificationParams) -> None:
         frame = news_for(self.link, self.subscriptions, method, params)
         if frame is None:
             return

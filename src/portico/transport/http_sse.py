@@ -19,7 +19,7 @@ from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.protocol.revision import Revisions
 from portico.protocol.sse import write
-from portico.protocol.types import Noun
+from portico.protocol.types import NotificationParams
 from portico.transport.duplex import Duplex
 from portico.transport.http_streams import QUEUE_BYTES
 from portico.transport.http_visit import Limits, Visit, overload
@@ -129,7 +129,7 @@ class SseSession:
     def _told(self, told: Told) -> None:
         self._service.told(told, self.link.peer)
 
-    def _hear(self, method: str, params: Noun) -> None:
+    def _hear(self, method: str, params: NotificationParams) -> None:
         frame = news_for(self.link, self.duplex.subscriptions, method, params)
         if frame is not None:
             self.channel.write(frame)

@@ -9,12 +9,13 @@ reader that stops reading, for silence. A cancellation of ours never leaves the 
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from portico.errors import ConnectionLost, FaultKind
+from portico.errors import ConnectionLost, Fault, FaultKind
 from portico.protocol.httprules_gate import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
@@ -25,6 +26,8 @@ from portico.protocol.httprules_gate import (
     declared_size,
 )
 from portico.protocol.sse import comment
+
+log = logging.getLogger("portico.transport")
 
 # How often the timer looks. What is answered within a turn or two needs no watcher at all.
 TURN_S = 0.05
@@ -116,6 +119,7 @@ class Visit:
         "started",
         "streaming",
         "task",
+        "told",
         "watcher",
     )
 
@@ -141,6 +145,7 @@ class Visit:
         self.streaming = False
         self.ended = False
         self.gone = ""
+        self.told = False
         self.watcher: asyncio.Task[None] | None = None
         self.on_silence: Callable[[], None] | None = None
         self._writing_since = 0.0
@@ -241,10 +246,14 @@ class Visit:
 
     # ------------------------------------------------------------ who still waits
 
-    def leave(self, why: str) -> None:
-        """Nobody waits any more, or nobody may: stop what is being done for this visit."""
+    def leave(self, why: str, *, told: bool = False) -> None:
+        """Nobody waits any more, or nobody may: stop what is being done for this visit.
+
+        `told` is whether the client is still there, and hears of it.
+        """
         if not self.gone and not self.ended:
             self.gone = why
+            self.told = told
             if self.task is not None:
                 self.task.cancel()
 
@@ -267,7 +276,7 @@ class Visit:
             age = now - self.since
             slow = age > 5.0 and self.received < limits.body_bytes_per_s * (age - 5.0)
             if age > limits.body_s or slow:
-                self.leave("the body did not arrive in time")
+                self.leave("the body did not arrive in time", told=True)
             return None
         if self._writing_since:
             if now - self._writing_since > limits.write_s:
@@ -358,6 +367,12 @@ class Sweep:
         if task is not None:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+
+def unexpected(error: Exception) -> Fault:
+    """For a service that raised what it must not: the log has it, the client hears no more."""
+    log.error("the service raised %s", type(error).__name__, exc_info=error)
+    return Fault(FaultKind.INTERNAL, "the server failed; its log says why")
 
 
 def overload(words: str) -> Refusal:

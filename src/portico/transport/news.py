@@ -7,15 +7,15 @@ from collections.abc import Set
 
 from portico.errors import LocalProtocolError
 from portico.protocol.link import Link
-from portico.protocol.types import NotificationParams, Noun
+from portico.protocol.types import NotificationParams
 
 
-def news_for(link: Link, subscriptions: Set[str], method: str, params: Noun) -> bytes | None:
+def news_for(
+    link: Link, subscriptions: Set[str], method: str, params: NotificationParams
+) -> bytes | None:
     """A change as a frame for this link; None where it is not for it."""
     uri: str | None = getattr(params, "uri", None)
     if uri is not None and not within(uri, subscriptions):
-        return None
-    if not isinstance(params, NotificationParams):
         return None
     try:
         return link.notify(method, params)

@@ -16,10 +16,11 @@ import threading
 from collections.abc import Callable, Generator
 
 from portico.errors import ConnectionLost, Fault
-from portico.ports import Answer
+from portico.ports import Service
 from portico.protocol.events import Told
 from portico.protocol.jsonrpc import Lines
 from portico.protocol.link import Link
+from portico.protocol.methods import Side
 from portico.transport.duplex import Duplex
 
 READ_BYTES = 256 * 1024
@@ -212,19 +213,25 @@ def own_streams() -> Generator[tuple[int, int]]:
         os.close(writing)
 
 
-async def serve_lines(
-    pipe: Pipe, link: Link, answer: Answer, told: Callable[[Told], None] | None = None
-) -> None:
+async def serve_lines(pipe: Pipe, link: Link, service: Service) -> None:
     """Run a server's link over a pipe until its input ends; then what still runs is cancelled."""
+
+    def told(event: Told) -> None:
+        service.told(event, link.peer)
+
     async with asyncio.TaskGroup() as group:
-        duplex = Duplex(link, pipe, answer, group, told=told)
-        await pipe.read(duplex.receive, duplex.refuse)
-        duplex.close("the input ended")
+        duplex = Duplex(link, pipe, service.answer, group, told=told)
+        unwatch = service.watch(duplex.news)
+        try:
+            await pipe.read(duplex.receive, duplex.refuse)
+        finally:
+            unwatch()
+            duplex.close("the input ended")
     await pipe.flush(timeout_s=1.0)
 
 
 async def serve_stdio(service: Service) -> None:
     """Serve one client on this process's standard streams, until it closes our input."""
     with own_streams() as (reading, writing):
-        link = Link(service.identity, service.accepts)
+        link = Link(Side.SERVER, service.identity, service.accepts)
         await serve_lines(Pipe(reading, writing), link, service)

@@ -1,0 +1,101 @@
+"""Tests with a loop and real sockets: `live` runs one, `stand` serves a service for it.
+
+Rules: a test that leaves a task behind, or lets an exception go unheard, has failed.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec
+
+from http_client import Caller
+from http_service import FakeService
+from portico.protocol.revision import EVERY, Revisions
+from portico.transport.http_run import DEFAULT_LIMITS, RunLimits, Site
+from portico.transport.http_server import HttpApp
+
+P = ParamSpec("P")
+TEST_S = 20.0
+
+
+def live(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(_watched(test(*args, **kwargs)))
+
+    return run
+
+
+async def _watched(test: Coroutine[Any, Any, None]) -> None:
+    unheard: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: unheard.append(repr(context)))
+    async with asyncio.timeout(TEST_S):
+        await test
+    await asyncio.sleep(0)
+    own = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() if task is not own]
+    assert not left, f"tasks were left behind: {left}"
+    assert not unheard, unheard
+
+
+class Stand:
+    """A service, the application that it is, the port where it is served, and a caller."""
+
+    def __init__(self, service: FakeService, app: HttpApp, site: Site, caller: Caller) -> None:
+        self.service = service
+        self.app = app
+        self.site = site
+        self.caller = caller
+
+    async def settled(self) -> None:
+        """Wait until nothing is being served."""
+        await until(lambda: len(self.app.sweep) == 0 and self.service.running == 0)
+
+
+@asynccontextmanager
+async def stand(
+    accepts: Revisions = EVERY, *, run: RunLimits = DEFAULT_LIMITS, **settings: Any
+) -> AsyncGenerator[Stand]:
+    """Serve a fake service on a free port for as long as this is entered."""
+    service = FakeService(accepts)
+    app = HttpApp(service, **settings)
+    site = Site(app, port=0, limits=run)
+    await site.start()
+    try:
+        async with Caller(site.port) as caller:
+            yield Stand(service, app, site, caller)
+    finally:
+        await site.stop(0.0)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that nobody announces; the loop turns as often as it must."""
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+class Records(logging.Handler):
+    """What is logged while this is entered."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._loggers = [logging.getLogger(name) for name in names]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(f"{record.levelname} {record.getMessage()}")
+
+    def __enter__(self) -> "Records":
+        for logger in self._loggers:
+            logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for logger in self._loggers:
+            logger.removeHandler(self)

@@ -1,0 +1,250 @@
+"""One noun for one revision: what is left out, what is said otherwise, and what stays as it is."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+import nouns
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.reading import plain
+from portico.protocol.revision import (
+    ALL,
+    NOVEMBER_2025,
+    Revision,
+)
+from portico.protocol.shape import Shaper
+from portico.protocol.shape_noun import RESERVED, inside
+
+ICONS = [t.Icon(src="data:,")]
+SCHEMA: dict[str, Any] = {"type": "object"}
+
+
+def shape(noun: t.Noun, revision: Revision, origin: Revision | None = None) -> Any:
+    return Shaper(revision).shape(noun, origin)
+
+
+# ---------------------------------------------------------------- since and until
+
+TASK = t.TaskMetadata(ttl=1)
+FORM = t.ElicitSchema(properties={})
+
+
+def tool(**more: Any) -> t.Tool:
+    return t.Tool(name="n", input_schema=SCHEMA, **more)
+
+
+def resource(**more: Any) -> t.Resource:
+    return t.Resource(uri="a:b", name="n", **more)
+
+
+def template(**more: Any) -> t.ResourceTemplate:
+    return t.ResourceTemplate(uri_template="a:{b}", name="n", **more)
+
+
+def who(**more: Any) -> t.Implementation:
+    return t.Implementation(name="n", version="1", **more)
+
+
+def question(**more: Any) -> t.ElicitRequestParams:
+    return t.ElicitRequestParams(message="m", requested_schema=FORM, **more)
+
+
+def field(**more: Any) -> t.PrimitiveSchema:
+    return t.PrimitiveSchema(type="array", **more)
+
+
+def sampling(**more: Any) -> t.CreateMessageRequestParams:
+    return t.CreateMessageRequestParams(messages=[], max_tokens=1, **more)
+
+
+# A noun, one of its fields, and the first and the last revision that know it.
+SPANS: list[tuple[t.Noun, str, str | None, str | None]] = [
+    (t.ProgressNotificationParams(progress_token=1, progress=1, message="m"), "message", "2025-03-26", None),
+    (tool(annotations=t.ToolAnnotations(read_only_hint=True)), "annotations", "2025-03-26", None),
+    (t.ServerCapabilities(completions={}), "completions", "2025-03-26", None),
+    (t.Annotations(last_modified="2025-01-01T00:00:00Z"), "last_modified", "2025-06-18", None),
+    (who(title="t"), "title", "2025-06-18", None),
+    (tool(title="t"), "title", "2025-06-18", None),
+    (tool(output_schema=SCHEMA), "output_schema", "2025-06-18", None),
+    (resource(title="t"), "title", "2025-06-18", None),
+    (template(title="t"), "title", "2025-06-18", None),
+    (t.Prompt(name="n", title="t"), "title", "2025-06-18", None),
+    (t.PromptArgument(name="n", title="t"), "title", "2025-06-18", None),
+    (t.PromptReference(name="n", title="t"), "title", "2025-06-18", None),
+    (tool(meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (resource(meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (template(meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.Prompt(name="n", meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.Root(uri="file:///a", meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.TextContent(text="t", meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.ImageContent(data="", mime_type="a/b", meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.AudioContent(data="", mime_type="a/b", meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.ResourceContents(uri="a:b", text="t", meta={"a/b": 1}), "meta", "2025-06-18", None),
+    (t.CallToolResult(content=[], structured_content={}), "structured_content", "2025-06-18", None),
+    (t.ClientCapabilities(elicitation=t.ElicitationCapability()), "elicitation", "2025-06-18", None),
+    (who(description="d"), "description", "2025-11-25", None),
+    (who(website_url="https://a.example/"), "website_url", "2025-11-25", None),
+    (who(icons=ICONS), "icons", "2025-11-25", None),
+    (tool(icons=ICONS), "icons", "2025-11-25", None),
+    (resource(icons=ICONS), "icons", "2025-11-25", None),
+    (template(icons=ICONS), "icons", "2025-11-25", None),
+    (t.Prompt(name="n", icons=ICONS), "icons", "2025-11-25", None),
+    (t.ResourceLink(uri="a:b", name="n", icons=ICONS), "icons", "2025-11-25", None),
+    (t.SamplingCapability(context={}), "context", "2025-11-25", None),
+    (t.SamplingCapability(tools={}), "tools", "2025-11-25", None),
+    (t.ElicitationCapability(form={}), "form", "2025-11-25", None),
+    (t.ElicitationCapability(url={}), "url", "2025-11-25", None),
+    (sampling(tools=[]), "tools", "2025-11-25", None),
+    (sampling(tool_choice=t.ToolChoice(mode="auto")), "tool_choice", "2025-11-25", None),
+    (t.SamplingMessage(role="user", content=[], meta={"a/b": 1}), "meta", "2025-11-25", None),
+    (field(items=t.EnumItems(enum=["a"])), "items", "2025-11-25", None),
+    (field(min_items=1), "min_items", "2025-11-25", None),
+    (field(max_items=1), "max_items", "2025-11-25", None),
+    (t.ElicitSchema(properties={}, dialect="d"), "dialect", "2025-11-25", None),
+    (tool(execution=t.ToolExecution(task_support="required")), "execution", "2025-11-25", "2025-11-25"),
+    (t.CallToolRequestParams(name="n", task=TASK), "task", "2025-11-25", "2025-11-25"),
+    (sampling(task=TASK), "task", "2025-11-25", "2025-11-25"),
+    (t.ClientCapabilities(tasks=t.ClientTasksCapability()), "tasks", "2025-11-25", "2025-11-25"),
+    (t.ServerCapabilities(tasks=t.ServerTasksCapability()), "tasks", "2025-11-25", "2025-11-25"),
+    (t.RootsCapability(list_changed=True), "list_changed", None, "2025-11-25"),
+    (sampling(meta={"a/b": 1}), "meta", None, "2025-11-25"),
+    (t.ListRootsResult(roots=[], meta={"a/b": 1}), "meta", None, "2025-11-25"),
+    (t.CallToolRequestParams(name="n", input_responses={}), "input_responses", "2026-07-28", None),
+    (t.GetPromptRequestParams(name="n", request_state="s"), "request_state", "2026-07-28", None),
+    (t.EmptyResult(result_type="complete"), "result_type", "2026-07-28", None),
+    (t.ListToolsResult(tools=[], ttl_ms=1), "ttl_ms", "2026-07-28", None),
+    (t.ReadResourceResult(contents=[], cache_scope="public"), "cache_scope", "2026-07-28", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("noun", "name", "since", "until"),
+    SPANS,
+    ids=lambda value: type(value).__name__ if isinstance(value, t.Noun) else value,
+)
+def test_a_field_is_said_from_its_first_revision_to_its_last(
+    noun: t.Noun, name: str, since: str | None, until: str | None, revision: Revision
+) -> None:
+    given = copy.deepcopy(plain(noun))
+    shaped = shape(noun, revision)
+    if revision.knows(since, until):
+        assert getattr(shaped, name) == getattr(noun, name)
+    else:
+        default = next(one.default for one in structs.fields(noun) if one.name == name)
+        assert getattr(shaped, name) is default
+    assert plain(noun) == given
+
+
+def test_only_some_elicitations_know_their_id_and_their_task(revision: Revision) -> None:
+    if not revision.elicitation.modes:
+        return
+    shaped = shape(question(task=TASK, meta={"a/b": 1}), revision)
+    assert (shaped.task is not None) == (revision is NOVEMBER_2025)
+    assert (shaped.meta is not None) == revision.handshake
+    if "url" in revision.elicitation.modes:
+        url = t.ElicitRequestParams(message="m", mode="url", url="a:b", elicitation_id="e")
+        assert (shape(url, revision).elicitation_id is not None) == (revision is NOVEMBER_2025)
+
+
+def every_noun() -> list[type[t.Noun]]:
+    found: list[type[t.Noun]] = []
+    rest: list[type[t.Noun]] = [t.Noun]
+    while rest:
+        for kind in rest.pop().__subclasses__():
+            found.append(kind)
+            rest.append(kind)
+    return [kind for kind in found if kind.__module__.startswith("portico.")]
+
+
+def test_a_field_never_outlives_the_noun_in_it() -> None:
+    """Or a revision would be sent a noun that it does not know."""
+    for kind in every_noun():
+        for name, inner in inside(kind).items():
+            mark = t.known(kind).get(name, t.Span())
+            for revision in ALL:
+                if not (revision.knows(*kind.span) and revision.knows(*mark)):
+                    continue
+                kinds = [noun for noun in inner if not noun.__struct_config__.tag_field]
+                assert all(revision.knows(*noun.span) for noun in kinds), f"{kind.__name__}.{name}"
+
+
+def test_a_field_that_may_be_left_out_can_be() -> None:
+    for kind in every_noun():
+        required = {one.name for one in structs.fields(kind) if one.required}
+        assert required.isdisjoint(t.known(kind)), kind.__name__
+
+
+def test_capabilities_are_no_closed_set(revision: Revision) -> None:  # D33
+    for kind in (t.ClientCapabilities, t.ServerCapabilities):
+        noun = kind(extensions={"com.example/x": {}}, experimental={"y": {}})
+        assert shape(noun, revision) is noun
+
+
+def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_nouns() -> None:
+    keys = {value for name, value in vars(t).items() if name.endswith("_KEY")}
+    traced = {t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY}
+    assert set(RESERVED) == keys - traced - {t.MODEL_IMMEDIATE_RESPONSE_KEY}
+
+
+# ---------------------------------------------------------------- all of them, at random
+
+
+def outgoing(revision: Revision) -> list[type[t.Noun]]:
+    kinds: set[type[t.Noun]] = set()
+    for row in revision.methods.values():
+        kinds |= {row.params} | ({row.result} if row.result else set())
+    if not revision.handshake:
+        kinds |= {t.InputRequiredResult, t.ElicitResult, t.CreateMessageResult, t.ListRootsResult}
+    return sorted(kinds, key=lambda kind: kind.__name__)
+
+
+def strangers(value: Any, revision: Revision) -> list[str]:
+    """What is still there and should not be."""
+    found: list[str] = []
+    if isinstance(value, t.Noun):
+        kind = type(value)
+        if not revision.knows(*kind.span):
+            found.append(kind.__name__)
+        for one in structs.fields(value):
+            inner = getattr(value, one.name)
+            mark = t.known(kind).get(one.name)
+            if mark is not None and not revision.knows(*mark) and inner is not one.default:
+                found.append(f"{kind.__name__}.{one.name}")
+            found += strangers(inner, revision)
+    elif isinstance(value, list):
+        found = [name for item in value for name in strangers(item, revision)]
+    elif isinstance(value, dict):
+        found = [name for item in value.values() for name in strangers(item, revision)]
+    return found
+
+
+# Drawing a whole noun is slow and may be large; neither is what is tested.
+CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example)
+
+
+def test_whatever_is_shaped_is_known_is_shaped_once_and_was_not_touched(revision: Revision) -> None:
+    writer = Shaper(revision)
+    drawn = st.one_of([nouns.noun(kind) for kind in outgoing(revision)])
+
+    @settings(max_examples=250, suppress_health_check=CHECKS, derandomize=True)
+    @given(drawn)
+    def run(noun: t.Noun) -> None:
+        before = copy.deepcopy(plain(noun))
+        try:
+            shaped = writer.shape(noun)
+        except LocalProtocolError:
+            assert isinstance(noun, t.ElicitRequestParams)
+            assert noun.mode not in revision.elicitation.modes
+            return
+        assert plain(noun) == before
+        assert strangers(shaped, revision) == []
+        assert writer.shape(shaped) is shaped
+        if shaped == noun:
+            assert shaped is noun
+
+    run()

@@ -1,0 +1,674 @@
+"""Requests that stand for themselves, over real sockets: answers, streams, refusals, the end."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from http_client import BOTH, META, written
+from live import Records, live, stand, until
+from portico.errors import LoginRequired, ScopeRequired
+from portico.protocol.httprules_gate import Headers, HostPolicy
+from portico.protocol.revision import JULY_2026, Revisions
+from portico.transport.http_visit import Limits
+
+MODERN_ONLY = Revisions((JULY_2026,))
+PROGRESS = {"progressToken": "p"}
+LISTEN = {"notifications": {"toolsListChanged": True}}
+
+# ---------------------------------------------------------------- answers
+
+
+@pytest.mark.spec("R0847", "R0854")
+@live
+async def test_a_request_is_answered_with_one_json_object() -> None:
+    async with stand() as s:
+        answer = await s.caller.call("echo", say="hi")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.text == "hi"
+
+
+@pytest.mark.spec("R0854", "R0859", "R0860")
+@live
+async def test_a_handler_that_reports_is_answered_with_a_stream_that_ends_with_its_result() -> None:
+    async with stand() as s:
+        params = {"name": "report", "arguments": {"steps": 3}}
+        wire, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
+        assert answer.status == 200
+        assert answer.is_stream
+        assert answer.headers["x-accel-buffering"] == "no"
+        events = [json.loads(event.data) for event in await answer.rest()]
+        assert [m["params"]["progress"] for m in events[:-1]] == [1, 2, 3]
+        assert events[-1]["result"]["content"][0]["text"] == "done"
+        assert all(event.get("id") in (None, 1) for event in events)
+        wire.close()
+
+
+@live
+async def test_a_report_arrives_before_the_handler_goes_on() -> None:
+    async with stand() as s:
+        params = {"name": "report", "arguments": {"steps": 1, "wait": True}}
+        _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
+        assert (await answer.message())["params"]["progress"] == 1
+        s.service.go.mark("step 1")
+        assert (await answer.message())["result"]["content"][0]["text"] == "done"
+
+
+@live
+async def test_who_takes_no_events_gets_the_result_alone() -> None:
+    async with stand() as s:
+        params = {"name": "report", "arguments": {}}
+        answer = await s.caller.modern(
+            "tools/call", params, meta=PROGRESS, accept="application/json"
+        )
+        assert answer.headers["content-type"] == "application/json"
+        assert answer.text == "done"
+
+
+@live
+async def test_who_takes_events_alone_gets_the_result_as_one() -> None:
+    async with stand() as s:
+        params = {"name": "echo", "arguments": {}}
+        _, answer = await s.caller.stream("tools/call", params, accept="text/event-stream")
+        assert answer.is_stream
+        assert [json.loads(e.data)["id"] for e in await answer.rest()] == [1]
+
+
+@live
+async def test_who_can_take_neither_is_told() -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("tools/list", accept="text/html")
+        assert answer.status == 406
+        assert not s.service.turns
+
+
+@live
+async def test_callers_with_the_same_id_do_not_meet() -> None:
+    async with stand() as s:
+        answers = await asyncio.gather(*(s.caller.call("echo", say=str(n)) for n in range(20)))
+        assert [answer.text for answer in answers] == [str(n) for n in range(20)]
+
+
+@live
+async def test_one_connection_carries_many_requests() -> None:
+    async with stand() as s:
+        wire = await s.caller.wire()
+        body = b'{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}'
+        head: dict[str, str | None] = {
+            "host": f"127.0.0.1:{s.site.port}",
+            "content-type": "application/json",
+            "accept": BOTH,
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": "server/discover",
+        }
+        for _ in range(50):
+            await wire.send(written("POST", "/mcp", head, body))
+            answer = await wire.head()
+            await answer.read()
+            assert answer.status == 200
+        wire.close()
+
+
+# ---------------------------------------------------------------- statuses of errors
+
+
+@pytest.mark.spec("R0867")
+@live
+async def test_an_unknown_method_is_404_with_the_code() -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("unknown/method", id="abc")
+        assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "abc")
+
+
+@live
+async def test_a_method_that_the_service_does_not_offer_is_404_too() -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("prompts/list")
+        assert (answer.status, answer.code) == (404, -32601)
+
+
+@pytest.mark.parametrize(
+    "method", ["initialize", "ping", "logging/setLevel", "resources/subscribe"]
+)
+@live
+async def test_what_the_newest_revision_no_longer_has_is_404(method: str) -> None:
+    async with stand() as s:
+        answer = await s.caller.modern(method)
+        assert (answer.status, answer.code) == (404, -32601)
+
+
+@pytest.mark.spec("R1116")
+@live
+async def test_a_missing_capability_is_400_and_says_which() -> None:
+    async with stand() as s:
+        answer = await s.caller.call("needs_sampling")
+        assert (answer.status, answer.code) == (400, -32021)
+        assert answer.json["error"]["data"]["requiredCapabilities"] == {"sampling": {}}
+
+
+@live
+async def test_any_other_error_of_a_handler_is_200() -> None:
+    async with stand() as s:
+        broken = await s.caller.call("broken")
+        missing = await s.caller.call("nobody")
+        assert (broken.status, broken.code) == (200, -32603)
+        assert (missing.status, missing.code) == (200, -32602)
+
+
+@live
+async def test_an_error_after_the_stream_began_is_its_last_event() -> None:
+    async with stand() as s:
+        params = {"name": "report", "arguments": {"fail": True}}
+        _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
+        assert answer.status == 200
+        last = (await answer.rest())[-1]
+        assert json.loads(last.data)["error"]["code"] == -32603
+
+
+@pytest.mark.spec("R0863", "R0864", "R0865", "R0903", "R0911")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"mcp_protocol_version": "2025-11-25"},
+        {"mcp_protocol_version": None},
+        {"mcp_method": "tools/list"},
+        {"mcp_method": None},
+        {"mcp_method": "TOOLS/CALL"},
+        {"mcp_name": "other"},
+        {"mcp_name": None},
+        {"mcp_name": "=?base64?ZWNobw=?="},
+    ],
+    ids=str,
+)
+@live
+async def test_headers_that_differ_from_the_body_are_400_with_their_code(
+    headers: dict[str, Any],
+) -> None:
+    async with stand() as s:
+        params = {"name": "echo", "arguments": {}}
+        answer = await s.caller.modern("tools/call", params, **headers)
+        assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
+        assert not s.service.turns
+
+
+@pytest.mark.spec("R0908", "R0912")
+@live
+async def test_header_names_in_any_case_and_encoded_values_are_understood() -> None:
+    async with stand() as s:
+        params = {"name": "echo", "arguments": {}}
+        answer = await s.caller.modern(
+            "tools/call", params, mcp_name=None, MCP_NAME="  =?base64?ZWNobw==?=  "
+        )
+        assert answer.status == 200
+
+
+@pytest.mark.spec("R0866")
+@live
+async def test_an_unknown_version_is_400_and_lists_the_known_ones() -> None:
+    async with stand() as s:
+        meta = {"io.modelcontextprotocol/protocolVersion": "v999"}
+        answer = await s.caller.modern("tools/list", meta=meta, mcp_protocol_version="v999")
+        assert (answer.status, answer.code) == (400, -32022)
+        data = answer.json["error"]["data"]
+        assert data["requested"] == "v999"
+        assert data["supported"][0] == "2026-07-28"
+
+
+@pytest.mark.spec("R0902", "R0904", "R0907")
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("north", 200),
+        ("=?base64?bm9ydGg=?=", 200),
+        (None, 400),
+        ("south", 400),
+        ("=?base64?x?=", 400),
+    ],
+)
+@live
+async def test_mirrored_arguments_must_agree(header: str | None, status: int) -> None:
+    async with stand() as s:
+        params = {"name": "mirrored", "arguments": {"region": "north"}}
+        answer = await s.caller.modern("tools/call", params, mcp_param_region=header)
+        assert answer.status == status
+        if status != 200:
+            assert answer.code == -32020
+            assert not s.service.turns
+
+
+@pytest.mark.spec("R0905", "R0906")
+@pytest.mark.parametrize("arguments", [{}, {"region": None}])
+@live
+async def test_an_argument_that_is_not_given_needs_no_header(arguments: dict[str, Any]) -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("tools/call", {"name": "mirrored", "arguments": arguments})
+        assert answer.status == 200
+
+
+# ---------------------------------------------------------------- who goes away
+
+
+@pytest.mark.spec("R0861", "R0862")
+@live
+async def test_closing_before_the_answer_cancels_the_call() -> None:
+    async with stand() as s:
+        with Records("uvicorn.error", "portico.transport") as records:
+            calling = asyncio.create_task(s.caller.call("wait"))
+            await s.service.marks.reached("wait begun")
+            s.caller.wires[-1].abort()
+            await s.service.marks.reached("wait cancelled")
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                await calling
+            await s.settled()
+        assert not [line for line in records.lines if not line.startswith("DEBUG")]
+        assert (await s.caller.call("echo")).status == 200
+
+
+@pytest.mark.spec("R0861", "R0862")
+@live
+async def test_closing_a_stream_cancels_the_call() -> None:
+    async with stand() as s:
+        params = {"name": "report", "arguments": {"steps": 1, "wait": True}}
+        wire, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
+        await answer.message()
+        wire.close()
+        await s.settled()
+        assert s.service.turns[-1].exchange.settled
+        assert (await s.caller.call("echo")).status == 200
+
+
+@live
+async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
+    async with stand() as s:
+        calling = asyncio.create_task(s.caller.call("wait"))
+        await s.service.marks.reached("wait begun")
+        (turn,) = s.app.sweep
+        assert turn.task is not None
+        turn.task.cancel()
+        await s.service.marks.reached("wait cancelled")
+        assert (await calling).status == 500  # uvicorn's word for it
+        await s.settled()
+
+
+# ---------------------------------------------------------------- subscriptions
+
+
+@live
+async def test_a_subscription_is_acknowledged_told_and_ended_with_its_result() -> None:
+    async with stand() as s:
+        _, answer = await s.caller.stream("subscriptions/listen", LISTEN)
+        first = await answer.message()
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        s.service.publish("notifications/prompts/list_changed")
+        s.service.publish("notifications/tools/list_changed")
+        news = await answer.message()
+        assert news["method"] == "notifications/tools/list_changed"
+        s.service.drain()
+        assert (await answer.message())["method"] == "notifications/cancelled"
+        assert (await answer.message())["result"]["resultType"] == "complete"
+        assert await answer.rest() == []
+
+
+@live
+async def test_a_subscription_needs_a_stream() -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("subscriptions/listen", LISTEN, accept="application/json")
+        assert answer.status == 406
+        assert not s.service.turns
+
+
+@live
+async def test_a_subscriber_that_goes_is_forgotten() -> None:
+    async with stand() as s:
+        wire, answer = await s.caller.stream("subscriptions/listen", LISTEN)
+        await answer.message()
+        wire.abort()
+        await s.service.marks.reached("listen cancelled")
+        await s.settled()
+
+
+@live
+async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
+    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+        _, answer = await s.caller.stream("subscriptions/listen", LISTEN)
+        await answer.message()
+        async with asyncio.timeout(5):
+            assert await answer._chunk() == b":\n\n"
+
+
+@live
+async def test_a_call_that_takes_long_becomes_a_stream_so_that_nobody_cuts_it() -> None:
+    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+        _, answer = await s.caller.stream("tools/call", {"name": "wait", "arguments": {}})
+        assert answer.is_stream
+        s.service.go.mark("wait")
+        assert (await answer.message())["result"]["content"][0]["text"] == "waited"
+
+
+# ---------------------------------------------------------------- what is no request
+
+
+@pytest.mark.spec("R0852")
+@live
+async def test_a_notification_is_202_with_no_body() -> None:
+    async with stand() as s:
+        message = {
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": {"requestId": 1},
+        }
+        answer = await s.caller.post(message, mcp_protocol_version="2026-07-28")
+        assert (answer.status, answer.body) == (202, b"")
+
+
+@pytest.mark.spec("R0853")
+@live
+async def test_a_reply_cannot_be_posted() -> None:
+    async with stand() as s:
+        message = {"jsonrpc": "2.0", "id": 1, "result": {}}
+        answer = await s.caller.post(message, mcp_protocol_version="2026-07-28")
+        assert (answer.status, answer.code) == (400, -32600)
+
+
+@pytest.mark.spec("R0850")
+@live
+async def test_a_batch_is_refused_and_none_of_it_runs() -> None:
+    async with stand() as s:
+        answer = await s.caller.post([{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}])
+        assert (answer.status, answer.code) == (400, -32600)
+        assert not s.service.turns
+
+
+BAD_BODIES: dict[str, bytes] = {
+    "empty": b"",
+    "space": b"   ",
+    "not JSON": b"{",
+    "two objects": b"{}{}",
+    "a scalar": b"true",
+    "null": b"null",
+    "no jsonrpc": b'{"id":1,"method":"a"}',
+    "bad version": b'{"jsonrpc":"1.0","id":1,"method":"a"}',
+    "bool id": b'{"jsonrpc":"2.0","id":true,"method":"a"}',
+    "null id": b'{"jsonrpc":"2.0","id":null,"method":"a"}',
+    "array params": b'{"jsonrpc":"2.0","id":1,"method":"a","params":[]}',
+    "not UTF-8": b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
+    "UTF-16": '{"jsonrpc":"2.0"}'.encode("utf-16"),
+    "deep": b"[" * 100_000,
+    "deep object": b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+    "long number": b'{"jsonrpc":"2.0","id":' + b"7" * 5000 + b',"method":"a"}',
+    "twice": b'{"jsonrpc":"2.0","id":1,"id":2,"method":"tools/list"}',
+    "surrogate": b'{"jsonrpc":"2.0","id":"\\ud800","method":"a"}',
+    "array meta": b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":[]}}',
+    "empty batch": b"[]",
+    "long method": b'{"jsonrpc":"2.0","id":1,"method":"' + b"a" * 65536 + b'"}',
+    "infinite": b'{"jsonrpc":"2.0","id":1e400,"method":"a"}',
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=BAD_BODIES)
+@live
+async def test_a_bad_body_is_400_and_the_next_request_is_served(body: bytes) -> None:
+    async with stand() as s:
+        answer = await s.caller.request("POST", body)
+        assert answer.status == 400
+        assert "error" in answer.json
+        assert (await s.caller.call("echo")).status == 200
+        assert len(s.service.turns) == 1
+
+
+# ---------------------------------------------------------------- the gate
+
+
+@pytest.mark.spec("R0045", "R0484")
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT", "HEAD"])
+@pytest.mark.parametrize("path", ["/mcp", "/sse", "/messages"])
+@live
+async def test_a_foreign_origin_or_host_is_403_on_every_path(method: str, path: str) -> None:
+    async with stand() as s:
+        foreign: list[dict[str, Any]] = [
+            {"origin": "http://evil.example"},
+            {"host": "evil.example"},
+        ]
+        for headers in foreign:
+            wire, answer = await s.caller.begin(method, path=path, **headers)
+            assert answer.status == 403
+            if method != "HEAD":
+                words = json.loads(await answer.read())["error"]["message"]
+                assert "origins" in words or "hosts" in words
+                assert "id" not in answer.json
+            wire.close()
+        assert not s.service.turns
+        assert len(s.app.sweep) == 0
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["null", "http://localhost.evil", "http://localhost:80@evil", "http://127.0.0.1:1", "", "x"],
+)
+@live
+async def test_an_origin_that_only_looks_like_ours_is_403(origin: str) -> None:
+    async with stand() as s:
+        assert (await s.caller.modern("tools/list", origin=origin)).status == 403
+
+
+@live
+async def test_our_own_names_are_let_in() -> None:
+    async with stand() as s:
+        for name in ("localhost", "127.0.0.1", "[::1]"):
+            host = f"{name}:{s.site.port}"
+            answer = await s.caller.modern("tools/list", host=host, origin=f"http://{host}")
+            assert answer.status == 200
+
+
+@live
+async def test_a_policy_that_is_given_is_not_replaced_by_the_bound_port() -> None:
+    policy = HostPolicy.of("mcp.example.com", origins=["https://app.example.com"])
+    async with stand(policy=policy) as s:
+        fine = await s.caller.modern(
+            "tools/list", host="mcp.example.com", origin="https://app.example.com"
+        )
+        assert fine.status == 200
+        assert (await s.caller.modern("tools/list")).status == 403
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [None, "text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16"],
+)
+@live
+async def test_a_body_that_is_not_said_to_be_json_is_415(content_type: str | None) -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("tools/list", content_type=content_type)
+        assert answer.status == 415
+        assert not s.service.turns
+
+
+@live
+async def test_two_hosts_are_400() -> None:
+    async with stand() as s:
+        wire = await s.caller.wire()
+        host = f"127.0.0.1:{s.site.port}"
+        await wire.send(f"POST /mcp HTTP/1.1\r\nHost: {host}\r\nHost: {host}\r\n\r\n".encode())
+        assert (await wire.head()).status == 400
+        wire.close()
+
+
+@live
+async def test_other_paths_are_404() -> None:
+    async with stand() as s:
+        for path in ("/", "/mcpx", "//mcp", "/mcp/x", "/mcp;x", "/%2e%2e/mcp"):
+            wire, answer = await s.caller.begin("POST", b"{}", path=path)
+            assert answer.status == 404
+            wire.close()
+        assert (await s.caller.request("POST", b"{}", path="/mcp/")).status == 400
+
+
+# ---------------------------------------------------------------- who it is
+
+
+async def verify(headers: Headers) -> str:
+    token = headers.get(b"authorization", b"")
+    if not token:
+        raise LoginRequired("log in")
+    if token == b"Bearer narrow":
+        raise ScopeRequired("ask for more")
+    return token.removeprefix(b"Bearer ").decode()
+
+
+@live
+async def test_the_verifier_says_who_it_is_on_every_request() -> None:
+    async with stand(verify=verify) as s:
+        nobody = await s.caller.modern("tools/list")
+        assert nobody.status == 401
+        assert nobody.headers["www-authenticate"] == "Bearer"
+        assert (await s.caller.modern("tools/list", authorization="Bearer narrow")).status == 403
+        assert not s.service.turns
+        assert (await s.caller.modern("tools/list", authorization="Bearer ada")).status == 200
+        assert s.service.principals == ["ada"]
+
+
+@live
+async def test_the_gate_comes_before_the_verifier() -> None:
+    asked: list[Headers] = []
+
+    async def note(headers: Headers) -> str:
+        asked.append(headers)
+        return ""
+
+    async with stand(verify=note) as s:
+        assert (await s.caller.modern("tools/list", host="evil.example")).status == 403
+        assert not asked
+
+
+# ---------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize(("size", "status"), [(-1, 200), (0, 200), (1, 413)])
+@live
+async def test_a_body_may_have_exactly_so_many_bytes(size: int, status: int) -> None:
+    params: dict[str, Any] = {"name": "echo", "arguments": {"say": ""}, "_meta": META}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    async with stand(limits=Limits(body_bytes=5000)) as s:
+        say = "x" * (5000 + size - len(json.dumps(message)))
+        answer = await s.caller.modern("tools/call", {"name": "echo", "arguments": {"say": say}})
+        assert answer.status == status
+
+
+@live
+async def test_a_body_without_a_length_is_counted_while_it_is_read() -> None:
+    async with stand(limits=Limits(body_bytes=1000)) as s:
+        wire = await s.caller.wire()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await wire.send(head.encode() + (b"100\r\n" + b"x" * 256 + b"\r\n") * 8 + b"0\r\n\r\n")
+        answer = await wire.head()
+        assert answer.status == 413
+        assert await wire.closed()
+
+
+@live
+async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
+    async with stand(limits=Limits(body_bytes=1000)) as s:
+        wire = await s.caller.wire()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 1000000000\r\n\r\n"
+        await wire.send(head.encode())
+        answer = await wire.head()
+        assert answer.status == 413
+        assert await wire.closed()
+
+
+@live
+async def test_a_body_that_does_not_come_is_408_and_leaves_nothing() -> None:
+    async with stand(limits=Limits(body_s=0.01)) as s:
+        wire = await s.caller.wire()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
+        await wire.send(head.encode())
+        answer = await wire.head()
+        assert answer.status == 408
+        assert await wire.closed()
+        await s.settled()
+
+
+@live
+async def test_who_goes_away_in_the_middle_of_a_body_leaves_nothing() -> None:
+    async with stand() as s:
+        wire = await s.caller.wire()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
+        await wire.send(head.encode())
+        await until(lambda: len(s.app.sweep) == 1)
+        wire.abort()
+        await s.settled()
+        assert not s.service.turns
+
+
+@live
+async def test_more_requests_than_allowed_are_told_to_come_back() -> None:
+    async with stand(limits=Limits(visits=1)) as s:
+        first = asyncio.create_task(s.caller.call("wait"))
+        await s.service.marks.reached("wait begun")
+        refused = await s.caller.call("echo")
+        assert refused.status == 503
+        assert refused.headers["retry-after"] == "1"
+        s.service.go.mark("wait")
+        assert (await first).status == 200
+        assert (await s.caller.call("echo")).status == 200
+
+
+@live
+async def test_a_reader_that_stops_reading_is_cut() -> None:
+    async with stand(limits=Limits(write_s=0.01)) as s:
+        params = {"name": "report", "arguments": {"steps": 1000, "size": 100_000}}
+        _, answer = await s.caller.stream("tools/call", params, meta=PROGRESS)
+        assert answer.is_stream
+        await s.settled()
+        assert s.service.marks.log[-1] != "step 1000"
+        assert (await s.caller.call("echo")).status == 200
+
+
+# ---------------------------------------------------------------- modern only
+
+
+@pytest.mark.spec("R0918")
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@live
+async def test_without_sessions_there_is_only_post(method: str) -> None:
+    async with stand(MODERN_ONLY) as s:
+        answer = await s.caller.request(method, mcp_session_id="x", last_event_id="1")
+        assert answer.status == 405
+        assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.spec("R0919", "R0920")
+@live
+async def test_session_headers_are_ignored_and_none_is_made() -> None:
+    async with stand(MODERN_ONLY) as s:
+        answer = await s.caller.modern("tools/list", mcp_session_id="no such", last_event_id="9-9")
+        assert answer.status == 200
+        assert "mcp-session-id" not in answer.headers
+
+
+@live
+async def test_a_session_header_on_an_enveloped_request_is_ignored_everywhere() -> None:
+    async with stand() as s:
+        answer = await s.caller.modern("tools/list", mcp_session_id="unknown")
+        assert answer.status == 200
+        assert "mcp-session-id" not in answer.headers
+
+
+@live
+async def test_without_handshakes_initialize_is_told_the_versions() -> None:
+    async with stand(MODERN_ONLY) as s:
+        answer = await s.caller.initialize("2025-11-25")
+        assert (answer.status, answer.code) == (400, -32022)
+        assert answer.json["error"]["data"]["supported"] == ["2026-07-28"]
+        assert s.service.watchers == 0
+        assert (await s.caller.request("GET", path="/sse")).status == 404
+
+
+@pytest.mark.spec("R0869")
+@live
+async def test_without_older_revisions_the_version_header_is_needed() -> None:
+    async with stand(MODERN_ONLY) as s:
+        answer = await s.caller.modern("tools/list", mcp_protocol_version=None)
+        assert (answer.status, answer.code) == (400, -32020)
