@@ -5,7 +5,6 @@ and nulls inside any-JSON values are left out here: `tests/exceptions.py` says w
 of its own.
 """
 
-from collections import Counter
 from functools import cache
 from typing import Any
 
@@ -15,6 +14,7 @@ from msgspec import Raw, inspect
 from msgspec.inspect import type_info
 
 from portico.protocol import types as t
+from portico.protocol.revision import Revision
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
@@ -53,7 +53,9 @@ ANSWERS = st.sampled_from(
 BY_FIELD: dict[tuple[str, str], st.SearchStrategy[Any]] = {
     ("Tool", "input_schema"): SCHEMAS,
     ("Tool", "output_schema"): ANY_SCHEMAS,
-    ("CallToolRequestParams", "arguments"): OBJECTS.map(lambda value: Raw(msgspec.json.encode(value))),
+    ("CallToolRequestParams", "arguments"): OBJECTS.map(
+        lambda value: Raw(msgspec.json.encode(value))
+    ),
     ("ElicitRequestParams", "elicitation_id"): NAMES,
     ("Root", "uri"): NAMES.map("file:///{}".format),
     ("CacheableResult", "ttl_ms"): st.integers(0, 10_000),
@@ -77,44 +79,102 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "blob": st.just("AA=="),
 }
 
-PRIMITIVES = st.sampled_from(
-    [
-        t.PrimitiveSchema(type="string", min_length=1, max_length=9, format="email", title="T"),
-        t.PrimitiveSchema(type="string", default="a", description="d"),
-        t.PrimitiveSchema(type="integer", minimum=0, maximum=9, default=3),
-        t.PrimitiveSchema(type="number", minimum=0, title="N"),
-        t.PrimitiveSchema(type="boolean", default=True),
-        t.PrimitiveSchema(type="string", enum=["a", "b"], default="a"),
-        t.PrimitiveSchema(type="string", enum=["a", "b"], enum_names=["A", "B"]),
-        t.PrimitiveSchema(type="string", one_of=[t.EnumOption(const="a", title="A")], default="a"),
-        t.PrimitiveSchema(
-            type="array",
-            items=t.EnumItems(type="string", enum=["a", "b"]),
-            min_items=1,
-            max_items=2,
-            default=["a"],
-        ),
-        t.PrimitiveSchema(
-            type="array", items=t.EnumItems(any_of=[t.EnumOption(const="a", title="A")])
-        ),
-    ]
+CHOICES = st.lists(NAMES, min_size=1, max_size=3, unique=True)
+TITLED = CHOICES.map(lambda names: [t.EnumOption(const=name, title=name.upper()) for name in names])
+BOUNDS = st.integers(0, 99)
+
+
+def half(
+    kind: type[Any], required: dict[str, Any], optional: dict[str, Any]
+) -> st.SearchStrategy[Any]:
+    """`kind` with each optional field there half of the time, which hypothesis alone is not."""
+
+    @st.composite
+    def made(draw: st.DrawFn) -> Any:
+        chosen = {name: strategy for name, strategy in optional.items() if draw(st.booleans())}
+        return kind(**{name: draw(strategy) for name, strategy in (required | chosen).items()})
+
+    return made()
+
+
+def _primitive(kind: str, default: Any, **facts: Any) -> st.SearchStrategy[Any]:
+    """A field of a form: what it must have, and half of what it may."""
+    needed = {name: facts.pop(name) for name in ("enum", "one_of", "items") if name in facts}
+    said = {"title": WORDS, "description": WORDS, "default": default}
+    return half(t.PrimitiveSchema, {"type": st.just(kind)} | needed, said | facts)
+
+
+PRIMITIVES = st.one_of(
+    _primitive(
+        "string",
+        WORDS,
+        format=st.sampled_from(["email", "uri", "date", "date-time"]),
+        min_length=BOUNDS,
+        max_length=BOUNDS,
+    ),
+    _primitive("integer", BOUNDS, minimum=BOUNDS, maximum=BOUNDS),
+    _primitive("number", BOUNDS, minimum=BOUNDS, maximum=BOUNDS),
+    _primitive("boolean", st.booleans()),
+    _primitive("string", NAMES, enum=CHOICES),
+    _primitive("string", NAMES, enum=st.just(["a", "b"]), enum_names=st.just(["A", "B"])),
+    _primitive("string", NAMES, one_of=TITLED),
+    _primitive(
+        "array",
+        CHOICES,
+        items=CHOICES.map(lambda names: t.EnumItems(type="string", enum=names)),
+        min_items=BOUNDS,
+        max_items=BOUNDS,
+    ),
+    _primitive(
+        "array",
+        CHOICES,
+        items=TITLED.map(lambda options: t.EnumItems(any_of=options)),
+        min_items=BOUNDS,
+        max_items=BOUNDS,
+    ),
 )
+
+
+def _contents() -> st.SearchStrategy[Any]:
+    said = {"mime_type": WORDS, "meta": META}
+    where = {"uri": NAMES.map("a:{}".format)}
+    return half(t.ResourceContents, where | {"text": WORDS}, said) | half(
+        t.ResourceContents, where | {"blob": st.just("AA==")}, said
+    )
+
 
 BY_NOUN: dict[type[t.Noun], st.SearchStrategy[Any]] = {
     t.PrimitiveSchema: PRIMITIVES,
-    t.ResourceContents: st.builds(
-        t.ResourceContents, uri=NAMES.map("a:{}".format), text=WORDS, mime_type=st.none() | WORDS
-    )
-    | st.builds(t.ResourceContents, uri=NAMES.map("a:{}".format), blob=st.just("AA==")),
+    t.ResourceContents: _contents(),
+}
+
+# Fields that another field decides about: they are not there or absent by choice.
+DECIDED: dict[type[t.Noun], frozenset[str]] = {
+    t.PrimitiveSchema: frozenset(t.PrimitiveSchema.__struct_fields__)
+    - {"title", "description", "default"},
+    t.ResourceContents: frozenset({"text", "blob"}),
+    t.EnumItems: frozenset({"type", "enum", "any_of"}),
+    t.ElicitRequestParams: frozenset({"requested_schema", "url", "elicitation_id"}),
+    t.SubscriptionFilter: frozenset({"task_ids"}),
+    t.ExtGetTaskResult: frozenset({"input_requests", "result", "error"}),
+    t.ExtTaskStatusNotificationParams: frozenset({"input_requests", "result", "error"}),
 }
 
 
-class Presence(Counter[tuple[str, bool]]):
-    """How often an optional field was drawn, and how often it could have been."""
+class Presence:
+    """How many optional fields there could have been, and how many there were."""
 
-    def share(self, noun: str) -> float:
-        there, absent = self[noun, True], self[noun, False]
-        return there / (there + absent) if there + absent else 1.0
+    def __init__(self) -> None:
+        self.there = 0
+        self.possible = 0
+
+    def note(self, there: bool) -> None:
+        self.possible += 1
+        self.there += there
+
+    @property
+    def share(self) -> float | None:
+        return self.there / self.possible if self.possible else None
 
 
 @cache
@@ -127,12 +187,10 @@ def noun(kind: type[t.Noun]) -> st.SearchStrategy[Any]:
     if kind is t.InputRequiredResult:
         questions = noun(t.ElicitRequest) | noun(t.CreateMessageRequest) | noun(t.ListRootsRequest)
         asked = st.dictionaries(NAMES, questions, max_size=2)
-        return st.builds(
-            t.InputRequiredResult,
-            result_type=st.just("input_required"),
-            input_requests=st.none() | asked,
-            request_state=WORDS,
-        )
+        said = {"result_type": st.just("input_required"), "meta": META}
+        return half(
+            t.InputRequiredResult, {"request_state": WORDS}, said | {"input_requests": asked}
+        ) | half(t.InputRequiredResult, {"input_requests": asked}, said | {"request_state": WORDS})
     info = type_info(kind)
     assert isinstance(info, inspect.StructType)
     required: dict[str, st.SearchStrategy[Any]] = {}
@@ -140,24 +198,20 @@ def noun(kind: type[t.Noun]) -> st.SearchStrategy[Any]:
     for field in info.fields:
         strategy = _field(kind, field)
         (required if field.required else optional)[field.name] = strategy
-    return st.deferred(
-        lambda: st.fixed_dictionaries(required, optional=optional).map(lambda made: kind(**made))
-    )
+    return half(kind, required, optional)
 
 
 def _elicitations() -> st.SearchStrategy[Any]:
-    forms = noun(t.ElicitSchema)
-    form = st.builds(
-        t.ElicitRequestParams, message=WORDS, requested_schema=forms, mode=st.none() | st.just("form")
-    )
-    url = st.builds(
-        t.ElicitRequestParams,
-        message=WORDS,
-        mode=st.just("url"),
-        url=NAMES.map("https://example.com/{}".format),
-        elicitation_id=NAMES,
-    )
-    return form | url
+    said = {"meta": META, "task": noun(t.TaskMetadata)}
+    form = {"message": WORDS, "requested_schema": noun(t.ElicitSchema)}
+    url = {
+        "message": WORDS,
+        "mode": st.just("url"),
+        "url": NAMES.map("https://example.com/{}".format),
+        "elicitation_id": NAMES,
+    }
+    forms = half(t.ElicitRequestParams, form, said | {"mode": st.just("form")})
+    return forms | half(t.ElicitRequestParams, url, said)
 
 
 def _field(kind: type[t.Noun], field: inspect.Field) -> st.SearchStrategy[Any]:
@@ -173,7 +227,7 @@ def _field(kind: type[t.Noun], field: inspect.Field) -> st.SearchStrategy[Any]:
     return _value(field.type)
 
 
-def _value(kind: inspect.Type) -> st.SearchStrategy[Any]:  # noqa: C901
+def _value(kind: inspect.Type) -> st.SearchStrategy[Any]:
     match kind:
         case inspect.Metadata():
             return _value(kind.type)
@@ -185,11 +239,13 @@ def _value(kind: inspect.Type) -> st.SearchStrategy[Any]:  # noqa: C901
             return WORDS
         case inspect.IntType():
             return st.integers(
-                kind.ge if kind.ge is not None else -(2**31), kind.le if kind.le is not None else 2**31
+                kind.ge if kind.ge is not None else -(2**31),
+                kind.le if kind.le is not None else 2**31,
             )
         case inspect.FloatType():
             return st.integers(
-                int(kind.ge) if kind.ge is not None else 0, int(kind.le) if kind.le is not None else 99
+                int(kind.ge) if kind.ge is not None else 0,
+                int(kind.le) if kind.le is not None else 99,
             )
         case inspect.BoolType():
             return st.booleans()
@@ -225,17 +281,19 @@ def _unknown(kind: inspect.Type) -> bool:
     return isinstance(kind, inspect.StructType) and kind.cls is t.UnknownContent
 
 
-def count(made: Any, seen: Presence) -> None:
-    """Take note of which optional fields of a noun, and of those inside it, are there."""
+def count(made: Any, seen: Presence, revision: Revision) -> None:
+    """Take note of which optional fields are there, of those that the revision knows."""
     if isinstance(made, t.Noun):
+        decided, marks = DECIDED.get(type(made), frozenset()), t.known(type(made))
         for field in msgspec.structs.fields(made):
             value = getattr(made, field.name)
-            if not field.required:
-                seen[type(made).__name__, value is not field.default] += 1
-            count(value, seen)
+            known = revision.knows(*marks.get(field.name, t.Span()))
+            if known and not field.required and field.name not in decided:
+                seen.note(value is not field.default)
+            count(value, seen, revision)
     elif isinstance(made, list):
         for item in made:
-            count(item, seen)
+            count(item, seen, revision)
     elif isinstance(made, dict):
         for item in made.values():
-            count(item, seen)
+            count(item, seen, revision)

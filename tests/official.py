@@ -65,7 +65,9 @@ def _close(node: Any, name: str, table: dict[str, Schema]) -> Any:
         merged = [_merge(parts) for parts in _alternatives(node, table)]
         node = merged[0] if len(merged) == 1 else {"anyOf": merged}
     shut = {
-        key: value if key in ("enum", "const", "required", "default") else _inside(key, value, name, table)
+        key: value
+        if key in ("enum", "const", "required", "default")
+        else _inside(key, value, name, table)
         for key, value in node.items()
     }
     if "properties" in shut and "additionalProperties" not in shut and name not in OPEN:
@@ -110,7 +112,9 @@ def _merge(parts: list[Schema]) -> Schema:
         for member, inner in part.get("properties", {}).items():
             before = merged["properties"].get(member)
             merged["properties"][member] = inner if before in (None, {}) else before | inner
-        merged["required"] += [name for name in part.get("required", ()) if name not in merged["required"]]
+        merged["required"] += [
+            name for name in part.get("required", ()) if name not in merged["required"]
+        ]
     return merged
 
 

@@ -5,8 +5,9 @@ Rules: only the keywords that the official schemas use; a new one fails loudly.
 
 from typing import Any
 
-import nouns
 from hypothesis import strategies as st
+
+import nouns
 
 KNOWN = frozenset(
     {
@@ -22,17 +23,21 @@ FORMATS = {
 }
 
 
-def value_of(schema: dict[str, Any], title: str) -> st.SearchStrategy[Any]:
-    """Values of a definition, or of one of its properties (`Title.params`)."""
+def value_of(schema: dict[str, Any], title: str, seen: nouns.Presence) -> st.SearchStrategy[Any]:
+    """Values of a definition, or of one of its properties (`Title.params`).
+
+    `seen` takes note of the optional members that were drawn.
+    """
     table: dict[str, Any] = schema.get("$defs") or schema["definitions"]
     name, _, member = title.partition(".")
     node = table[name]["properties"][member] if member else table[name]
-    return _Maker(table).make(node)
+    return _Maker(table, seen).make(node)
 
 
 class _Maker:
-    def __init__(self, table: dict[str, Any]) -> None:
+    def __init__(self, table: dict[str, Any], seen: nouns.Presence) -> None:
         self._table = table
+        self._seen = seen
         self._made: dict[str, st.SearchStrategy[Any]] = {}
 
     def make(self, node: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -84,15 +89,22 @@ class _Maker:
 
     def _object(self, node: dict[str, Any]) -> st.SearchStrategy[Any]:
         made = {name: self.make(inner) for name, inner in node.get("properties", {}).items()}
-        required = set(node.get("required", ()))
-        own = st.fixed_dictionaries(
-            {name: made[name] if name in made else nouns.VALUES for name in required},
-            optional={name: strategy for name, strategy in made.items() if name not in required},
-        )
+        needed = {name: made.pop(name, nouns.VALUES) for name in sorted(node.get("required", ()))}
         more = node.get("additionalProperties", {})
         others = self.make(more) if isinstance(more, dict) else nouns.VALUES
         extra = st.dictionaries(nouns.NAMES.map("x_{}".format), others, max_size=1)
-        return st.tuples(extra, own).map(lambda found: found[0] | found[1])
+
+        @st.composite
+        def members(draw: st.DrawFn) -> dict[str, Any]:
+            found = draw(extra) | {name: draw(strategy) for name, strategy in needed.items()}
+            for name, strategy in made.items():
+                there = draw(st.booleans())
+                self._seen.note(there)
+                if there:
+                    found[name] = draw(strategy)
+            return found
+
+        return members()
 
 
 def _integers(node: dict[str, Any]) -> st.SearchStrategy[int]:

@@ -106,7 +106,7 @@ def _written(tree: JSON) -> bytes:
 def test_every_seed_passes_every_check_as_it_is() -> None:
     cases: list[tuple[Target, Case]] = []
     cases += [(Frames(), Case("1", (seed.body,))) for seed in EVERY_MESSAGE]
-    cases += [(Streams(), Case("1", (stream,))) for stream in STREAMS[:9]]
+    cases += [(Streams(), Case("1", (stream,))) for stream in STREAMS]
     for post in POSTS:
         parts = [part for pair in post.headers for part in pair]
         cases.append((Posts(), Case(post.known or "-", (post.method, post.body.body, *parts))))

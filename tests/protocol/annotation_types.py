@@ -82,6 +82,11 @@ class Rights(enum.IntFlag):
     WRITE = 2
 
 
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
 class Opaque:
     pass
 
@@ -145,6 +150,16 @@ class Bounded:
 @dataclass
 class MetaBounded:
     x: Annotated[int, Meta(ge=1, description="How many.")]
+
+
+@dataclass
+class Fielded:
+    x: int = Field(default=2, ge=1)
+
+
+@dataclass
+class MetadataBounded:
+    x: int = field(metadata={"ge": 1})
 
 
 @dataclass
@@ -229,6 +244,10 @@ class Station(Struct, rename="camel", forbid_unknown_fields=True):
 class Reading(Struct, array_like=True):
     value: float
     unit: str = "K"
+
+
+class Event(Struct, array_like=True, tag="event"):
+    number: int
 
 
 class Cat(Struct, tag_field="kind", tag="cat"):

@@ -146,5 +146,5 @@ def test_after_the_end_nothing_is_left() -> None:
     one = exchange(incoming, 1)
     incoming.end_batch(box)
     assert incoming.clear() == [one]
-    assert (len(incoming), list(incoming)) == (0, [])
+    assert (len(incoming), list(incoming), len(incoming._waiting)) == (0, [], 0)
     assert one.settle(DONE) is None

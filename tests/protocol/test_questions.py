@@ -223,6 +223,10 @@ def test_before_context_could_be_declared_it_could_be_asked_for(revision: Revisi
 
 def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Revision) -> None:
     peer = Peer(revision, client_can())
+    assert "web page" in str(unanswerable(visit(), peer, CALL_TOOL))
+    assert "user who can be asked" in str(unanswerable(SEAT, peer, CALL_TOOL))
+    assert needed_capability(visit()) == {"elicitation": {"url": {}}}
+    assert needed_capability(SEAT) == {"elicitation": {"form": {}}}
     for question in (SEAT, visit(), sample("a"), ROOTS):
         error = unanswerable(question, peer, CALL_TOOL)
         if revision.asking is Asking.BY_RESULT:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from portico.errors import Declined, Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
@@ -120,13 +121,17 @@ def test_a_consent_has_no_content(revision: Revision) -> None:
     smuggled = t.ElicitResult(action="accept", content={"password": "x"})
     with pytest.raises(LocalProtocolError, match="no content"):
         check_own_answer(visit(), smuggled)
-    assert visit().read_answer(encode(smuggled), revision) == t.ElicitResult(action="accept")
+    formal = Question(replace(visit().params, requested_schema=t.ElicitSchema(properties={})))
+    for question in (visit(), formal):
+        read_back = question.read_answer(encode(smuggled), revision)
+        assert read_back == t.ElicitResult(action="accept")
 
 
 def test_a_no_is_read_as_a_no(revision: Revision) -> None:
     for action in ("decline", "cancel"):
         answer = SEAT.read_answer(b'{"action":"%b"}' % action.encode(), revision)
         assert isinstance(answer, t.ElicitResult)
+        assert (answer.action, answer.content) == (action, None)
         with pytest.raises(Declined):
             accepted(answer)
     assert accepted(t.ElicitResult(action="accept", content={"a": 1})) == {"a": 1}

@@ -11,6 +11,7 @@ from msgspec import Raw, inspect
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.reading import MAX_EXACT, plain, read, reread, write
+from portico.protocol.revision import Revision, number
 
 NOUNS = sorted(
     {noun for noun in vars(t).values() if isinstance(noun, type) and issubclass(noun, t.Noun)},
@@ -519,3 +520,26 @@ def test_raw_bytes_that_are_not_json_have_no_plain_form() -> None:
 def test_an_integer_of_any_size_leaves_as_it_came() -> None:
     raw = b'{"completion":{"values":[],"total":' + b"9" * 30 + b"}}"
     assert write(read(t.CompleteResult, raw)) == raw
+
+
+@pytest.mark.spec("R0298")
+@pytest.mark.parametrize("missing", ["ref", "argument"])
+def test_a_completion_that_lacks_what_it_completes_is_refused_as_invalid_params(
+    missing: str, revision: Revision
+) -> None:
+    whole = {"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}
+    assert read(t.CompleteRequestParams, msgspec.json.encode(whole)).argument.name == "a"
+    del whole[missing]
+    with pytest.raises(Fault) as caught:
+        read(t.CompleteRequestParams, msgspec.json.encode(whole))
+    assert missing in caught.value.message
+    assert number(caught.value, revision) == -32602
+
+
+@pytest.mark.spec("R0523")
+@pytest.mark.parametrize("id", [7, None, ["a"]])
+def test_a_task_is_named_by_a_string_and_nothing_else(id: object, revision: Revision) -> None:
+    params = revision.methods["tasks/get"].params
+    assert read(params, b'{"taskId":"a"}') == t.GetTaskRequestParams(task_id="a")
+    with pytest.raises(Fault):
+        read(params, msgspec.json.encode({"taskId": id}))

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from portico.protocol.problems import MAX_PROBLEMS
 from portico.protocol.schema import Validator, admitted, inlined
 from portico.protocol.subschemas import MAX_DEPTH, MAX_NODES, MAX_SUBSCHEMAS
 
-JSON = {
+JSON: dict[str, Any] = {
     "$defs": {
         "json": {
             "anyOf": [
@@ -114,6 +115,12 @@ def test_what_is_no_valid_schema_is_refused(document: Any) -> None:
     assert refusal(document).startswith("schema: ")
 
 
+def test_a_validator_compiles_once_and_checks_many_values() -> None:
+    validator = Validator({"type": "integer"})
+    validator.compile()
+    assert [bool(validator.check(value)) for value in (1, "a", 2.0, None)] == [0, 1, 0, 1]
+
+
 def test_our_own_bad_schema_is_our_own_mistake() -> None:
     with pytest.raises(LocalProtocolError, match="outside the schema"):
         Validator({"$ref": "https://example.com/x"}, ours=True)
@@ -206,6 +213,11 @@ def test_a_reference_to_nothing_is_refused(reference: str) -> None:
     assert "no such definition" in refusal(document)
 
 
+@pytest.mark.parametrize("keyword", ["$id", "$ref"])
+def test_an_address_that_is_none_is_refused(keyword: str) -> None:
+    assert "is no URI" in refusal({"$defs": {"a": {keyword: "http://[x/y"}}})
+
+
 def test_a_member_that_is_called_like_a_keyword_is_just_a_member() -> None:
     document = {
         "properties": {
@@ -250,8 +262,7 @@ def test_alternatives_that_are_too_intertwined_are_refused() -> None:
     document: dict[str, Any] = {"anyOf": [members]}
     for number in range(25):
         document = {"anyOf": [document, {"properties": {f"q{number}": {}}}]}
-    document = {"allOf": [{**document, "title": str(number)} for number in range(10)]}
-    assert "intertwined" in refusal({"allOf": [document, document, {"not": document}]})
+    assert "intertwined" in refusal({"allOf": [deepcopy(document) for _ in range(10)]})
 
 
 def doubling(steps: int) -> dict[str, Any]:
@@ -361,9 +372,9 @@ def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
         ({"type": "array"}, {}, "expected an array, got an object"),
         ({"type": "string"}, None, "expected a string, got null"),
         ({"required": ["a"]}, {}, "missing required 'a'"),
-        ({"additionalProperties": False}, {"a": 1, "b": 2}, "unknown 'a', 'b'"),
+        ({"properties": {}, "additionalProperties": False}, {"a": 1, "b": 2}, "unknown 'a', 'b'"),
         ({"unevaluatedProperties": False}, {"a": 1}, "unknown 'a'"),
-        ({"additionalProperties": False}, {"n" * 200: 1}, f"unknown '{'n' * 79}…'"),
+        ({"properties": {}, "additionalProperties": False}, {"n" * 200: 1}, f"unknown '{'n' * 79}…'"),
         ({"enum": ["a", 1, None, True]}, 5, "expected one of 'a', 1, null, true"),
         ({"enum": list(range(30))}, -1, f"expected one of {', '.join(map(str, range(20)))}, …"),
         ({"const": "a"}, 5, "expected 'a'"),

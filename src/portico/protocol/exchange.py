@@ -25,7 +25,6 @@ from portico.protocol.jsonrpc import (
     encode_failure,
     encode_notification,
     encode_reply,
-    refuse_repeats,
 )
 from portico.protocol.methods import Method
 from portico.protocol.negotiation import Peer, require_extension
@@ -146,6 +145,8 @@ class Exchange:
         return self._end(encode_reply(self.request.raw_id, body))
 
     def _check(self, result: t.Noun) -> None:
+        if type(result) is self.row.result and self.question is None:
+            return
         if isinstance(result, t.InputRequiredResult):
             self._check_demand(result)
         elif self.question is not None and isinstance(result, t.Answer):
@@ -205,6 +206,7 @@ class _Token(Struct):
 
 
 _TOKEN = t.PROGRESS_TOKEN_KEY.encode()
+_BACKSLASH = ord("\\")
 
 
 def _token_of(meta: Raw) -> t.ProgressToken | None:
@@ -213,9 +215,8 @@ def _token_of(meta: Raw) -> t.ProgressToken | None:
     Most requests want none: they are not read for it. A key may be written with escapes.
     """
     raw = bytes(meta)
-    if _TOKEN not in raw and b"\\u" not in raw:
+    if raw.find(_TOKEN) < 0 and _BACKSLASH not in raw:
         return None
-    refuse_repeats(raw)
     token = read(_Token, raw).token
     if isinstance(token, str) and len(token) > MAX_TOKEN_CHARACTERS:
         raise Fault(FaultKind.INVALID_PARAMS, "a progress token of more than 512 characters")
@@ -351,7 +352,6 @@ def read_result(row: Method, raw: Raw, peer: Peer, ours: frozenset[str] = frozen
     """
     if row.result is None:
         raise LocalProtocolError(f"{row.name} has no result")
-    refuse_repeats(raw)
     kind: Any = read(_Kind, raw).result_type if peer.revision.stamped else None
     if kind in (None, "complete"):
         return read(row.result, raw)

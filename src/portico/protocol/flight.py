@@ -46,7 +46,7 @@ class Flight:
 
     def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
         self.next_id = next_id
-        self._sent: dict[RequestId, Sent] = {call.id: replace(call) for call in sent}
+        self._sent: dict[RequestId | None, Sent] = {call.id: replace(call) for call in sent}
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -79,11 +79,11 @@ class Flight:
 
     def get(self, id: RequestId | None) -> Sent | None:
         """The request that waits under this id; `7` is not `"7"`."""
-        return self._sent.get(id) if id is not None else None
+        return self._sent.get(id)
 
     def settle(self, id: RequestId | None) -> Sent | None:
         """Take a request out: it is answered, cancelled or timed out."""
-        return self._sent.pop(id, None) if id is not None else None
+        return self._sent.pop(id, None)
 
     def keep_open(self, call: Sent) -> None:
         """From here on it may take as long as it likes."""

@@ -106,8 +106,7 @@ class Incoming:
     def end_batch(self, box: Box) -> bytes | None:
         """The batch was read: its answer, if that is complete already."""
         self._current = None
-        if box.open:
-            self._waiting.add(box)
+        self._waiting.add(box)
         return self._finished(box)
 
     def _finished(self, box: Box) -> bytes | None:

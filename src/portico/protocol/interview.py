@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode, refuse_repeats
+from portico.protocol.jsonrpc import encode
 from portico.protocol.methods import Method
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import (
@@ -61,7 +61,6 @@ _OUTSIDE = frozenset({"_meta", "inputResponses", "requestState", "task"})
 
 def subject_of(params: Raw) -> str:
     """A digest of what a request is about: its params, without what changes on a retry."""
-    refuse_repeats(params)
     members = read(dict[str, Any], params)
     about = {name: value for name, value in members.items() if name not in _OUTSIDE}
     return hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()

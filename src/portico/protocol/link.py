@@ -56,7 +56,6 @@ from portico.protocol.jsonrpc import (
     encode_request,
     head,
     parse_id,
-    refuse_repeats,
 )
 from portico.protocol.methods import Method, Side
 from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser
@@ -323,7 +322,6 @@ class Link:
             self._handshake.step("refused")
             return [over]
         try:
-            refuse_repeats(outcome)
             peer = self._handshake.agree(read(t.InitializeResult, outcome))
         except PorticoError as error:
             return [Answered(call.id, call.method, error), *self.close()]  # D34

@@ -93,11 +93,10 @@ def kind_of(value: Any) -> str:
     return "array"
 
 
-def expected(types: Iterable[str], got: str | None = None) -> str:
+def expected(types: Iterable[str], got: str) -> str:
     """`expected an integer or null, got a string`."""
-    words = f"expected {' or '.join(_NOUNS.get(name, name) for name in types)}"
-    if got is None:
-        return words
+    named = set(types)
+    words = f"expected {' or '.join(noun for name, noun in _NOUNS.items() if name in named)}"
     return f"{words}, got {'a boolean' if got == 'boolean' else _NOUNS[got]}"
 
 

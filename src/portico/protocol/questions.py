@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, ToolError
 from portico.protocol import types as t
 from portico.protocol.forms import as_asked, check_content, check_form, is_url
-from portico.protocol.jsonrpc import encode, refuse_repeats
+from portico.protocol.jsonrpc import encode
 from portico.protocol.methods import Method
 from portico.protocol.negotiation import Peer, incapable
 from portico.protocol.reading import read
@@ -101,7 +101,6 @@ class Question(Struct, frozen=True):
 
     def read_answer(self, raw: Raw | bytes, revision: Revision) -> AnyAnswer:
         """The answer, checked against the question. Raises `Fault` where it does not fit."""
-        refuse_repeats(raw)
         answer = read(_ANSWERS[self.kind], raw)
         if isinstance(answer, t.ElicitResult):
             answer = self._mended(answer, revision)
@@ -367,7 +366,6 @@ def url_required(questions: Sequence[Question], peer: Peer) -> Fault:
 
 def read_url_required(data: Raw, declared: t.ClientCapabilities, peer: Peer) -> list[Question]:
     """The questions in such an error. Raises `Fault` where one is no URL elicitation."""
-    refuse_repeats(data)
     params = read(t.URLElicitationRequiredData, data).elicitations
     questions = [Question(asked) for asked in params]
     if not questions or not all(question.is_url for question in questions):

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.problems import MAX_PROBLEMS, Problem, explain, kind_of
+from portico.protocol.problems import MAX_PROBLEMS, Complaint, Problem, explain, kind_of
 from portico.protocol.subschemas import (
     DRAFT_07,
     DRAFT_2020_12,
@@ -100,8 +100,7 @@ class Validator:
                 return []
             if work > MAX_EXPLAINED_WORK:
                 return [Problem((), "does not fit the schema, and is too large to say where")]
-            found = (p for error in self._compiled.iter_errors(value) for p in explain(error))
-            return list(islice(found, MAX_PROBLEMS))
+            return _explained(list(self._compiled.iter_errors(value)))
         except ValueError:  # a lone surrogate, bytes, a key that is no string
             return [Problem((), "holds something that JSON cannot carry")]
 
@@ -141,6 +140,13 @@ class Validator:
         if self._ours:
             return LocalProtocolError(f"schema: {words}")
         return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
+
+
+def _explained(complaints: list[Complaint]) -> list[Problem]:
+    """Where the choices are listed, the type need not be told as well."""
+    listed = [c.instance_path for c in complaints if c.kind.name in ("enum", "const")]
+    told = (c for c in complaints if c.kind.name != "type" or c.instance_path not in listed)
+    return list(islice((problem for one in told for problem in explain(one)), MAX_PROBLEMS))
 
 
 def _never_fetch(uri: str) -> NoReturn:

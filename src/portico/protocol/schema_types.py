@@ -86,13 +86,10 @@ class _Writer:
         bare = key.type if isinstance(key, mi.Metadata) else key
         if type(bare) in _KEYS:
             return _KEYS[type(bare)] or words
-        if isinstance(bare, mi.LiteralType | mi.EnumType) and not all(
-            isinstance(one, str) for one in words.get("enum", [None])
-        ):
+        choices: list[Any] = words.get("enum", [] if "format" in words else [None])
+        if not all(type(choice) in (str, int) for choice in choices):
             raise Unfit("keys that are neither text nor numbers")
-        if "enum" not in words and "format" not in words:
-            raise Unfit("keys that are neither text nor numbers")
-        return words
+        return {**words, "enum": [str(choice) for choice in choices]} if choices else words
 
     def fields(self, info: _Fields) -> Schema:
         if info.cls not in self._names:

@@ -80,7 +80,7 @@ class Signature:
         """
         plain = unwrapped(function)
         self.name = name or getattr(plain, "__name__", type(function).__name__)
-        self.docs = parse(inspect.getdoc(plain) or _own_doc(function))
+        self.docs = parse(plain.__doc__ or _own_doc(function))
         self.hidden: dict[str, Hidden] = {}
         self.names = Names.of(function)
         self.returns: Any = EMPTY
@@ -250,7 +250,7 @@ _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, 
 
 def _own_doc(function: Any) -> str | None:
     """Of a callable object: its class may say what its `__call__` does not."""
-    return None if isinstance(function, partial) else inspect.getdoc(function)
+    return None if isinstance(function, partial) else function.__doc__
 
 
 def _fault(problems: list[Problem]) -> Fault:

@@ -78,7 +78,7 @@ class _Loosening:
                 return _number(text, value, "number" in kinds)
         if text[:1] in ("{", "["):
             parsed = parse(text.encode(errors="surrogatepass"))
-            if kind_of(parsed) in kinds:
+            if parsed is not msgspec.UNSET and kind_of(parsed) in kinds:
                 return self.fix(parsed, schema)
         return value
 

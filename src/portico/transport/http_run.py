@@ -138,12 +138,18 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _refuse(self, status: int) -> None:
+        """Answer what cannot be read, unless an answer is under way, and hang up."""
         self._deafen()
-        busy = self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
-        if not busy:
-            head = b"content-length: 0\r\nconnection: close\r\n\r\n"
-            self.transport.write(STATUS_LINE[status] + head)
-            self.transport.close()
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:  # type: ignore[redundant-expr]
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.abort()
+                return
+        head = b"content-length: 0\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head)
+        self.transport.close()
 
     def check(self, now: float) -> None:
         """End what has lasted too long."""

@@ -32,6 +32,7 @@ from portico.ports import Service, Verify
 from portico.protocol import httprules as rules
 from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.httprules_gate import (
+    CONTENT_TOO_LARGE,
     NOT_FOUND,
     Answers,
     Gate,
@@ -53,6 +54,7 @@ from portico.protocol.types import CallToolRequestParams
 from portico.transport.http_sessions import Session, Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
 from portico.transport.http_visit import (
+    CLOSE_HEADER,
     DEFAULT_LIMITS,
     App,
     Gone,
@@ -267,6 +269,7 @@ class HttpApp:
             return
         turn.exchange = exchange
         turn.fault = None
+        turn.working = True
         await self._answer(turn)
 
     async def _answer(self, turn: HttpTurn) -> None:
@@ -382,8 +385,8 @@ class HttpApp:
             null_id = revision is not None and revision.error_id_required  # D2
             code = number(refused, revision)
             body = encode_failure(raw_id, code, refused.message, refused.data, null_id=null_id)
-        if visit.received > self.limits.body_bytes or status == 413:
-            headers.append((b"connection", b"close"))
+        if self.draining or status == CONTENT_TOO_LARGE:
+            headers.append(CLOSE_HEADER)
         if not visit.started:
             await visit.reply(status, body, headers)
 
@@ -427,7 +430,10 @@ class HttpApp:
         """End everything, tell who is still there, then leave the service."""
         words = "the server is shutting down; try again"
         self._sessions.close(words)
-        await _settled(self._running(), ENDING_S)
+        for visit in self.sweep:
+            if visit.working:
+                visit.leave(words, told=True)
+        await _settled(self._running(), ENDING_S)  # what was a session's ends by itself
         for visit in self.sweep:
             visit.leave(words, told=True)
         await _settled(self._running(), ENDING_S)
@@ -501,17 +507,17 @@ class Lifespan:
         return message
 
     async def _say(self, message: Any) -> None:
-        if message["type"].startswith("lifespan.shutdown."):
-            await self._leave(message["type"], message.get("message", ""))
-        else:
+        if message["type"] == "lifespan.startup.complete":
             await self._send(message)
+        else:
+            await self._leave(message["type"], message.get("message", ""))
 
     async def _leave(self, type_: str, words: str = "") -> None:
         try:
             await self._app.stop()
         except Exception as error:
             log.exception("the service could not be stopped")
-            type_, words = "lifespan.shutdown.failed", words or str(error)
+            type_, words = type_.replace("complete", "failed"), words or str(error)
         await self._send({"type": type_, "message": words} if words else {"type": type_})
 
 

@@ -36,7 +36,8 @@ MAX_UNREAD_BYTES = 1024 * 1024
 class Channel:
     """Events on one stream, for a `Duplex`; the task of the GET writes them."""
 
-    def __init__(self) -> None:
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
         self._unread: list[bytes] = []
         self._size = 0
         self._lost = ""
@@ -50,6 +51,7 @@ class Channel:
             return
         if self._size > MAX_UNREAD_BYTES:
             self._lost = "the client does not read"
+            self._visit.leave(self._lost)
         else:
             self._unread.append(write(frame, event="message"))
             self._size += len(frame)
@@ -74,8 +76,9 @@ class Channel:
         self._lost = self._lost or why
         self._make_room()
 
-    async def serve(self, visit: Visit) -> None:
+    async def serve(self) -> None:
         """Write what comes until the end. Raises `ConnectionLost` where nobody reads."""
+        visit = self._visit
         while True:
             if self._lost:
                 raise ConnectionLost(self._lost)
@@ -105,8 +108,10 @@ class Channel:
 class SseSession:
     """One client on one stream."""
 
-    def __init__(self, service: Service, link: Link, group: asyncio.TaskGroup) -> None:
-        self.channel = Channel()
+    def __init__(
+        self, service: Service, link: Link, visit: Visit, group: asyncio.TaskGroup
+    ) -> None:
+        self.channel = Channel(visit)
         self.link = link
         self._service = service
         self._draining = False
@@ -165,12 +170,12 @@ class SseSessions:
         link = Link(Side.SERVER, self._service.identity, accepts, principal)
         id = secrets.token_urlsafe(ID_BYTES)
         async with asyncio.TaskGroup() as group:
-            session = self._by_id[id] = SseSession(self._service, link, group)
+            session = self._by_id[id] = SseSession(self._service, link, visit, group)
             try:
                 # R0050: a path alone, so it is of the same origin whatever stands in between.
                 endpoint = f"{root}{MESSAGES_PATH}?session_id={id}"
                 await visit.open(write(endpoint.encode(), event="endpoint"))
-                await session.channel.serve(visit)
+                await session.channel.serve()
             finally:
                 del self._by_id[id]
                 session.close("the stream ended")

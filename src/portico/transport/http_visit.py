@@ -121,6 +121,7 @@ class Visit:
         "task",
         "told",
         "watcher",
+        "working",
     )
 
     def __init__(
@@ -146,6 +147,7 @@ class Visit:
         self.ended = False
         self.gone = ""
         self.told = False
+        self.working = False
         self.watcher: asyncio.Task[None] | None = None
         self.on_silence: Callable[[], None] | None = None
         self._writing_since = 0.0
