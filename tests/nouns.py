@@ -62,8 +62,11 @@ BY_FIELD: dict[tuple[str, str], st.SearchStrategy[Any]] = {
     ("Result", "result_type"): st.just("complete"),
     # Only who speaks the tasks extension may ask for these.
     ("SubscriptionFilter", "task_ids"): st.none(),
+    # Fractions are one of the differences.
+    ("ElicitResult", "content"): st.dictionaries(
+        NAMES, WORDS | st.integers(-9, 9) | st.booleans() | st.lists(WORDS, max_size=2), max_size=2
+    ),
     ("Completion", "values"): st.lists(WORDS, max_size=3),
-    ("CreateMessageRequestParams", "temperature"): st.integers(0, 2),
     ("ExtGetTaskResult", "result"): st.just(Raw(b"{}")),
     ("ExtDetailedTask", "result"): st.just(Raw(b"{}")),
 }
@@ -82,6 +85,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
 CHOICES = st.lists(NAMES, min_size=1, max_size=3, unique=True)
 TITLED = CHOICES.map(lambda names: [t.EnumOption(const=name, title=name.upper()) for name in names])
 BOUNDS = st.integers(0, 99)
+FRACTIONS = st.floats(-1e9, 1e9)
 
 
 def half(
@@ -113,7 +117,7 @@ PRIMITIVES = st.one_of(
         max_length=BOUNDS,
     ),
     _primitive("integer", BOUNDS, minimum=BOUNDS, maximum=BOUNDS),
-    _primitive("number", BOUNDS, minimum=BOUNDS, maximum=BOUNDS),
+    _primitive("number", FRACTIONS, minimum=FRACTIONS, maximum=FRACTIONS),
     _primitive("boolean", st.booleans()),
     _primitive("string", NAMES, enum=CHOICES),
     _primitive("string", NAMES, enum=st.just(["a", "b"]), enum_names=st.just(["A", "B"])),
@@ -243,9 +247,8 @@ def _value(kind: inspect.Type) -> st.SearchStrategy[Any]:
                 kind.le if kind.le is not None else 2**31,
             )
         case inspect.FloatType():
-            return st.integers(
-                int(kind.ge) if kind.ge is not None else 0,
-                int(kind.le) if kind.le is not None else 99,
+            return st.floats(
+                kind.ge if kind.ge is not None else -1e9, kind.le if kind.le is not None else 1e9
             )
         case inspect.BoolType():
             return st.booleans()

@@ -169,6 +169,7 @@ OUR_META = "msgspec.Meta is enforced here; pydantic does not know it and reads p
 ZONES = "annotated_types.Timezone is enforced here; pydantic reads past it"
 NAMED_KEYS = "the schema says that the names must be integers; pydantic's leaves it out"
 IN_THE_SCHEMA = "bounds on a union are in our schema; in pydantic's they are under words of its own"
+TEXT_KEYS = "names are text in JSON, and '1' is the key 1; pydantic, or its schema, misses that"
 COMBINED = "flags can be combined; pydantic reads that too, but its schema forbids it"
 NOT_THERE = "pydantic has no schema for this annotation; here it works"
 
@@ -216,8 +217,11 @@ TABLE: list[Row] = [
     Row('dict by Literal', dict[Literal["a", "b"], int], {'type': 'object', 'additionalProperties': {'type': 'integer'}, 'propertyNames': {'enum': ['a', 'b']}}, good={'{"a":1}': {'a': 1}}, bad=['{"c":1}']),
     Row('dict by Enum', dict[Color, int], {'type': 'object', 'additionalProperties': {'type': 'integer'}, 'propertyNames': {'enum': ['red', 'blue']}}, good={'{"red":1}': {Color.RED: 1}}, bad=['{"c":1}']),
     Row('dict by bounded str', dict[Annotated[str, MaxLen(2)], int], {'type': 'object', 'additionalProperties': {'type': 'integer'}, 'propertyNames': {'maxLength': 2}}, good={'{"ab":1}': {'ab': 1}}, bad=['{"abc":1}']),
-    Row('dict by Literal of int', dict[Literal[1, 2], int], {'additionalProperties': {'type': 'integer'}, 'type': 'object'}, good={'{"1":5}': Fault(INVALID_PARAMS, 'x.1: Input should be 1 or 2')}, bad=['{"3":1}', '{"x":1}'], plain=False, differs={'{"1":5}': JSON_IN_TEXT}),
-    Row('dict by IntEnum', dict[Level, int], {'additionalProperties': {'type': 'integer'}, 'propertyNames': {'enum': [1, 2], 'type': 'integer'}, 'type': 'object'}, good={'{"1":5}': {Level.LOW: 5}}, bad=['{"3":1}'], plain=False),
+    Row('dict by Literal of int', dict[Literal[1, 2], int], {'type': 'object', 'additionalProperties': {'type': 'integer'}, 'propertyNames': {'enum': ['1', '2']}}, good={'{"1":5}': {1: 5}}, bad=['{"3":1}', '{"x":1}'], differs={'{"1":5}': TEXT_KEYS}, lenient={'{"3":1}': TEXT_KEYS, '{"x":1}': TEXT_KEYS}),
+    Row('dict by IntEnum', dict[Level, int], {'type': 'object', 'additionalProperties': {'type': 'integer'}, 'propertyNames': {'enum': ['1', '2']}}, good={'{"1":5}': {Level.LOW: 5}}, bad=['{"3":1}'], lenient={'{"1":5}': TEXT_KEYS}),
+    Row('dict by tuple', dict[tuple[int, int], int], refused="a name in JSON is text"),
+    Row('dict by dataclass', Mapping[Frozen, int], refused="a name in JSON is text"),
+    Row('dict by int or str', dict[int | str, int], {'additionalProperties': {'type': 'integer'}, 'type': 'object'}, good={'{"a":1}': {'a': 1}, '{"1":1}': {'1': 1}}, bad=['[]'], plain=False),
     Row('dict by bool', dict[bool, int], {'additionalProperties': {'type': 'integer'}, 'type': 'object'}, good={'{"true":1}': {True: 1}}, bad=['{"x":1}'], plain=False),
     Row('Mapping', Mapping[str, int], {'type': 'object', 'additionalProperties': {'type': 'integer'}}, good={'{"a":1}': {'a': 1}}, bad=['{"a":"x"}']),
     Row('MutableMapping', MutableMapping[str, int], {'type': 'object', 'additionalProperties': {'type': 'integer'}}, good={'{"a":1}': {'a': 1}}, bad=['{"a":"x"}']),

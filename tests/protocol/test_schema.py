@@ -215,7 +215,9 @@ def test_a_reference_to_nothing_is_refused(reference: str) -> None:
 
 @pytest.mark.parametrize("keyword", ["$id", "$ref"])
 def test_an_address_that_is_none_is_refused(keyword: str) -> None:
-    assert "is no URI" in refusal({"$defs": {"a": {keyword: "http://[x/y"}}})
+    assert "is no URI" in refusal(
+        {"$id": "https://e.com/", "$defs": {"a": {keyword: "http://[x/y"}}}
+    )
 
 
 def test_a_member_that_is_called_like_a_keyword_is_just_a_member() -> None:

@@ -398,10 +398,31 @@ def test_each_difference_has_a_sentence_and_names_a_definition_that_exists() -> 
                     assert name in table, f"{date} has no {name}"
 
 
+def test_each_difference_is_one_still() -> None:
+    if not official.available():
+        print(NO_SCHEMAS)
+        return
+    for narrow in (True, False):
+        for difference in exceptions.TOO_NARROW if narrow else exceptions.TOO_WIDE:
+            for date in difference.dates:
+                for example in difference.examples:
+                    found = official.problems(date, difference.definition, example)
+                    assert bool(found) is narrow, f"{date} {difference.definition}: {found}"
+
+
 def test_an_empty_batch_is_refused_though_the_schema_admits_it() -> None:
     with pytest.raises(Fault, match="empty batch"):
         decode(b"[]")
     assert isinstance(decode(b'[{"jsonrpc":"2.0","method":"x"}]'), Batch)
+
+
+def test_an_id_without_end_and_a_demand_for_nothing_are_refused_though_the_schema_admits_them() -> (
+    None
+):
+    with pytest.raises(Fault, match="id"):
+        decode(b'{"jsonrpc":"2.0","id":"%b","method":"x"}' % (b"x" * 9999))
+    with pytest.raises(Fault):
+        read(t.InputRequiredResult, b'{"resultType":"input_required"}')
 
 
 def test_a_fraction_in_a_form_is_sent_though_the_schema_refuses_it() -> None:

@@ -243,6 +243,11 @@ def test_the_words_of_the_authors_own_checks_reach_the_caller() -> None:
         fault(signature, b'{"x":{"n":1},"y":{"n":-1}}') == "y.n: Value error, not negative please"
     )
 
+    def several(x: list[CarefulModel]) -> None: ...
+
+    words = "x[1].n: Value error, not negative please"
+    assert fault(Signature(several), b'{"x":[{"n":1},{"n":-1}]}') == words
+
 
 @dataclass
 class Careful:

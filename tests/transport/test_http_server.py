@@ -530,6 +530,47 @@ async def test_the_verifier_says_who_it_is_on_every_request() -> None:
 
 
 @live
+async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
+    async def broken(headers: Headers) -> str:
+        raise OSError("a secret of the verifier")
+
+    async with stand(verify=broken) as s:
+        with Records("portico.transport") as records:
+            answer = await s.caller.modern("tools/list")
+        assert answer.status == 503
+        assert b"secret" not in answer.body
+        assert records.lines == ["ERROR the verifier raised OSError"]
+        assert not s.service.turns
+
+
+@live
+async def test_one_principal_cannot_take_all_there_is() -> None:
+    async with stand(verify=verify, limits=Limits(visits_per_principal=1)) as s:
+        params = {"name": "wait", "arguments": {}}
+        first = asyncio.create_task(s.caller.modern("tools/call", params, authorization="ada"))
+        await s.service.marks.reached("wait begun")
+        assert (await s.caller.modern("tools/list", authorization="ada")).status == 503
+        assert (await s.caller.modern("tools/list", authorization="bob")).status == 200
+        s.service.go.mark("wait")
+        assert (await first).status == 200
+        assert (await s.caller.modern("tools/list", authorization="ada")).status == 200
+        assert not s.app._load
+
+
+@live
+async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> None:
+    async with stand() as s:
+        with Records("portico.transport") as records:
+            plain = await s.caller.call("crash")
+            await s.caller.initialize("2025-11-25")
+            older = await s.caller.ask("tools/call", {"name": "crash"})
+        for answer in (plain, older):
+            assert (answer.status, answer.code) == (200, -32603)
+            assert b"secret" not in answer.body
+        assert records.lines == ["ERROR the service raised ZeroDivisionError"] * 2
+
+
+@live
 async def test_the_gate_comes_before_the_verifier() -> None:
     asked: list[Headers] = []
 

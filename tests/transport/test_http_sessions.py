@@ -864,11 +864,11 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
         await s.caller.initialize("2025-11-25")
         table = sessions(s.app)
         (session,) = table._by_id.values()
-        now = table.clock()
         limits = s.app.limits
-        assert table._tick(now + limits.session_idle_s - 1)
+        now = session.used
+        table._look_at(session, now + limits.session_idle_s)
         assert len(table) == 1
-        assert not table._tick(now + limits.session_idle_s + 1)
+        table._look_at(session, now + limits.session_idle_s + 1)
         assert len(table) == 0
         s.caller.session = None
         await s.caller.initialize("2025-11-25")
@@ -879,7 +879,16 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
         await s.caller.initialize("2025-11-25")
         (session,) = table._by_id.values()
         session.uses = 0
-        assert not table._tick(now + 61)
+        table._look_at(session, session.used + 61)
+        assert len(table) == 0
+        assert s.service.watchers == 0
+
+
+@live
+async def test_the_timer_looks_at_sessions() -> None:
+    async with stand(limits=Limits(session_idle_s=-1)) as s:
+        await s.caller.initialize("2025-11-25")
+        await until(lambda: len(sessions(s.app)) == 0)
 
 
 @live
@@ -888,7 +897,8 @@ async def test_a_session_with_a_connection_is_not_idle() -> None:
         await s.caller.initialize("2025-11-25")
         await s.caller.get()
         table = sessions(s.app)
-        assert table._tick(table.clock() + 10 * s.app.limits.session_idle_s)
+        (session,) = table._by_id.values()
+        table._look_at(session, table.clock() + 10 * s.app.limits.session_idle_s)
         assert len(table) == 1
 
 
@@ -912,8 +922,23 @@ async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> Non
         table = sessions(s.app)
         (session,) = table._by_id.values()
         assert 0 < session.size <= 10_000
-        session.tick(table.clock() + s.app.limits.kept_s + 1)
-        assert session.size == 0
+        assert table.ledger.size == session.size
+        table._look_at(session, table.clock() + s.app.limits.kept_s + 1)
+        assert session.size == table.ledger.size == 0
+
+
+@live
+async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
+    async with stand(limits=Limits(kept_bytes=10_000)) as s:
+        for _ in range(10):
+            s.caller.session = None
+            await s.caller.initialize("2025-11-25")
+            await s.caller.ask("tools/call", reporting(steps=2, size=1000))
+        table = sessions(s.app)
+        assert len(table) == 10
+        assert 0 < table.ledger.size <= 13_000
+        first, *_, last = table._by_id.values()
+        assert (first.size, last.size > 2000) == (0, True)
 
 
 @live

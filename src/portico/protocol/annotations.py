@@ -8,6 +8,7 @@ Rules: no value is decoded here; what a class of the author says is only read, n
 
 import dataclasses
 import enum
+import types
 import typing
 from abc import ABC, abstractmethod
 from collections import abc
@@ -29,6 +30,7 @@ _NEVER: dict[Any, str] = {
     abc.Iterator: "an iterator would be checked too late; use list",
     typing.ClassVar: "ClassVar is for the attributes of a class; leave it out",
 }
+_NO_KEYS = (tuple, list, set, frozenset, dict, type(None))
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 # Keys in the metadata of a dataclass field that pydantic takes for more than words.
 _FIELD_KEYS = frozenset({*BOUNDS, "strict", "alias", "validation_alias", "json_schema_extra"})
@@ -78,14 +80,21 @@ class Walk(ABC):
     def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
         """A union, a collection, or a generic class of the author."""
         inner = tuple(one if one is ... else self.walk(one) for one in args)
-        if typing.get_origin(int | str) is origin or origin is Union:
+        if _is_union(annotation):
             return Union[inner]  # noqa: UP007
         if origin in _SYNONYMS:
             return self.synonym(origin)[inner]
+        if _is_kind(origin, abc.Mapping):
+            self._key(args[0])
         self._enter(origin)
         if inner == args:
             return annotation
         return origin[inner]
+
+    def _key(self, annotation: Any) -> None:
+        key = typing.get_origin(annotation) or annotation
+        if _is_kind(key, *_NO_KEYS) or field_names(key):
+            refuse(self.where, f"a name in JSON is text, and never becomes a {_name(key)}; use str")
 
     def synonym(self, annotation: Any) -> Any:
         self.rewriting(f"{_name(annotation)} is read as {_name(_SYNONYMS[annotation])}")
@@ -195,6 +204,14 @@ class PlainWalk(Walk):
         except (TypeError, ValueError) as error:
             raise Unfit(str(error)) from None
 
+    def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+        found = super().parametrised(annotation, origin, args)
+        members = [one for one in typing.get_args(found) if one is not type(None)]
+        if _is_union(found) and len(members) > 1 and any(map(_has_bounds, members)):
+            # msgspec 0.22 reads the bounds of one member as another's: wrong answers, and crashes.
+            raise Unfit("a union with bounds on a member")
+        return found
+
     def field(self, cls: Any, name: str, hint: Any) -> None:
         if typing.get_origin(hint) is Annotated:
             bounds, notes, foreign = gather(hint.__metadata__, self.where)
@@ -266,7 +283,7 @@ def dataclass_fields(cls: Any) -> "tuple[dataclasses.Field[Any], ...]":
 def _bounded(annotation: Any, meta: Meta) -> Any:
     """The bounds on the one member of a union that they can be meant for."""
     args = typing.get_args(annotation)
-    if typing.get_origin(annotation) is not Union:
+    if not _is_union(annotation):
         return Annotated[annotation, meta]
     bare = [one for one in args if one is not type(None)]
     if len(bare) != 1:
@@ -278,6 +295,19 @@ def _open_to(cls: Any) -> Any:
     """The type of further members of a TypedDict, if it declares one."""
     extra: object = getattr(cls, "__extra_items__", None)
     return None if type(extra).__name__.endswith("NoExtraItemsType") else extra
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (Union, types.UnionType)
+
+
+def _has_bounds(annotation: Any) -> bool:
+    items = annotation.__metadata__ if typing.get_origin(annotation) is Annotated else ()
+    return any(getattr(item, bound, None) is not None for item in items for bound in BOUNDS)
+
+
+def _is_kind(one: Any, *kinds: type) -> bool:
+    return isinstance(one, type) and issubclass(one, kinds)
 
 
 def _hashable(one: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Raw, Struct
 
-from portico.errors import PorticoError
+from portico.errors import Fault, PorticoError
 from portico.protocol import types as t
 from portico.protocol.exchange import Exchange
 from portico.protocol.flight import Sent
@@ -18,9 +18,10 @@ from portico.protocol.negotiation import Peer
 
 
 class Send(Struct, frozen=True):
-    """Write this."""
+    """Write this. `fault` is why, where it is a refusal: HTTP has a status for each."""
 
     data: bytes
+    fault: Fault | None = None
 
 
 class Call(Struct, frozen=True):

@@ -36,7 +36,7 @@ from portico.protocol.questions import (
     questions_in,
 )
 from portico.protocol.reading import read
-from portico.protocol.revision import Asking, BadToolInput, LogControl, Tasks, number
+from portico.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
 from portico.protocol.shape import Shaper
 
 # What a session hears of the log before it says what it wants.
@@ -52,12 +52,14 @@ class Exchange:
 
     `question` is what is asked, where the request is a question to a client. `deliver` is told
     of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
+    `logs` is whether this side declared that it logs (R0153).
     """
 
     __slots__ = (
         "_deliver",
         "head",
         "last_progress",
+        "logs",
         "peer",
         "principal",
         "progress_token",
@@ -78,6 +80,7 @@ class Exchange:
         principal: str = "",
         question: Question | None = None,
         deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None,
+        logs: bool = True,
     ) -> None:
         self.request = request
         self.head = head
@@ -88,6 +91,7 @@ class Exchange:
         self.question = question
         self.progress_token = _token_of(head.meta) if head.meta else None
         self.last_progress: float | None = None
+        self.logs = logs
         self.settled = False
         self._deliver = deliver
 
@@ -114,7 +118,7 @@ class Exchange:
 
     def wants(self, level: t.LoggingLevel) -> bool:
         """Whether a log message of this level is wanted by this caller."""
-        if self.settled or self.row.name == LISTEN:
+        if self.settled or not self.logs or self.row.name == LISTEN:
             return False
         wanted = self.peer.log_level
         if wanted is None and self.peer.revision.log_control is LogControl.BY_METHOD:
@@ -133,15 +137,17 @@ class Exchange:
 
     # ------------------------------------------------------------ its end
 
-    def settle(self, result: t.Noun, wrap: bool | None = None) -> bytes | None:
-        """The answer; None where there was one already. `wrap` as in `Shaper.result`.
+    def settle(
+        self, result: t.Noun, wrap: bool | None = None, origin: Revision | None = None
+    ) -> bytes | None:
+        """The answer; None where there was one already. `wrap`, `origin` as in `Shaper.result`.
 
         Raises `LocalProtocolError` for what is no answer to this request, which stays open then.
         """
         if self.settled:
             return None
         self._check(result)
-        body = self.shaper.result(result, None, wrap)
+        body = self.shaper.result(result, origin, wrap)
         return self._end(encode_reply(self.request.raw_id, body))
 
     def _check(self, result: t.Noun) -> None:
@@ -344,8 +350,16 @@ class _Kind(Struct):
     result_type: Any = msgspec.field(name="resultType", default=None)
 
 
-def read_result(row: Method, raw: Raw, peer: Peer, ours: frozenset[str] = frozenset()) -> t.Noun:
-    """What a request came to. `ours` are the extensions that the request declared.
+def read_result(
+    row: Method,
+    raw: Raw,
+    peer: Peer,
+    ours: frozenset[str] = frozenset(),
+    *,
+    as_task: bool = False,
+) -> t.Noun:
+    """What a request came to. `ours` are the extensions that the request declared; `as_task` is
+    whether it asked to become a task, where the protocol itself has tasks.
 
     An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
     Raises `Fault`.
@@ -353,6 +367,8 @@ def read_result(row: Method, raw: Raw, peer: Peer, ours: frozenset[str] = frozen
     if row.result is None:
         raise LocalProtocolError(f"{row.name} has no result")
     kind: Any = read(_Kind, raw).result_type if peer.revision.stamped else None
+    if as_task and peer.revision.tasks is Tasks.CORE:
+        return read(t.CreateTaskResult, raw)
     if kind in (None, "complete"):
         return read(row.result, raw)
     if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:

@@ -29,6 +29,7 @@ class Sent(Struct):
 
     id: int
     method: str
+    sent_at: float
     deadline: float | None
     limit: float
     timeout_s: float
@@ -68,6 +69,7 @@ class Flight:
         call = Sent(
             id=self.next_id,
             method=row.name,
+            sent_at=now,
             deadline=now + min(timeout_s, max_s),
             limit=now + max_s,
             timeout_s=timeout_s,
@@ -89,20 +91,22 @@ class Flight:
         """From here on it may take as long as it likes."""
         call.deadline = None
 
-    def progress(self, params: t.ProgressNotificationParams, now: float) -> Sent | None:
-        """Take note of progress; None where nobody waits for it or it did not go up (D32).
+    def wanting(self, token: t.ProgressToken) -> Sent | None:
+        """The request that wants its progress reported under this token."""
+        call = self.get(token)
+        return call if call is not None and call.wants_progress else None
+
+    def progress(self, call: Sent, progress: t.Number, now: float) -> bool:
+        """Take note of progress; false where it did not go up (D32).
 
         Progress begins the time-out anew, but never beyond the limit (R0241).
         """
-        call = self.get(params.progress_token)
-        if call is None or not call.wants_progress:
-            return None
-        if call.last_progress is not None and params.progress <= call.last_progress:
-            return None
-        call.last_progress = params.progress
+        if call.last_progress is not None and progress <= call.last_progress:
+            return False
+        call.last_progress = progress
         if call.deadline is not None:
             call.deadline = min(now + call.timeout_s, call.limit)
-        return call
+        return True
 
     def overdue(self, now: float) -> list[Sent]:
         """Those whose time has run out."""

@@ -89,13 +89,15 @@ class Handshake:
 
     # ------------------------------------------------------------ a client
 
-    def begin(self) -> Revision:
-        """The revision to ask for: our newest that has a handshake (R0014)."""
+    def begin(self, wanted: Revision | None) -> Revision:
+        """The revision to ask for: our newest that has a handshake (R0014), or a chosen one."""
         if self.side is Side.SERVER or not self.may("initialize"):
             raise LocalProtocolError("initialize is the first word of a client, once")
         if not self.accepts.handshakes:
             raise LocalProtocolError("none of our revisions begins with initialize; adopt one")
-        return self.accepts.handshakes[0]
+        if wanted is not None and wanted not in self.accepts.handshakes:
+            raise LocalProtocolError(f"{wanted.date} cannot be asked for by initialize here")
+        return wanted or self.accepts.handshakes[0]
 
     def agree(self, result: t.InitializeResult) -> Peer:
         """The server's answer; raises where we cannot speak so, and must disconnect (D34)."""

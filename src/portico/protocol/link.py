@@ -57,7 +57,7 @@ from portico.protocol.jsonrpc import (
     head,
     parse_id,
 )
-from portico.protocol.methods import Method, Side
+from portico.protocol.methods import Method, Side, declares
 from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser
 from portico.protocol.questions import Params, Question, asked, check_asking
 from portico.protocol.reading import read
@@ -162,7 +162,7 @@ class Link:
         null_id = spoken is not None and spoken.error_id_required  # D2
         code = number(fault, revision or spoken)
         data = encode_failure(raw_id, code, fault.message, fault.data, null_id=null_id)
-        return _sending(self._incoming.answer(data))
+        return _sending(self._incoming.answer(data), fault)
 
     def _receive_batch(self, batch: Batch, now: float) -> list[Event]:
         try:
@@ -225,6 +225,7 @@ class Link:
             self.principal,
             asked(row, request.params, self.identity.capabilities, peer.revision),
             self._incoming.close,
+            declares(self.identity.capabilities, "logging"),
         )
         if row.name == SET_LEVEL:
             self._set_level(request, peer)
@@ -266,14 +267,21 @@ class Link:
         if not row.is_notification:
             return [Dropped(f"{row.name} without an id")]
         if row.name == PROGRESS:
-            params = read(t.ProgressNotificationParams, frame.params)
-            call = self._flight.progress(params, now)
-            return [Progressed(call.id, params)] if call else [Dropped("progress of no call")]
+            return self._receive_progress(frame, now)
         if row.name == INITIALIZED and not self._handshake.advance(INITIALIZED):
             return [Dropped(f"{INITIALIZED} out of turn")]
         if peer.revision.pushing is Pushing.LISTEN and row.name not in UNTAGGED:
             return self._receive_news(row, frame, meta)
         return [Told(row, frame.params)]
+
+    def _receive_progress(self, frame: Notification, now: float) -> list[Event]:
+        params = read(t.ProgressNotificationParams, frame.params)
+        call = self._flight.wanting(params.progress_token)
+        if call is None:
+            return [Dropped("progress of no call")]
+        if not self._flight.progress(call, params.progress, now):
+            return [Dropped(f"progress of {call.method} that did not go up")]
+        return [Progressed(call.id, params)]
 
     def _receive_news(self, row: Method, frame: Notification, meta: Raw) -> list[Event]:
         subscription = read(t.NotificationMeta, meta).subscription_id
@@ -336,9 +344,11 @@ class Link:
             shaper = self._shapers[revision] = self.identity.shaper(revision)
         return shaper
 
-    def initialize(self, now: float, timeout_s: float = TIMEOUT_S) -> Send:
-        """Begin the handshake."""
-        revision = self._handshake.begin()
+    def initialize(
+        self, now: float, timeout_s: float = TIMEOUT_S, revision: Revision | None = None
+    ) -> Send:
+        """Begin the handshake, with our newest revision that has one or with a chosen one."""
+        revision = self._handshake.begin(revision)
         body = self.shaper(revision).params(self.identity.greeting(revision))
         row = revision.methods[HANDSHAKE_METHOD]
         call = self._flight.open(row, now, timeout_s, timeout_s, False)
@@ -422,7 +432,8 @@ class Link:
         events: list[Event] = []
         for call in self._flight.overdue(now):
             self._flight.settle(call.id)
-            error = TimedOut(f"no answer to {call.method} within {call.timeout_s:g} s")
+            waited_s = min(now, call.limit) - call.sent_at
+            error = TimedOut(f"no answer to {call.method} within {waited_s:g} s")
             events += self._answered(call, error)
             if call.method != HANDSHAKE_METHOD:
                 events.append(Send(call.cancellation("timed out")))
@@ -483,8 +494,8 @@ class Link:
         return link
 
 
-def _sending(data: bytes | None) -> list[Event]:
-    return [Send(data)] if data is not None else []
+def _sending(data: bytes | None, fault: Fault | None = None) -> list[Event]:
+    return [Send(data, fault)] if data is not None else []
 
 
 def sends(events: Iterable[Event]) -> list[bytes]:

@@ -17,6 +17,7 @@ from msgspec import inspect as mi
 from portico.protocol.annotations import Notes, literal_key
 from portico.protocol.annotations_metadata import Unfit
 from portico.protocol.problems import kind_of
+from portico.protocol.schema import Types, admitted
 from portico.protocol.subschemas import Schema
 
 _Fields: TypeAlias = mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType
@@ -58,7 +59,9 @@ class _Writer:
         return write(self, info)
 
     def union(self, info: mi.UnionType) -> Schema:
-        return {"anyOf": [self.write(one) for one in info.types]}
+        members = [self.write(one) for one in info.types]
+        _refuse_merged(info.types, [admitted(one, {"$defs": self.definitions}) for one in members])
+        return {"anyOf": members}
 
     def literal(self, info: mi.LiteralType) -> Schema:
         return _enumerated(self._notes.literals.get(literal_key(info.values), list(info.values)))
@@ -135,6 +138,27 @@ class _Writer:
             with suppress(TypeError, ValueError):  # one that JSON cannot say is not said
                 schema["default"] = msgspec.to_builtins(field.default, str_keys=True)
         return schema
+
+
+def _refuse_merged(types: tuple[mi.Type, ...], admits: list[Types]) -> None:
+    """msgspec merges members of one JSON type and their bounds; pydantic tries each by itself."""
+    bare = [one.type if isinstance(one, mi.Metadata) else one for one in types]
+    for kind in ("string", "number", "integer"):
+        sharing = [
+            one
+            for one, kinds in zip(bare, admits, strict=True)
+            if kind in kinds or (kind == "integer" and "number" in kinds)
+        ]
+        classes = {type(one) for one in sharing}
+        plain = all(
+            one in (mi.StrType(), mi.IntType(), mi.FloatType())
+            for one in sharing
+            if not isinstance(one, mi.LiteralType)
+        )
+        if len(sharing) < 2 or mi.AnyType in classes:
+            continue
+        if not plain or {mi.LiteralType, mi.FloatType} <= classes:
+            raise Unfit("a union of several members that look alike in JSON")
 
 
 def _given(**facts: Any) -> Schema:

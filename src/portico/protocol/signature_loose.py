@@ -3,8 +3,9 @@
 A number or a boolean as text, `5.0` for an integer, an object or a list as JSON in a string: each
 is put right where the schema has no other reading of it. `str | None` stays text.
 
-Rules: only where the schema admits no string (or no fraction) at that place; never a guess between
-two readings; nothing here refuses anything. It runs only after a value was refused as it stands.
+Rules: only where the schema admits no string (or no fraction) at that place, or plainly not this
+one; never a guess between two readings; nothing here refuses anything. It runs only after a value
+was refused as it stands.
 """
 
 import re
@@ -32,6 +33,10 @@ _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:00
 _CLOCK = re.compile(r"(\d\d:\d\d)(Z|[+-]\d\d:\d\d)?", re.ASCII)
 _WEEKS = re.compile(r"(-?)P(\d{1,6})W", re.ASCII)
 _SPAN = re.compile(r"(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)", re.ASCII)
+
+
+# A number is none of these, whatever its digits.
+_TIMES = frozenset({"date-time", "date", "time", "duration"})
 
 
 def loosen(value: Any, schema: Schema, *, scalars: bool = True) -> Any:
@@ -66,11 +71,12 @@ class _Loosening:
         return value
 
     def _text(self, value: str, schema: Any) -> Any:
-        kinds = admitted(schema, self._root)
+        kinds, text = admitted(schema, self._root), value.strip()
         if "string" in kinds:
-            write = _FORMATS.get(self._place(schema, "string").get("format", ""))
-            return write(value) if write and self._scalars else value
-        text = value.strip()
+            places = self._places(schema, "string")
+            if not all(_excludes(place, text) for place in places):
+                write = _FORMATS.get(places[0].get("format", "")) if len(places) == 1 else None
+                return write(value) if write and self._scalars else value
         if self._scalars:
             if "boolean" in kinds and text.lower() in ("true", "false"):
                 return text.lower() == "true"
@@ -84,11 +90,15 @@ class _Loosening:
 
     def _place(self, schema: Any, kind: str) -> Schema:
         """The one alternative that a value of this kind can be meant for, or an empty schema."""
+        found = self._places(schema, kind)
+        return found[0] if len(found) == 1 else {}
+
+    def _places(self, schema: Any, kind: str) -> list[Schema]:
         found: list[Schema] = []
         waiting = [schema]
         for one in waiting:
             if not isinstance(one, dict) or len(waiting) > MAX_ALTERNATIVES:
-                continue
+                return [{}, {}]  # too many, or one that takes anything
             branch = cast(Schema, one)
             inner = [*branch.get("anyOf", ()), *branch.get("oneOf", ())]
             if "$ref" in branch:
@@ -96,7 +106,14 @@ class _Loosening:
             waiting.extend(inner)
             if not inner and kind in admitted(branch, self._root):
                 found.append(branch)
-        return found[0] if len(found) == 1 else {}
+        return found
+
+
+def _excludes(place: Schema, text: str) -> bool:
+    """Whether a schema that takes strings plainly does not take this one."""
+    if "enum" in place:
+        return text not in place["enum"]
+    return place.get("format") in _TIMES and _NUMBER.fullmatch(text) is not None
 
 
 def nests_too_deep(raw: bytes) -> bool:

@@ -34,8 +34,8 @@ from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.httprules_gate import (
     CONTENT_TOO_LARGE,
     NOT_FOUND,
-    Answers,
     Gate,
+    Headers,
     HostPolicy,
     Refusal,
     endpoint_methods,
@@ -53,6 +53,7 @@ from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
 from portico.transport.http_sessions import Session, Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
+from portico.transport.http_sweep import Sweep
 from portico.transport.http_visit import (
     CLOSE_HEADER,
     DEFAULT_LIMITS,
@@ -63,7 +64,6 @@ from portico.transport.http_visit import (
     Receive,
     Scope,
     Send,
-    Sweep,
     Visit,
     overload,
     too_slow,
@@ -81,11 +81,8 @@ LOOPBACK = HostPolicy.of("localhost:*", "127.0.0.1:*", "[::1]:*")
 class HttpTurn(Visit):
     """One request that stands for itself: a visit, its exchange, and the way back."""
 
-    __slots__ = ("exchange", "fault", "principal")
-
     exchange: Exchange
-    fault: Fault | None
-    principal: str
+    fault: Fault | None = None
 
     @property
     def wire(self) -> "HttpTurn":
@@ -138,6 +135,7 @@ class HttpApp:
         self._identity: Identity | None = None
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
+        self._load: dict[str, int] = {}
         self._sessions = Sessions(service, limits, self.sweep)
         self._sse = SseSessions(service, limits)
         self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
@@ -175,7 +173,7 @@ class HttpApp:
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
-            visit = Visit(receive, send, {}, _NO_EVENTS, self.limits, 0.0)
+            visit = Visit(receive, send, {}, self.limits)
             await self._refuse(visit, Refusal(NOT_FOUND, f"nothing is here; use {self.path}"))
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
@@ -190,21 +188,23 @@ class HttpApp:
     ) -> None:
         """Let a request in, and look after it until it is answered."""
         headers = gather(scope["headers"])
-        now = asyncio.get_running_loop().time()
-        turn = HttpTurn(receive, send, headers, _NO_EVENTS, self.limits, now)
+        turn = HttpTurn(receive, send, headers, self.limits)
         try:
             turn.answers = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
-            if len(self.sweep) >= self.limits.visits:
+            if self.sweep.count >= self.limits.visits:
                 raise overload("too many requests at once; try again later")
-            turn.principal = await self._verify(headers) if self._verify is not None else ""
+            if self._verify is not None:
+                turn.principal = await self._verified(headers)
             if self._identity is None:
                 await self._start()
         except (Fault, AuthError) as refused:
             await self._refuse(turn, refused)
             return
         self.sweep.add(turn)
+        if turn.principal:
+            self._count(turn.principal, 1)
         try:
             await serve(turn, scope)
         except asyncio.CancelledError:
@@ -216,6 +216,30 @@ class HttpApp:
             pass
         finally:
             self.sweep.remove(turn)
+            if turn.principal:
+                self._count(turn.principal, -1)
+
+    async def _verified(self, headers: Headers) -> str:
+        """Who sent this. Raises `AuthError` or `Refusal`."""
+        assert self._verify is not None
+        try:
+            principal = await self._verify(headers)
+        except (Fault, AuthError):
+            raise
+        except Exception as error:
+            log.error("the verifier raised %s", type(error).__name__, exc_info=error)
+            raise overload("who you are cannot be verified now; try again later") from None
+        if principal and self._load.get(principal, 0) >= self.limits.visits_per_principal:
+            raise overload("too many requests of yours at once; wait for some")
+        return principal
+
+    def _count(self, principal: str, step: int) -> None:
+        """How much of one principal is being served."""
+        load = self._load.get(principal, 0) + step
+        if load:
+            self._load[principal] = load
+        else:
+            del self._load[principal]
 
     async def _cut(self, turn: HttpTurn) -> None:
         """Tell a client that is still there why it gets no more."""
@@ -268,7 +292,6 @@ class HttpApp:
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
             return
         turn.exchange = exchange
-        turn.fault = None
         turn.working = True
         await self._answer(turn)
 
@@ -417,7 +440,7 @@ class HttpApp:
     async def drain(self, deadline_s: float, hang_up_idle: Callable[[], None]) -> None:
         """Refuse what is new, end what waits for news, wait for calls until the deadline."""
         self.draining = True
-        self.service.drain()
+        getattr(self.service, "drain", lambda: None)()
         self._sessions.drain()
         self._sse.drain()
         hang_up_idle()
@@ -524,6 +547,3 @@ class Lifespan:
 async def _settled(tasks: set[asyncio.Task[Any]], timeout_s: float) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=timeout_s)
-
-
-_NO_EVENTS = Answers(json=True, events=False)

@@ -32,11 +32,11 @@ from portico.protocol.negotiation import Peer, negotiate
 from portico.protocol.questions import Question
 from portico.protocol.reading import read
 from portico.protocol.sse import write
-from portico.transport.http_streams import QUEUE_BYTES, Stream
+from portico.transport.http_streams import QUEUE_BYTES, Ledger, Stream
+from portico.transport.http_sweep import Sweep
 from portico.transport.http_visit import (
     Limits,
     Pairs,
-    Sweep,
     Visit,
     malformed,
     overload,
@@ -50,6 +50,8 @@ log = logging.getLogger("portico.transport")
 ASK_S = 600.0
 # Who says nothing at all after initialize was never there.
 FIRST_USE_S = 60.0
+# How often all sessions are looked at, for those that nobody uses any more.
+LOOK_S = 15.0
 # News that nobody reads: one of each kind is kept, and this many kinds.
 MAX_BACKLOG = 256
 # 192 bits: nobody guesses one (R0283).
@@ -132,9 +134,12 @@ class Session:
 
     async def post(self, visit: Visit, body: bytes, frame: Request | Batch) -> None:
         """A body with something to answer. Raises `Fault` where it is refused."""
-        self._check_ids(frame)
+        if isinstance(frame, Request) and frame.id in self._ids:  # D3
+            raise malformed("this id is in use by a running request; send another one")
+        self._owner.check_load()
         stream = self._stream(visit.answers.events)
         visit.on_silence = stream.commit
+        stream.awaited = True
         status = rules.OK
         if isinstance(frame, Batch):
             status = rules.status_of_batch(frame)
@@ -149,15 +154,12 @@ class Session:
             else:
                 await _answer(visit, stream.frames(), status)
         finally:
+            stream.awaited = False
             self._release(stream)
 
     def take(self, body: bytes) -> None:
         """A body with nothing to answer."""
         self._act(self.link.receive(body, self._owner.clock()), None)
-
-    def _check_ids(self, frame: Request | Batch) -> None:
-        if isinstance(frame, Request) and frame.id in self._ids:  # D3
-            raise malformed("this id is in use by a running request; send another one")
 
     def _act(self, events: list[Event], own: Stream | None) -> None:
         stream = own
@@ -230,6 +232,8 @@ class Session:
         if not stream.streamable:
             words = "this client takes no event stream, so it cannot be asked anything"
             raise ConnectionLost(words)
+        if stream.over:
+            raise ConnectionLost("the client has gone and cannot come back")
         id, data = self.link.request(
             question.kind.method,
             question.params,
@@ -239,11 +243,15 @@ class Session:
         )
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = (future, stream)
+        self._owner.asking.add(self)
         self.put(stream, data)
         try:
             return await future
         finally:
-            if self._waiting.pop(id, None) is not None:
+            asked = self._waiting.pop(id, None)
+            if not self._waiting:
+                self._owner.asking.discard(self)
+            if asked is not None:
                 gone = self.link.cancel(id, "no longer wanted")
                 if gone is not None:
                     self.put(stream, gone)
@@ -269,6 +277,7 @@ class Session:
         http = self.peer.revision.http
         stream = Stream(
             f"{self._tag}-{self._numbers}",
+            self._owner.ledger,
             streamable=streamable,
             resumable=http.resumable,
             primed=http.prime_and_poll,
@@ -281,24 +290,34 @@ class Session:
         """A message on a stream, within what may be kept."""
         stream.put(frame)
         stream.trim(self._limits.stream_bytes)
+        if self._owner.ledger.size > self._limits.kept_bytes:
+            self._owner.shrink()
 
     def _release(self, stream: Stream) -> None:
-        """Keep a stream that somebody may come back for, forget any other one."""
-        if stream.over and not stream.read:
-            stream.left_at = stream.left_at or self._owner.clock()
-            if not (stream.streaming and stream.resumable):
-                self._streams.pop(stream.name, None)
-        self.shrink(self._limits.session_bytes)
+        """Nobody reads a stream: keep it for who may come back, forget any other one."""
+        if stream.read or stream.awaited:
+            return
+        if not stream.fetchable:
+            self._forget(stream)
+        elif stream.over or stream.for_news:
+            self.shrink(self._limits.session_bytes)
+
+    def _forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.name, None)
+        stream.forget()  # what is still put on it reaches nobody
+        for future, asked_on in self._waiting.values():
+            if asked_on is stream and not future.done():
+                future.set_exception(ConnectionLost("the client has gone and cannot come back"))
 
     def shrink(self, limit: int, now: float | None = None) -> None:
-        """Forget ended streams: the oldest beyond a size, and all that are old."""
+        """Forget streams that nobody reads: the oldest beyond a size, and all that are old."""
         size = self.size
-        for name, stream in list(self._streams.items()):
+        for stream in list(self._streams.values()):
             if not stream.read and (stream.over or stream.for_news):
                 old = now is not None and now - stream.left_at > self._limits.kept_s
                 if old or size > limit:
                     size -= stream.size
-                    del self._streams[name]
+                    self._forget(stream)
 
     async def listen(self, visit: Visit, after: str | None) -> None:
         """A GET: a stream for news, or the rest of one that was lost. Raises `Refusal`."""
@@ -350,11 +369,8 @@ class Session:
     # ------------------------------------------------------------ time and end
 
     def tick(self, now: float) -> None:
-        """End the questions that nobody answered, forget the streams that nobody came for."""
-        if self._waiting:
-            self._act(self.link.tick(now), None)
-        if self._streams:
-            self.shrink(self._limits.session_bytes, now)
+        """End the questions that nobody answered in time."""
+        self._act(self.link.tick(now), None)
 
     def drain(self) -> None:
         """End what only waits for news."""
@@ -370,8 +386,8 @@ class Session:
                 stream.answer(data)
             task.cancel()
         self._act(self.link.close(why), None)
-        for stream in self._streams.values():
-            stream.finish()
+        for stream in list(self._streams.values()):
+            self._forget(stream)
 
 
 class Sessions:
@@ -380,8 +396,11 @@ class Sessions:
     def __init__(self, service: Service, limits: Limits, sweep: Sweep) -> None:
         self.service = service
         self.limits = limits
+        self.ledger = Ledger()
+        self._next_look = 0.0
         # The least recently used come first.
         self._by_id: OrderedDict[str, Session] = OrderedDict()
+        self.asking: set[Session] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         sweep.chore(self._tick)
 
@@ -447,16 +466,34 @@ class Sessions:
         if self._by_id.pop(session.id, None) is not None:
             session.close(why)
 
+    def check_load(self) -> None:
+        """Raise 503 where too much runs in all sessions together."""
+        if len(self.tasks) >= self.limits.visits:
+            raise overload("too many requests at once; try again later")
+
+    def shrink(self) -> None:
+        """Too much is kept for those who may come back: the least recently used lose theirs."""
+        for session in self._by_id.values():
+            if self.ledger.size <= self.limits.kept_bytes:
+                return
+            session.shrink(0)
+
     def _tick(self, now: float) -> bool:
-        for session in list(self._by_id.values()):
+        for session in list(self.asking):
             session.tick(now)
+        if now >= self._next_look:
+            self._next_look = now + LOOK_S
+            for session in list(self._by_id.values()):
+                self._look_at(session, now)
+        return bool(self._by_id)
+
+    def _look_at(self, session: Session, now: float) -> None:
+        session.shrink(self.limits.session_bytes, now)
+        if not session.busy:
             unused = now - session.used
-            if session.busy:
-                continue
             never = session.uses == 0 and unused > FIRST_USE_S
             if never or unused > self.limits.session_idle_s:
                 self.end(session, "the session was not used for too long")
-        return bool(self._by_id)
 
     def drain(self) -> None:
         """End what only waits for news."""

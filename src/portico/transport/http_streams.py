@@ -10,6 +10,7 @@ makes its sender wait while somebody reads, and is dropped, oldest first, while 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from portico.protocol.sse import prime, write
 from portico.transport.http_visit import Visit
@@ -18,29 +19,53 @@ from portico.transport.http_visit import Visit
 QUEUE_BYTES = 256 * 1024
 
 
+class Ledger:
+    """How many bytes all streams together keep."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+
 class Stream:
-    """A numbered sequence of messages with at most one reader."""
+    """A numbered sequence of messages with at most one reader.
+
+    `streamable`: its client takes events. `resumable`: a lost reader may come back. `primed`: a
+    reader gets an event to come back to at once, and may be let go.
+    """
 
     def __init__(
-        self, name: str, *, streamable: bool, resumable: bool, primed: bool, retry_ms: int
+        self,
+        name: str,
+        ledger: Ledger,
+        *,
+        streamable: bool,
+        resumable: bool = True,
+        primed: bool = False,
+        retry_ms: int = 0,
     ) -> None:
         self.name = name
         self.streamable = streamable
         self.resumable = resumable
         self.size = 0
+        self.unread = 0
         self.over = False
         self.streaming = False
         self.for_news = False
+        # Whether the request that it belongs to still has a connection.
+        self.awaited = False
         self.left_at = 0.0
+        # How many calls still run that answer on it, and how many answers of a batch are ready.
         self.pending = 0
         self.boxed = 0
         self.on_caught_up: Callable[[], None] | None = None
+        self._ledger: Ledger | None = ledger
         self._primed = primed
         self._retry_ms = retry_ms
         self._entries: deque[tuple[int, bytes]] = deque()
         self._last = 0
         self._seen = 0
         self._reader: Visit | None = None
+        self._served = False
         self._parting = False
         self._news: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
@@ -50,11 +75,17 @@ class Stream:
     def put(self, frame: bytes) -> None:
         """A message before the answer: from here on this is a stream of events."""
         self.streaming = True
-        self._add(frame)
+        self.answer(frame)
 
     def answer(self, frame: bytes) -> None:
         """An answer; alone, it needs no stream."""
-        self._add(frame)
+        if self.over:
+            return
+        self._last += 1
+        self._entries.append((self._last, frame))
+        self._grow(len(frame))
+        self.unread += len(frame)
+        self._wake()
 
     def commit(self) -> None:
         """Become a stream of events before there is one: somebody has waited long enough."""
@@ -69,26 +100,34 @@ class Stream:
 
     def part(self) -> None:
         """Let the reader go; it comes back for the rest."""
-        if self.resumable and self._primed and not self.over:
-            self.streaming = True
-            self._parting = True
+        if self._primed and not self.over and (self._reader is not None or not self._served):
+            self.streaming = self._parting = True
             self._wake()
-
-    def _add(self, frame: bytes) -> None:
-        if self.over:
-            return
-        self._last += 1
-        self._entries.append((self._last, frame))
-        self.size += len(frame)
-        self._wake()
 
     def trim(self, limit: int) -> None:
         """Forget the oldest messages beyond this many bytes; never the last, nor what is unread
         by somebody who reads."""
         while self.size > limit and len(self._entries) > 1:
-            if self._reader is not None and self._entries[0][0] > self._seen:
-                return
-            self.size -= len(self._entries.popleft()[1])
+            number, frame = self._entries[0]
+            if number > self._seen:
+                if self._reader is not None:
+                    return
+                self._seen = number
+                self.unread -= len(frame)
+            self._entries.popleft()
+            self._grow(-len(frame))
+
+    def forget(self) -> None:
+        """It ends, and nothing is kept of it but what is being read."""
+        self.finish()
+        if self._ledger is not None:
+            self._ledger.size -= self.size
+            self._ledger = None
+
+    def _grow(self, size: int) -> None:
+        self.size += size
+        if self._ledger is not None:
+            self._ledger.size += size
 
     async def drained(self) -> None:
         """Wait while a reader has much to read."""
@@ -97,11 +136,6 @@ class Stream:
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
 
-    @property
-    def unread(self) -> int:
-        """The bytes that the reader has not been given."""
-        return sum(len(frame) for number, frame in self._entries if number > self._seen)
-
     # ------------------------------------------------------------ who reads it
 
     @property
@@ -109,10 +143,14 @@ class Stream:
         """Whether somebody reads it now."""
         return self._reader is not None
 
+    @property
+    def fetchable(self) -> bool:
+        """Whether somebody knows of it, and may come back for the rest."""
+        return self._served and self.resumable
+
     def has(self, number: int) -> bool:
         """Whether everything after this event is still kept."""
-        oldest = self._entries[0][0] if self._entries else self._last + 1
-        return oldest - 1 <= number <= self._last
+        return self._last - len(self._entries) <= number <= self._last
 
     def frames(self) -> list[bytes]:
         """What was put on it."""
@@ -129,15 +167,14 @@ class Stream:
             # Whoever comes back has lost the connection that we still believe in.
             self._reader.leave("the stream was taken up on another connection")
         self._reader = visit
-        self._seen = after
-        self._parting = self._parting and after == 0
+        self._rewind(after)
+        first = b"" if self._served else self._prime(0)
+        self._served = True
         try:
-            first = prime(f"{self.name}-0", self._retry_ms) if self._primed and not after else b""
             await visit.open(first)
             while not self._parting:
-                chunk = self._next()
-                if chunk:
-                    await visit.write(chunk)
+                if self.unread:
+                    await visit.write(self._take())
                     self._make_room()
                 elif self.over:
                     await visit.end()
@@ -145,36 +182,44 @@ class Stream:
                 else:
                     if self.on_caught_up is not None:
                         self.on_caught_up()
-                    if not self._entries or self._entries[-1][0] <= self._seen:
+                    if not self.unread:
                         await self._wait()
-            self._parting = False
-            await visit.end(self._next() + prime(f"{self.name}-{self._seen}", self._retry_ms))
+            await visit.end(self._take() + self._prime(self._seen))  # R0489
         finally:
             if self._reader is visit:
                 self._reader = None
+                self._parting = False
                 self.left_at = asyncio.get_running_loop().time()
                 self._make_room()
 
-    def _next(self) -> bytes:
-        unread = [entry for entry in self._entries if entry[0] > self._seen]
-        if not unread:
-            return b""
-        self._seen = unread[-1][0]
+    def _rewind(self, after: int) -> None:
+        self._seen = after
+        self.unread = sum(len(frame) for number, frame in self._entries if number > after)
+
+    def _take(self) -> bytes:
+        """What is unread, as events; from here on it counts as read."""
+        count = self._last - self._seen
+        newest = list(islice(reversed(self._entries), count))
+        newest.reverse()
+        self._seen = self._last
+        self.unread = 0
         if not self.resumable:
-            return b"".join([write(frame) for _, frame in unread])
-        return b"".join([write(frame, id=f"{self.name}-{number}") for number, frame in unread])
+            return b"".join([write(frame) for _, frame in newest])
+        return b"".join([write(frame, id=f"{self.name}-{number}") for number, frame in newest])
+
+    def _prime(self, number: int) -> bytes:
+        """R0486: an event to come back to."""
+        return prime(f"{self.name}-{number}", self._retry_ms) if self._primed else b""
 
     # ------------------------------------------------------------ waiting
 
     async def _wait(self) -> None:
-        if self._news is None:
-            self._news = asyncio.get_running_loop().create_future()
-        await asyncio.shield(self._news)
+        self._news = asyncio.get_running_loop().create_future()
+        await self._news
 
     def _wake(self) -> None:
-        if self._news is not None:
+        if self._news is not None and not self._news.done():
             self._news.set_result(None)
-            self._news = None
 
     def _make_room(self) -> None:
         if self._room is not None:

@@ -1,16 +1,16 @@
 """One HTTP request while it is served: its body in, its answer out, and who still waits.
 
-A visit is served in the task that the web server made for it. Nothing watches a visit that is
-answered at once: one timer looks after all of them, and gives a watcher to those that stay.
+A visit is served in the task that the web server made for it, and reads no clock: `http_sweep`
+looks after all that stay, and ends what lasts too long.
 
-Rules: knows ASGI and no message. Every wait of a visit has an end: the time for the body, for a
-reader that stops reading, for silence. A cancellation of ours never leaves the application.
+Rules: knows ASGI and no message. Whoever leaves is remembered by why, and a cancellation of ours
+never leaves the application.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -29,13 +29,11 @@ from portico.protocol.sse import comment
 
 log = logging.getLogger("portico.transport")
 
-# How often the timer looks. What is answered within a turn or two needs no watcher at all.
-TURN_S = 0.05
-# What stays is looked after in longer steps: ten thousand idle streams cost a millisecond each.
-STEP_S = 1.0
 # A larger body than allowed is read to its end up to here, so that its sender reads the refusal
 # instead of a broken connection.
 FORGIVEN_BODIES = 4
+# A length with so many digits is looked at before the body is read; others while it is.
+LONG_LENGTH = 7
 
 REQUEST_TIMEOUT: Final = 408
 UNAVAILABLE: Final = 503
@@ -55,6 +53,7 @@ EVENT_HEADERS: Pairs = [
     (b"x-accel-buffering", b"no"),  # R0860
 ]
 _KEEP_ALIVE = comment()
+JSON_ALONE: Final = Answers(json=True, events=False)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -73,8 +72,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     write_s: float = 30.0
     # Proxies cut what is silent for 30 to 60 seconds.
     keep_alive_s: float = 25.0
-    # Requests that are worked on at once; more are told to come back.
+    # Requests and streams that are served at once; more are told to come back.
     visits: int = 25_000
+    visits_per_principal: int = 1_024
     # Sessions are small, but each is kept until it is idle for so long, or simply old.
     sessions: int = 10_000
     sessions_per_principal: int = 100
@@ -99,79 +99,69 @@ class Gone(Exception):
 
 
 class Visit:
-    """One HTTP request, from its headers to the last byte of its answer."""
+    """One HTTP request, from its headers to the last byte of its answer.
 
-    __slots__ = (
-        "_lock",
-        "_receive",
-        "_send",
-        "_writing_since",
-        "answers",
-        "ended",
-        "gone",
-        "headers",
-        "last_write",
-        "limits",
-        "on_silence",
-        "reading",
-        "received",
-        "since",
-        "started",
-        "streaming",
-        "task",
-        "told",
-        "watcher",
-        "working",
-    )
+    What most visits never change are defaults of the class: this is the hot path.
+    """
 
-    def __init__(
-        self,
-        receive: Receive,
-        send: Send,
-        headers: Headers,
-        answers: Answers,
-        limits: Limits,
-        now: float,
-    ) -> None:
+    # What is going on: reading the body, doing the work itself, beginning to answer, streaming,
+    # waiting for the reader, done. How many bytes came, and how many writes were taken.
+    reading = False
+    working = False
+    started = False
+    streaming = False
+    writing = False
+    ended = False
+    received = 0
+    writes = 0
+    # Why nobody waits any more, and whether the client is still there to hear of it.
+    gone = ""
+    told = False
+    principal = ""
+    # What to do instead of a comment where a stream is silent before it has begun.
+    on_silence: Callable[[], None] | None = None
+    # Kept by the sweep: since when it is here, its last sign of life, and who watches for its end.
+    since = 0.0
+    alive_at = 0.0
+    alive_writes = 0
+    watcher: "asyncio.Task[None] | None" = None
+    _lock: asyncio.Lock | None = None
+
+    def __init__(self, receive: Receive, send: Send, headers: Headers, limits: Limits) -> None:
         self._receive = receive
         self._send = send
         self.headers = headers
-        self.answers = answers
         self.limits = limits
+        self.answers = JSON_ALONE
         self.task = asyncio.current_task()
-        self.since = self.last_write = now
-        self.received = 0
-        self.reading = False
-        self.started = False
-        self.streaming = False
-        self.ended = False
-        self.gone = ""
-        self.told = False
-        self.working = False
-        self.watcher: asyncio.Task[None] | None = None
-        self.on_silence: Callable[[], None] | None = None
-        self._writing_since = 0.0
-        self._lock: asyncio.Lock | None = None
 
     # ------------------------------------------------------------ in
 
     async def body(self) -> bytes:
         """The whole body. Raises `Refusal` for one that is too large, `Gone` for none."""
-        declared = declared_size(self.headers)
-        limit = self.limits.body_bytes
-        if declared > limit * FORGIVEN_BODIES:
-            check_size(declared, limit)
+        if (
+            len(self.headers.get(b"content-length", b"")) >= LONG_LENGTH
+            or b"expect" in self.headers
+        ):
+            self._check_declared()  # before anything of it is asked for
         self.reading = True
         message = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            self.reading = False
-            body: bytes = message.get("body", b"")
-        else:
-            body = await self._rest(message, limit)
-        check_size(len(body), limit)
+        if message["type"] != "http.request" or message.get("more_body", False):
+            return await self._rest(message)
+        self.reading = False
+        body: bytes = message.get("body", b"")
+        if len(body) > self.limits.body_bytes:
+            check_size(len(body), self.limits.body_bytes)
         return body
 
-    async def _rest(self, message: Message, limit: int) -> bytes:
+    def _check_declared(self) -> None:
+        declared, limit = declared_size(self.headers), self.limits.body_bytes
+        if declared > limit * FORGIVEN_BODIES:
+            check_size(declared, limit)
+
+    async def _rest(self, message: Message) -> bytes:
+        self._check_declared()
+        limit = self.limits.body_bytes
         parts: list[bytes] = []
         while True:
             if message["type"] != "http.request":
@@ -198,8 +188,7 @@ class Visit:
         headers = [JSON_HEADER, length] if body else [length]
         if more:
             headers += more
-        self.started = True
-        self._writing_since = asyncio.get_running_loop().time()
+        self.started = self.writing = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
         self.ended = True
@@ -207,11 +196,10 @@ class Visit:
     async def open(self, first: bytes = b"", more: Pairs | None = None) -> None:
         """Begin a stream of events, once."""
         if not self.streaming:
-            self.streaming = True
+            self.started = self.streaming = True
             self._lock = asyncio.Lock()
             async with self._lock:
                 headers = EVENT_HEADERS + more if more else EVENT_HEADERS
-                self.started = True
                 await self._put({"type": "http.response.start", "status": 200, "headers": headers})
                 await self._put({"type": "http.response.body", "body": first, "more_body": True})
 
@@ -237,22 +225,20 @@ class Visit:
                 self.ended = True
 
     async def _put(self, message: Message) -> None:
-        self._writing_since = asyncio.get_running_loop().time()
+        self.writing = True
         await self._send(message)
-        self.last_write = self._writing_since
-        self._writing_since = 0.0
+        self.writing = False
+        self.writes += 1
 
-    async def _keep_alive(self) -> None:
+    async def keep_alive(self) -> None:
+        """A sign of life where nothing is to be said."""
         with contextlib.suppress(ConnectionLost, OSError):
             await self.write(_KEEP_ALIVE)
 
     # ------------------------------------------------------------ who still waits
 
     def leave(self, why: str, *, told: bool = False) -> None:
-        """Nobody waits any more, or nobody may: stop what is being done for this visit.
-
-        `told` is whether the client is still there, and hears of it.
-        """
+        """Nobody waits any more, or nobody may: stop what is being done for this visit."""
         if not self.gone and not self.ended:
             self.gone = why
             self.told = told
@@ -263,112 +249,14 @@ class Visit:
         """Whether the cancellation that was just caught was `leave`'s alone; then it is taken."""
         return bool(self.gone) and self.task is not None and self.task.uncancel() == 0
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
+        """Wait until the client goes, and leave then."""
         while not self.ended:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 # It is also said after an answer is complete.
                 self.leave("the client has gone")
                 return
-
-    def check(self, now: float) -> "asyncio.Task[None] | None":
-        """What is due for a visit that stays; a task, where one was started for it."""
-        limits = self.limits
-        if self.reading:
-            age = now - self.since
-            slow = age > 5.0 and self.received < limits.body_bytes_per_s * (age - 5.0)
-            if age > limits.body_s or slow:
-                self.leave("the body did not arrive in time", told=True)
-            return None
-        if self._writing_since:
-            if now - self._writing_since > limits.write_s:
-                self.leave("the client does not read")
-            return None
-        loop = asyncio.get_running_loop()
-        if self.watcher is None and not self.ended:
-            self.watcher = loop.create_task(self._watch())
-        silent = now - self.last_write > limits.keep_alive_s
-        if silent and self.answers.events and not self.ended:
-            self.last_write = now
-            if self.streaming or self.on_silence is None:
-                return loop.create_task(self._keep_alive())
-            self.on_silence()
-        return None
-
-
-class Sweep:
-    """The one timer that looks after all visits, and after whatever else is due now and then."""
-
-    def __init__(self) -> None:
-        self._fresh: set[Visit] = set()
-        self._staying: set[Visit] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._chores: list[Callable[[float], bool]] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._hurried = False
-        self._next_step = 0.0
-
-    def __len__(self) -> int:
-        return len(self._fresh) + len(self._staying)
-
-    def __iter__(self) -> Iterator[Visit]:
-        return iter([*self._fresh, *self._staying])
-
-    def add(self, visit: Visit) -> None:
-        """Look after a visit from now on."""
-        self._fresh.add(visit)
-        loop = asyncio.get_running_loop()
-        if not self._hurried or self._loop is not loop:
-            self._set_timer(loop, TURN_S)
-
-    def remove(self, visit: Visit) -> None:
-        """A visit is over."""
-        self._fresh.discard(visit)
-        if visit.watcher is not None:
-            visit.watcher.cancel()
-        self._staying.discard(visit)
-
-    def chore(self, due: Callable[[float], bool]) -> None:
-        """Call this with the time every second, as long as it says that it has more to do."""
-        self._chores.append(due)
-
-    def stop(self) -> None:
-        """The loop ends; the next visit begins anew."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._loop, self._hurried = None, None, False
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
-        if self._timer is not None and self._loop is loop:  # another loop's timer died with it
-            self._timer.cancel()
-        self._loop = loop
-        self._hurried = delay_s == TURN_S
-        self._timer = loop.call_later(delay_s, self._tick, loop)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        for visit in [visit for visit in self._fresh if now - visit.since >= TURN_S]:
-            self._fresh.discard(visit)
-            self._staying.add(visit)
-            self._check(visit, now)
-        busy = True
-        if now >= self._next_step:
-            self._next_step = now + STEP_S
-            for visit in list(self._staying):
-                self._check(visit, now)
-            busy = sum(chore(now) for chore in self._chores) > 0
-        self._timer, self._hurried = None, False
-        if self._fresh:
-            self._set_timer(loop, TURN_S)
-        elif self._staying or busy:
-            self._set_timer(loop, STEP_S)
-
-    def _check(self, visit: Visit, now: float) -> None:
-        task = visit.check(now)
-        if task is not None:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
 
 
 def unexpected(error: Exception) -> Fault:
