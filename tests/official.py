@@ -34,8 +34,9 @@ OPEN = {
 }
 
 
-def available() -> bool:
-    return (ROOT / DATES[0] / "schema.json").is_file()
+def available(name: str = DATES[0]) -> bool:
+    """Whether the schema of a revision, or those of all, can be read."""
+    return (ROOT / name / "schema.json").is_file()
 
 
 @cache

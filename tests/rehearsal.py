@@ -17,7 +17,7 @@ from portico.protocol.methods import Method, Side
 from portico.protocol.revision import ALL, JULY_2026, OutputRoot, Revisions
 
 
-class ReadNotesResult(t.CacheableResult, kw_only=True):
+class ReadNotesResult(t.PaginatedResult, kw_only=True):
     """What the new method answers with."""
 
     notes: list[str]
@@ -30,7 +30,6 @@ READ_NOTES = Method(
     result=ReadNotesResult,
     needs="tools",
     needs_of=Side.SERVER,
-    cacheable=True,
 )
 
 SIXTH = replace(

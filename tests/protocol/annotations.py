@@ -161,7 +161,7 @@ UNDERSCORES = "digits with underscores are Python, not what a model means by a n
 NO_TIME = "a bare number is no time: seconds, milliseconds and years would have to be guessed"
 MONTHS = "months and years have no fixed length; days and weeks do"
 AN_ARRAY = "the schema of a NamedTuple, pydantic's too, is an array; an object does not fit it"
-HAS_TEXT = "the type has a string member, so text stays text, and this text is not in it"
+NUMBER_IN_TEXT = "a number in text is a number where there is no text to choose, also for a Literal"
 WHOLE_KEYS = "an integer as a name is written without a fraction"
 READ_AT_ONCE = "an Iterable is checked before the function runs, and arrives as a list"
 MUTABLE_SET = "an AbstractSet arrives as a set, which is equal to the frozenset"
@@ -230,7 +230,7 @@ TABLE: list[Row] = [
     Row('Counter', Counter[str], {'additionalProperties': {'type': 'integer'}, 'type': 'object'}, good={'{"a":1}': Counter({'a': 1})}, bad=['{"a":"x"}'], plain=False),
     Row('deque', deque[int], {'items': {'type': 'integer'}, 'type': 'array'}, good={'[1]': deque([1]), '"[1]"': deque([1])}, bad=['["x"]'], plain=False, differs={'"[1]"': JSON_IN_TEXT}),
     Row('Literal of str', Literal["b", "a"], {'type': 'string', 'enum': ['b', 'a']}, good={'"a"': 'a', '"b"': 'b'}, bad=['"c"', '1', 'null']),
-    Row('Literal of int', Literal[2, 1], {'type': 'integer', 'enum': [2, 1]}, good={'1': 1, '1.0': 1}, bad=['3', '"x"', 'null', 'true'], differs={'true': NO_NUMBER}),
+    Row('Literal of int', Literal[2, 1], {'type': 'integer', 'enum': [2, 1]}, good={'1': 1, '1.0': 1, '"1"': 1}, bad=['3', '"x"', 'null', 'true'], differs={'"1"': NUMBER_IN_TEXT, 'true': NO_NUMBER}),
     Row('Literal of one', Literal["a"], {'type': 'string', 'enum': ['a']}, good={'"a"': 'a'}, bad=['"b"']),
     Row('Literal of bool', Literal[True], {'type': 'boolean', 'enum': [True]}, good={'true': True}, bad=['false', '"x"']),
     Row('mixed Literal', Literal["a", 1, None], {'enum': ['a', 1, None]}, good={'"a"': 'a', '1': 1, 'null': None}, bad=['"b"', '2', 'false']),
@@ -260,10 +260,21 @@ TABLE: list[Row] = [
     Row('date or datetime', date | datetime, {'anyOf': [{'format': 'date', 'type': 'string'}, {'format': 'date-time', 'type': 'string'}]}, good={'"2026-01-31"': date(2026, 1, 31), '"2026-01-31T09:30:00"': datetime(2026, 1, 31, 9, 30)}, bad=['"x"', '5e30'], plain=False),
     Row('str or datetime', str | datetime, {'anyOf': [{'type': 'string'}, {'format': 'date-time', 'type': 'string'}]}, good={'"2026-01-31T09:30:00"': '2026-01-31T09:30:00', '"x"': 'x'}, bad=['null'], plain=False),
     Row('Enum or str', Color | str, {'anyOf': [{'enum': ['red', 'blue'], 'type': 'string'}, {'type': 'string'}]}, good={'"red"': 'red', '"x"': 'x'}, bad=['5'], plain=False),
-    Row('Literal or int', Literal["auto"] | int, {'anyOf': [{'type': 'string', 'enum': ['auto']}, {'type': 'integer'}]}, good={'"auto"': 'auto', '5': 5}, bad=['"x"', 'null', '"5"'], differs={'"5"': HAS_TEXT}),
+    Row('Literal or int', Literal["auto"] | int, {'anyOf': [{'type': 'string', 'enum': ['auto']}, {'type': 'integer'}]}, good={'"auto"': 'auto', '5': 5, '"5"': 5}, bad=['"x"', 'null']),
+    Row('Literal or float', Literal[1] | float, {'anyOf': [{'const': 1, 'type': 'integer'}, {'type': 'number'}]}, good={'1': 1, '2': 2.0, '"3"': 3.0}, bad=['"x"', 'null'], plain=False),
+    Row('IntEnum or float', Level | float, {'anyOf': [{'enum': [1, 2], 'type': 'integer'}, {'type': 'number'}]}, good={'3': 3.0, '"3"': 3.0}, bad=['"x"', 'null'], plain=False),
+    Row('date or float', date | float, {'anyOf': [{'type': 'string', 'format': 'date'}, {'type': 'number'}]}, good={'"2026-01-31"': date(2026, 1, 31), '5': 5.0, '"5"': 5.0}, bad=['"x"']),
+    Row('time or bool', time | bool, {'anyOf': [{'type': 'string', 'format': 'time'}, {'type': 'boolean'}]}, good={'"09:30:00"': time(9, 30), 'true': True, '"true"': True}, bad=['"x"']),
+    Row('Any or float', Any | float, {'anyOf': [{}, {'type': 'number'}]}, good={'5': 5, '"x"': 'x'}, plain=False),
+    Row('float or Any', float | Any, {'anyOf': [{'type': 'number'}, {}]}, good={'5': 5.0, '"x"': 'x'}, plain=False),
+    Row('optional Any', Any | None, {'anyOf': [{}, {'type': 'null'}]}, good={'5': 5, 'null': None}),
+    Row('bounds on a member', Annotated[str, MaxLen(2)] | str, {'anyOf': [{'maxLength': 2, 'type': 'string'}, {'type': 'string'}]}, good={'"a"': 'a', '"abc"': 'abc'}, bad=['5'], plain=False),
+    Row('bounds on two members', Annotated[int, Ge(1)] | Annotated[str, MaxLen(2)], {'anyOf': [{'minimum': 1, 'type': 'integer'}, {'maxLength': 2, 'type': 'string'}]}, good={'1': 1, '"a"': 'a'}, bad=['0', '"abc"'], plain=False),
+    Row('tuple or a bounded int', tuple[int, str] | Annotated[int, Ge(1)], {'anyOf': [{'maxItems': 2, 'minItems': 2, 'prefixItems': [{'type': 'integer'}, {'type': 'string'}], 'type': 'array'}, {'minimum': 1, 'type': 'integer'}]}, good={'[1,"a"]': (1, 'a'), '1': 1}, bad=['0', '[1]'], plain=False),
+    Row('dataclass or a patterned str', Point | Annotated[str, Field(pattern="^a")], {'anyOf': [{'properties': {'x': {'type': 'integer'}, 'y': {'default': 0.0, 'type': 'number'}}, 'required': ['x'], 'type': 'object'}, {'pattern': '^a', 'type': 'string'}]}, good={'{"x":1}': Point(x=1, y=0.0), '"a"': 'a'}, bad=['"b"'], plain=False),
     Row('Literal or str', Literal["auto"] | str, {'anyOf': [{'type': 'string', 'enum': ['auto']}, {'type': 'string'}]}, good={'"auto"': 'auto', '"x"': 'x'}, bad=['5']),
     Row('Path or None', Path | None, {'anyOf': [{'format': 'path', 'type': 'string'}, {'type': 'null'}]}, good={'"a/b"': Path('a/b'), 'null': None}, bad=['5'], plain=False),
-    Row('datetime', datetime, {'type': 'string', 'format': 'date-time'}, good={'"2026-01-31T09:30:00Z"': datetime(2026, 1, 31, 9, 30, tzinfo=UTC), '"2026-01-31T09:30:00"': datetime(2026, 1, 31, 9, 30), '"2026-01-31"': datetime(2026, 1, 31, 0, 0), '"2026-01-31T09:30"': datetime(2026, 1, 31, 9, 30), '"2026-01-31 09:30:00"': datetime(2026, 1, 31, 9, 30), '"2026-01-31T09:30:00+02:00"': datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(seconds=7200))), '"2026-01-31T09:30:00.5Z"': datetime(2026, 1, 31, 9, 30, 0, 500000, tzinfo=UTC)}, bad=['"x"', '"2026-02-31"', 'null', '"31.1.2026"', 'true', '1769851800'], differs={'1769851800': NO_TIME}),
+    Row('datetime', datetime, {'type': 'string', 'format': 'date-time'}, good={'"2026-01-31T09:30:00Z"': datetime(2026, 1, 31, 9, 30, tzinfo=UTC), '"2026-01-31T09:30:00"': datetime(2026, 1, 31, 9, 30), '"2026-01-31"': datetime(2026, 1, 31, 0, 0), '"2026-01-31T09:30"': datetime(2026, 1, 31, 9, 30), '"2026-01-31 09:30:00"': datetime(2026, 1, 31, 9, 30), '"2026-01-31T09:30:00+02:00"': datetime(2026, 1, 31, 9, 30, tzinfo=timezone(timedelta(seconds=7200))), '"2026-01-31T09:30:00.5Z"': datetime(2026, 1, 31, 9, 30, 0, 500000, tzinfo=UTC)}, bad=['"x"', '"2026-02-31"', 'null', '"31.1.2026"', 'true', '1769851800', '"1769851800"'], differs={'1769851800': NO_TIME, '"1769851800"': NO_TIME}),
     Row('date', date, {'type': 'string', 'format': 'date'}, good={'"2026-01-31"': date(2026, 1, 31), '"2026-01-31T00:00:00"': date(2026, 1, 31)}, bad=['"2026-01-31T09:30:00"', '"x"', '"2026-02-31"', 'null']),
     Row('time', time, {'type': 'string', 'format': 'time'}, good={'"09:30:00"': time(9, 30), '"09:30"': time(9, 30), '"09:30:00Z"': time(9, 30, tzinfo=UTC)}, bad=['"x"', '"25:00"', 'null', '3600'], differs={'3600': NO_TIME}),
     Row('timedelta', timedelta, {'type': 'string', 'format': 'duration'}, good={'"PT1H30M"': timedelta(seconds=5400), '"P1D"': timedelta(days=1), '"-PT1H"': timedelta(days=-1, seconds=82800), '"P1W"': timedelta(days=7), '"01:30:00"': timedelta(seconds=5400)}, bad=['"x"', 'null', '90', '"P1M"'], differs={'90': NO_TIME, '"P1M"': MONTHS}),

@@ -155,9 +155,14 @@ def initialize(date: str, id: Any = 0, can: JSON | None = None) -> bytes:
 INITIALIZED = line(method="notifications/initialized")
 
 
-def served(revision: Revision, can: JSON | None = None, **more: Any) -> Link:
+def served(
+    revision: Revision,
+    can: JSON | None = None,
+    accepts: Revisions | None = None,
+    server_can: t.ServerCapabilities = ABLE_SERVER,
+) -> Link:
     """A server that a stranger has opened a conversation with, as far as that is needed."""
-    server = server_of(revision, **more)
+    server = server_of(revision, server_can, accepts)
     if revision.handshake:
         server.receive(initialize(revision.date, can=can), 0.0)
         server.receive(INITIALIZED, 0.0)

@@ -201,6 +201,35 @@ def test_a_listener_for_tasks_hears_neither_progress_nor_log() -> None:
     assert exchange.log("emergency", "x") is None
 
 
+@pytest.mark.spec("R0153")
+def test_a_server_that_did_not_declare_logging_logs_to_nobody(revision: Revision) -> None:
+    server = served(revision, server_can=t.ServerCapabilities(tools=t.ToolsCapability()))
+    loud: JSON = {} if revision.handshake else LOUD
+    exchange = call(server, request(revision, 1, "tools/call", {"name": "n"}, **loud))
+    assert [exchange.log(level, "x") for level in t.LOGGING_LEVELS] == [None] * 8
+    declared = call(served(revision), request(revision, 1, "tools/call", {"name": "n"}, **loud))
+    assert declared.log("emergency", "x") is not None
+    if revision.handshake:
+        message = t.LoggingMessageNotificationParams(level="error", data=1)
+        with pytest.raises(LocalProtocolError, match="needs logging"):
+            server.notify("notifications/message", message)
+        client, asking = opened(revision)
+        asked = call(client, asking.request("roots/list", now=0.0)[1])
+        assert asked.log("emergency", "x") is None  # a client has nobody to log to
+
+
+def test_an_unknown_block_is_passed_on_to_the_revision_that_it_came_from(
+    revision: Revision,
+) -> None:
+    """D18: to others it is words."""
+    block = t.UnknownContent(whole=t.Whole({"type": "hologram", "data": 7}))
+    result = t.CallToolResult(content=[block])
+    kept = said(running(revision).settle(result, origin=revision))["result"]["content"]
+    assert kept == [{"type": "hologram", "data": 7}]
+    words = said(running(revision).settle(result))["result"]["content"]
+    assert words[0]["type"] == "text"
+
+
 def test_nothing_is_logged_after_the_end(revision: Revision) -> None:
     exchange = level_of(revision, "debug")
     exchange.settle(DONE)

@@ -18,7 +18,7 @@ from portico.protocol.methods import (
     Method,
 )
 from portico.protocol.negotiation import Peer
-from portico.protocol.revision import ALL, Revision
+from portico.protocol.revision import ALL, Revision, Tasks
 from protocol.dialogue import ABLE_SERVER
 
 ENVELOPED = [revision for revision in ALL if not revision.handshake][-1]
@@ -58,6 +58,16 @@ def test_where_results_have_no_type_a_member_of_that_name_means_nothing(revision
     if not revision.stamped:
         result = outcome(CALL_TOOL, revision, {"resultType": "whatever", "content": []})
         assert isinstance(result, t.CallToolResult)
+
+
+def test_a_request_that_asked_to_become_a_task_comes_to_one_where_the_core_has_tasks(
+    revision: Revision,
+) -> None:
+    task = {"taskId": "t", "status": "working", "createdAt": "x", "lastUpdatedAt": "y", "ttl": 1}
+    members = {"task": task, "content": []}
+    expected = t.CreateTaskResult if revision.tasks is Tasks.CORE else t.CallToolResult
+    assert type(outcome(CALL_TOOL, revision, members, as_task=True)) is expected
+    assert type(outcome(CALL_TOOL, revision, members)) is t.CallToolResult
 
 
 def test_a_result_that_cannot_be_read_is_a_fault(revision: Revision) -> None:
@@ -126,6 +136,11 @@ def test_each_result_without_a_type_is_complete_and_one_of_an_unknown_type_is_no
         assert type(bare) is row.result
         complete = outcome(row, revision, SMALLEST[name] | {"resultType": "complete"})
         assert type(complete) is row.result
+        for older in (older for older in ALL if not older.stamped):
+            before = older.methods.get(name)
+            if before is not None and before.result is row.result:
+                found = outcome(before, older, SMALLEST[name], ours=DECLARED)
+                assert type(found) is row.result
         for kind in ("done", "", 1):
             with pytest.raises(Fault, match="not recognised"):
                 outcome(row, revision, SMALLEST[name] | {"resultType": kind}, ours=DECLARED)

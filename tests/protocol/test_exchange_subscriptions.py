@@ -181,6 +181,7 @@ def test_news_of_tasks_needs_the_extension() -> None:
     assert caught.value.data == {"requiredCapabilities": {"extensions": {t.TASKS_EXTENSION_ID: {}}}}
 
 
+@pytest.mark.spec("R1144")
 def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
     def status(id: str) -> t.ExtTaskStatusNotificationParams:
         return t.ExtTaskStatusNotificationParams(
@@ -192,6 +193,7 @@ def test_news_of_tasks_is_of_those_that_were_agreed_to() -> None:
     news = said(subscription.news("notifications/tasks", status("t1")))["params"]
     assert (news["taskId"], news["_meta"][t.SUBSCRIPTION_ID_KEY]) == ("t1", 1)
     assert subscription.news("notifications/tasks", status("t2")) is None
+    assert listening({}, can=TASKS).news("notifications/tasks", status("t1")) is None
     unable = listening(asked, t.SubscriptionFilter(), can=TASKS)
     assert unable.news("notifications/tasks", status("t1")) is None
 

@@ -5,17 +5,12 @@ import json
 import pytest
 
 from portico.errors import LocalProtocolError
-from portico.protocol import types as t
 from portico.protocol.flight import MAX_SENT, Flight, Sent
 from portico.protocol.methods import CALL_TOOL, LISTEN
 
 
 def sent(flight: Flight, timeout_s: float = 10, max_s: float = 25, progress: bool = True) -> Sent:
     return flight.open(CALL_TOOL, 100.0, timeout_s, max_s, progress)
-
-
-def news(token: int | str, progress: float) -> t.ProgressNotificationParams:
-    return t.ProgressNotificationParams(progress_token=token, progress=progress)
 
 
 def test_ids_count_up_and_are_never_used_again() -> None:
@@ -49,7 +44,8 @@ def test_what_is_handed_out_of_it_moves_nothing_in_it() -> None:
     copy.deadline = 0.0
     assert flight.next_deadline == 110.0
     restored = Flight(5, flight.calls)
-    restored.progress(news(1, 1), 105.0)
+    (call,) = restored.overdue(1e9)
+    restored.progress(call, 1, 105.0)
     assert (restored.next_deadline, flight.next_deadline) == (115.0, 110.0)
 
 
@@ -86,40 +82,41 @@ def test_a_time_out_is_the_shorter_of_the_two() -> None:
 def test_progress_gives_more_time_but_never_more_than_the_limit() -> None:
     flight = Flight()
     call = sent(flight, timeout_s=10, max_s=25)
-    assert flight.progress(news(1, 0.1), 108.0) is call
-    assert call.deadline == 118.0
-    assert flight.progress(news(1, 0.2), 117.0) is call
-    assert call.deadline == 125.0
-    assert flight.progress(news(1, 0.3), 124.0) is call
-    assert call.deadline == 125.0
+    assert call.waits_s == 10
+    for now, deadline in ((108.0, 118.0), (117.0, 125.0), (124.0, 125.0)):
+        assert flight.progress(call, now, now)
+        assert call.deadline == deadline
+    assert call.waits_s == 25
 
 
 def test_progress_that_does_not_go_up_gives_nothing() -> None:
     flight = Flight()
     call = sent(flight)
-    assert flight.progress(news(1, 5), 101.0) is call
+    assert flight.progress(call, 5, 101.0)
     for value in (5, 4.9, 0, -1):
-        assert flight.progress(news(1, value), 109.0) is None
+        assert not flight.progress(call, value, 109.0)
     assert (call.last_progress, call.deadline) == (5, 111.0)
-    assert flight.progress(news(1, 10**400), 102.0) is call
-    assert flight.progress(news(1, 1e300), 103.0) is None
+    assert flight.progress(call, 10**400, 102.0)
+    assert not flight.progress(call, 1e300, 103.0)
 
 
 def test_progress_counts_for_a_call_that_runs_and_wants_it() -> None:
     flight = Flight()
     call, quiet = sent(flight), sent(flight, progress=False)
+    assert flight.wanting(call.id) is call
     for token in (quiet.id, "1", 3, 0):
-        assert flight.progress(news(token, 1), 101.0) is None
+        assert flight.wanting(token) is None
     flight.settle(call.id)
-    assert flight.progress(news(call.id, 1), 101.0) is None
+    assert flight.wanting(call.id) is None
 
 
 def test_what_stays_open_has_no_deadline_and_never_gets_one() -> None:
     flight = Flight()
     call = flight.open(LISTEN, 0.0, 10, 25, True)
     flight.keep_open(call)
-    assert flight.progress(news(1, 1), 5.0) is call
+    assert flight.progress(call, 1, 5.0)
     assert (call.deadline, flight.next_deadline, flight.overdue(1e9)) == (None, None, [])
+    assert call.waits_s == 25
     other = sent(flight)
     assert flight.overdue(1e9) == [other]
     assert flight.next_deadline == 110.0

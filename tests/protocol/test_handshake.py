@@ -52,18 +52,29 @@ def test_nothing_follows_the_end() -> None:
 def test_a_client_asks_for_the_newest_handshake_that_it_accepts(revision: Revision) -> None:
     known = earlier(revision)
     for accepts in (only(revision), Revisions(known), Revisions([*known, *ENVELOPED])):
-        assert Handshake(Side.CLIENT, accepts).begin() is revision
+        assert Handshake(Side.CLIENT, accepts).begin(None) is revision
 
 
 def test_a_client_without_a_handshake_cannot_begin_one() -> None:
     with pytest.raises(LocalProtocolError, match="adopt one"):
-        Handshake(Side.CLIENT, Revisions(ENVELOPED)).begin()
+        Handshake(Side.CLIENT, Revisions(ENVELOPED)).begin(None)
     with pytest.raises(LocalProtocolError, match="first word of a client"):
-        Handshake(Side.SERVER, EVERY).begin()
+        Handshake(Side.SERVER, EVERY).begin(None)
     again = Handshake(Side.CLIENT, EVERY)
     again.step("initialize")
     with pytest.raises(LocalProtocolError, match="once"):
-        again.begin()
+        again.begin(None)
+
+
+def test_a_client_may_ask_for_an_older_handshake_that_a_server_named() -> None:
+    """D11: a version of the server's own list."""
+    for revision in HANDSHAKES:
+        assert Handshake(Side.CLIENT, EVERY).begin(revision) is revision
+        others = Handshake(Side.CLIENT, Revisions([r for r in ALL if r is not revision]))
+        with pytest.raises(LocalProtocolError, match="cannot be asked for"):
+            others.begin(revision)
+    with pytest.raises(LocalProtocolError, match="cannot be asked for"):
+        Handshake(Side.CLIENT, EVERY).begin(ENVELOPED[-1])
 
 
 @pytest.mark.spec("R0015", "R0016", "R0017")

@@ -163,6 +163,7 @@ def test_a_header_value_is_one_text_or_refused_and_never_two_texts(value: bytes)
 def test_only_the_exact_markers_mark_base64(value: str) -> None:
     assert decode_text("Mcp-Name", value.encode()) == value
     assert decode_text("Mcp-Name", b"=?base64?SGVsbG8=?=") == "Hello"
+    assert encode_text("Grüße") == "=?base64?R3LDvMOfZQ==?="
 
 
 @pytest.mark.parametrize(

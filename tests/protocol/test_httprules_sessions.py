@@ -307,6 +307,14 @@ def test_a_batch_is_answered_by_what_is_in_it(frames: list[object], status: int)
     assert status_of_batch(admit_batch(whole, MARCH_2025)) == status
 
 
+@pytest.mark.spec("R0248")
+def test_where_there_are_batches_a_single_frame_is_still_a_post() -> None:
+    for frame in (NOTE, REPLY, FAILURE):
+        assert accept_post(frame, MARCH_2025) == 202
+    admission = let_in(request(meta=None), {}, Recogniser(), session(MARCH_2025))
+    assert (admission.row, admission.peer.revision) == (methods.CALL_TOOL, MARCH_2025)
+
+
 @pytest.mark.spec("R0236")
 def test_a_handshake_in_a_batch_is_refused_and_the_rest_is_not() -> None:
     first, second = admit_batch(batch(OPEN, ASK), MARCH_2025).items

@@ -68,7 +68,7 @@ def test_a_server_is_discovered_with_its_versions_its_capabilities_and_its_instr
             assert found["_meta"][t.SERVER_INFO_KEY] == {"name": "library", "version": "2.0"}
 
 
-@pytest.mark.spec("R0763", "R0766")
+@pytest.mark.spec("R0763", "R0766", "R1137")
 def test_both_sides_name_themselves_unless_told_not_to(revision: Revision) -> None:
     ask = CLIENT.shaper(revision).params(t.RequestParams())
     assert json.loads(ask)["_meta"][t.CLIENT_INFO_KEY] == {"name": "reader", "version": "1.0"}

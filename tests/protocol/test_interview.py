@@ -13,7 +13,7 @@ from msgspec import Raw
 from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError, ToolError
 from portico.protocol import types as t
 from portico.protocol.exchange import Exchange
-from portico.protocol.interview import MAX_ROUNDS, Interview, recall
+from portico.protocol.interview import MAX_KEY_CHARACTERS, MAX_ROUNDS, Interview, Memory, recall
 from portico.protocol.link import sends
 from portico.protocol.methods import (
     CALL_TOOL,
@@ -27,6 +27,7 @@ from portico.protocol.methods import (
 )
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import MAX_QUESTIONS, AnyAnswer, Question, accepted
+from portico.protocol.reading import read
 from portico.protocol.revision import ALL, Asking, Revision
 from protocol.asking import (
     BOOK,
@@ -102,7 +103,14 @@ def test_where_a_server_sends_no_requests_its_questions_go_by_result(revision: R
     talk.call("tools/call", BOOK)
     from_server = [line for side, line in talk.lines if side is Side.SERVER]
     assert not any("method" in line and "id" in line for line in from_server)
+    rounds = [line["result"].get("inputRequests", {}) for line in from_server]
+    assert [[asked["method"] for asked in each.values()] for each in rounds] == [
+        ["sampling/createMessage", "roots/list"],
+        ["sampling/createMessage"],
+        [],
+    ]
     for question in (ROOTS, sample("colour"), SEAT):
+        assert question.kind.method not in revision.methods
         with pytest.raises(LocalProtocolError):
             talk.server.request(question.kind.method, question.params, now=0.0)
 
@@ -187,6 +195,48 @@ def test_answers_by_request_may_come_in_any_order() -> None:
     assert not interview.pending
     with pytest.raises(LocalProtocolError, match="not an open question"):
         interview.answered(first, Raw(b"{}"))
+
+
+def test_a_question_may_have_a_name_on_the_wire(revision: Revision) -> None:
+    interview = Interview(peer_of(revision), CALL_TOOL)
+    keys = [interview.ask(sample(words), "colour")[0] for words in ("a", "b", "a")]
+    assert keys == ["colour", "colour-2", "colour-3"]
+    for wrong in ("", "x" * (MAX_KEY_CHARACTERS + 1)):
+        with pytest.raises(LocalProtocolError, match="a key has"):
+            interview.ask(ROOTS, wrong)
+    with pytest.raises(LocalProtocolError, match="two questions have the key 'colour-2'"):
+        interview.ask(ROOTS, "colour-2")
+    unnamed, _ = interview.ask(ROOTS)
+    with pytest.raises(LocalProtocolError, match="two questions"):
+        interview.ask(ROOTS, unnamed)
+
+
+@BY_RESULT
+def test_a_name_that_comes_to_mean_another_question_brings_no_answer_along(
+    revision: Revision,
+) -> None:
+    def round(memory: Memory | None, responses: dict[str, Raw], *asked: Any) -> tuple[Any, ...]:
+        interview = Interview(peer_of(revision), CALL_TOOL, memory, responses)
+        found = [interview.ask(question, name) for question, name in asked]
+        if not interview.pending:
+            return interview, found, None
+        sealed: list[bytes] = []
+        interview.result(
+            lambda raw: sealed.append(raw) or "s", principal="p", subject="s", expires_at=9.0
+        )
+        return interview, found, read(Memory, sealed[0])
+
+    yes = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}}
+    responses = {"sure": Raw(json.dumps(yes).encode())}
+    _, _, memory = round(None, {}, (sample("delete a?"), "sure"))
+    _, same, _ = round(memory, responses, (sample("delete a?"), "sure"))
+    assert text_of(same[0][1]) == "yes"
+    interview, other, later = round(memory, responses, (sample("delete b?"), "sure"))
+    assert other == [("sure", None)]
+    assert interview.unused == {"sure"}
+    assert later.answers == {}
+    _, unnamed, _ = round(memory, responses, (sample("delete a?"), None))
+    assert unnamed[0][1] is None
 
 
 # ---------------------------------------------------------------- no, and nobody

@@ -186,7 +186,7 @@ NEITHER = b'{"jsonrpc":"2.0","id":"x"}'
 BOTH = b'{"jsonrpc":"2.0","id":"x","result":{},"error":{"code":1,"message":"m"}}'
 
 
-@pytest.mark.spec("R0035", "R0454")
+@pytest.mark.spec("R0001", "R0030", "R0035", "R0454")
 @pytest.mark.parametrize("body", [NEITHER, b" " + NEITHER, b'{"jsonrpc":"2.0","id":"x","data":{}}'])
 def test_a_reply_with_neither_result_nor_error_ends_its_call_as_a_fault(
     body: bytes, revision: Revision
@@ -196,7 +196,7 @@ def test_a_reply_with_neither_result_nor_error_ends_its_call_as_a_fault(
     assert (fault.kind, fault.raw_id, fault.settles) == (INVALID, b'"x"', "x")
 
 
-@pytest.mark.spec("R0036")
+@pytest.mark.spec("R0001", "R0030", "R0036")
 @pytest.mark.parametrize("body", [BOTH, b" " + BOTH, BOTH.replace(b"{}", b"null")])
 def test_a_reply_with_both_result_and_error_ends_its_call_and_is_not_answered(
     body: bytes, revision: Revision

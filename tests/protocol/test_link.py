@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from portico.errors import (
@@ -14,7 +13,7 @@ from portico.errors import (
     TimedOut,
 )
 from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Record, Told
+from portico.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
 from portico.protocol.handshake import Phase
 from portico.protocol.identity import Identity
 from portico.protocol.link import Link, sends
@@ -294,6 +293,22 @@ def test_a_second_initialize_is_refused_and_the_session_kept() -> None:
         assert isinstance(server.receive(line(id=6, method="tools/list"), 0.0)[0], Call)
 
 
+def test_a_refusal_says_why_so_that_http_can_choose_a_status() -> None:
+    server = server_of(MODERN)
+    (sent,) = server.receive(initialize("2025-06-18", 1), 0.0)
+    assert isinstance(sent, Send)
+    assert sent.fault is not None
+    assert sent.fault.kind is FaultKind.VERSION_UNSUPPORTED
+    call(server, request(MODERN, 1, "tools/list"))
+    sent, _ = server.receive(request(MODERN, 1, "tools/list"), 0.0)
+    assert isinstance(sent, Send)
+    assert sent.fault is not None
+    assert sent.fault.kind is FaultKind.INVALID_REQUEST
+    (sent,) = served(HANDSHAKES[0]).receive(line(id=1, method="ping"), 0.0)
+    assert isinstance(sent, Send)
+    assert sent.fault is None
+
+
 @pytest.mark.spec("R0931")
 def test_a_server_without_handshakes_names_its_versions_to_who_tries_one(
     revision: Revision,
@@ -499,7 +514,7 @@ def test_what_belongs_to_a_request_is_not_written_by_hand(revision: Revision) ->
                 link.notify(method)
 
 
-# ---------------------------------------------------------------- the end, and going on
+# ---------------------------------------------------------------- the end
 
 
 def test_after_the_end_nothing_is_sent_and_nothing_is_heard(revision: Revision) -> None:
@@ -534,44 +549,6 @@ def test_a_link_closes_in_the_middle_of_its_handshake() -> None:
         assert isinstance(over, Answered)
         assert isinstance(over.outcome, ConnectionLost)
         assert client.phase is Phase.CLOSED
-
-
-def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
-    client, server = opened(revision)
-    id, _ = client.request("tools/list", now=0.0, timeout_s=9.0, progress=True)
-    server.receive(line(id=0, method="logging/setLevel", params={"level": "alert"}), 0.0)
-    for link in (client, server):
-        plain = msgspec.json.encode(link.record())
-        record = msgspec.json.decode(plain, type=Record)
-        again = Link.restore(record, link.identity, link.accepts, "ada")
-        assert msgspec.json.encode(again.record()) == plain
-        assert (again.phase, again.principal) == (link.phase, "ada")
-        assert (again.peer is None) is (link.peer is None)
-    record = msgspec.json.decode(msgspec.json.encode(client.record()), type=Record)
-    elsewhere = Link.restore(record, client.identity, client.accepts)
-    assert elsewhere.next_deadline == 9.0
-    assert elsewhere.request("tools/list", now=0.0)[0] == client._flight.next_id
-    (over,) = elsewhere.receive(line(id=id, result={}), 0.0)
-    assert isinstance(over, Answered)
-
-
-def test_a_record_keeps_what_is_not_known_of_a_server() -> None:
-    client = client_of(MODERN)
-    client.adopt(MODERN)
-    again = Link.restore(client.record(), client.identity, client.accepts)
-    assert said(again.request("prompts/list", now=0.0)[1])["method"] == "prompts/list"
-
-
-def test_a_record_of_a_revision_that_is_no_longer_spoken_is_refused() -> None:
-    _, server = opened(HANDSHAKES[0])
-    with pytest.raises(LocalProtocolError, match="not spoken here any more"):
-        Link.restore(server.record(), server.identity, only(HANDSHAKES[1]))
-
-
-def test_a_new_link_has_a_record_too(revision: Revision) -> None:
-    server = server_of(revision)
-    again = Link.restore(server.record(), server.identity, server.accepts)
-    assert (again.phase, again.peer) == (Phase.NEW, None)
 
 
 def test_a_call_says_who_its_principal_is(revision: Revision) -> None:

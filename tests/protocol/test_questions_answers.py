@@ -67,6 +67,12 @@ def test_roots_are_files_whoever_says_them(revision: Revision) -> None:
             exchange.settle(roots("https://example.com/"))
         assert not exchange.settled
         assert said(exchange.settle(roots("file:///a")))["result"]["roots"]
+    else:
+        shaper = client_of(revision).shaper(revision)
+        asked = demand(input_requests={"a": ROOTS.as_input()})
+        with pytest.raises(LocalProtocolError, match="file://"):
+            retry(BOOK, asked, {"a": roots("https://example.com/")}, shaper)
+        assert retry(BOOK, asked, {"a": roots("file:///a")}, shaper).input_responses
 
 
 @pytest.mark.spec("R0366", "R0640")

@@ -85,7 +85,8 @@ CACHEABLE = (DISCOVERED, TOOLS, PROMPTS, RESOURCES, TEMPLATES, READ)
 @pytest.mark.spec("R1105", "R1118", "R1124", "R1135", "R1145")
 @pytest.mark.parametrize("noun", COMPLETE, ids=lambda noun: type(noun).__name__)
 def test_a_result_says_that_it_is_complete(revision: Revision, noun: t.Result) -> None:
-    for given in (noun, replace(noun, result_type="complete")):
+    noted = replace(noun, meta=(noun.meta or {}) | {"com.example/note": 1})
+    for given in (noun, noted, replace(noun, result_type="complete")):
         assert result(given, revision)["resultType"] == "complete"
 
 

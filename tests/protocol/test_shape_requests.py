@@ -88,7 +88,7 @@ def stamped_and_needed(revision: Revision, rows: list[Method]) -> None:
 @pytest.mark.spec("R0760", "R0761")
 def test_every_request_carries_the_envelope(revision: Revision) -> None:
     rows = requests(revision)
-    assert len(rows) == 13
+    assert len(rows) >= 13
     stamped_and_needed(revision, rows)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import Meta, Raw
 from pydantic import AliasChoices, BaseModel, Field
 
@@ -184,6 +187,35 @@ def test_the_number_of_problems_is_bounded() -> None:
 def test_hostile_arguments_raise_our_fault_and_nothing_else(raw: bytes) -> None:
     message = fault(FORECAST, raw)
     assert len(message) < 500
+
+
+def everything(
+    a: Any = 1,
+    b: list[Literal["x", "y"]] | None = None,
+    c: Tree | None = None,
+    d: CarefulModel | Path | None = None,
+    e: dict[int, float] = {},  # noqa: B006
+) -> None: ...
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from("abcdenx"), inner),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary() | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
+def test_whatever_the_bytes_are_nothing_but_our_fault_is_raised(raw: bytes) -> None:
+    signature = Signature(everything)
+    for body in (raw, b'{"a":%b}' % raw, b'{"c":%b,"d":%b}' % (raw, raw), b'{"e":%b}' % raw):
+        try:
+            found = signature.decode(body)
+        except Fault as error:
+            assert error.kind is FaultKind.INVALID_PARAMS
+        else:
+            assert found.keys() <= set("abcde")
 
 
 @pytest.mark.parametrize("depth", [10, 60])

@@ -205,7 +205,9 @@ def test_names_are_found_in_closures_and_in_every_enclosing_function() -> None:
 def test_type_parameters_of_a_function_are_names_too() -> None:
     def tool(x: Kind, y: list[Kind]) -> None: ...  # pyright: ignore[reportUndefinedVariable]  # noqa: F821
 
-    vars(tool)["__type_params__"] = (TypeVar("Kind", bound=int),)
+    Kind = TypeVar("Kind", bound=int)
+    tool.__type_params__ = (Kind,)  # pyright: ignore[reportFunctionMemberAccess]
+    del Kind
     assert Signature(tool).schema["properties"]["x"] == {"type": "integer"}
 
 

@@ -134,6 +134,7 @@ def test_some_meta_keys_are_the_protocols_own(
     assert t.reserved_meta_key(key, anywhere=True) is reserved_anywhere
 
 
+@pytest.mark.spec("R0348", "R0349")
 def test_all_keys_that_the_protocol_names_are_valid_and_its_own() -> None:
     keys = [key for name, key in vars(t).items() if name.endswith("_KEY")]
     assert len(keys) == 12

@@ -36,6 +36,12 @@ class Sent(Struct):
     wants_progress: bool = False
     last_progress: t.Number | None = None
 
+    @property
+    def waits_s(self) -> float:
+        """How long it is waited for, all in all."""
+        end = self.limit if self.deadline is None else self.deadline
+        return end - self.sent_at
+
     def cancellation(self, reason: str | None) -> bytes:
         """The notice that nobody waits for it any more."""
         params = t.CancelledNotificationParams(request_id=self.id, reason=reason)

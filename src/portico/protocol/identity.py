@@ -8,7 +8,7 @@ from msgspec import Struct
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
-from portico.protocol.methods import Side
+from portico.protocol.methods import Side, declares
 from portico.protocol.revision import Revision, Revisions
 from portico.protocol.shape import Shaper
 
@@ -35,6 +35,11 @@ class Identity(Struct, frozen=True):
         """The side that has such capabilities."""
         server = isinstance(self.capabilities, t.ServerCapabilities)
         return Side.SERVER if server else Side.CLIENT
+
+    @property
+    def logs(self) -> bool:
+        """Whether we declared that we log, without which nothing may be logged (R0153)."""
+        return declares(self.capabilities, "logging")
 
     def shaper(self, revision: Revision) -> Shaper:
         """A writer for peers of this revision, which signs as us."""

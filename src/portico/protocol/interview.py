@@ -3,7 +3,8 @@
 A handler asks the same way in every revision; an `Interview` knows which answers are already
 there. Where questions go by result the handler runs again from the top on the retry, and finds
 its past answers under a digest of the question and its occurrence, never its position: no answer
-ever reaches another question.
+ever reaches another question. An author may name a question instead; its answer still belongs to
+that very question, and is dropped where the name comes to mean another one.
 
 Rules: no I/O, no clock, no sealing: what goes into `requestState` is defined here, how it is
 protected is a port. What arrives is an attacker's until it was opened and compared.
@@ -34,16 +35,19 @@ from portico.protocol.revision import Asking
 
 # A question whose words change from run to run never meets its answer; this ends that.
 MAX_ROUNDS = 10
+# The name that an author gives a question; it travels there and back.
+MAX_KEY_CHARACTERS = 128
 
 
 # ---------------------------------------------------------------- what requestState holds
 
 
-class Memory(Struct, frozen=True):
+class Memory(Struct, frozen=True, omit_defaults=True):
     """What a server must know on the retry; sealed, it is the `requestState`.
 
     R0795: who asked, for what, until when. The answers so far travel along, so that any replica
-    can go on. It is not single-use: that needs a store.
+    can go on. It is not single-use: that needs a store. `named` has the digest of each question
+    that its author named; all others have it in their key.
     """
 
     principal: str
@@ -54,6 +58,7 @@ class Memory(Struct, frozen=True):
     asked: tuple[str, ...]
     answers: dict[str, Raw]
     kept: dict[str, Raw]
+    named: dict[str, str] = {}
 
 
 _OUTSIDE = frozenset({"_meta", "inputResponses", "requestState", "task"})
@@ -106,23 +111,24 @@ class Interview:
         self._round = memory.round if memory else 0
         self._answers = dict(memory.answers) if memory else {}
         self._kept = dict(memory.kept) if memory else {}
+        self._named = dict(memory.named) if memory else {}
         # R0811: what nobody asked for in the last round is left alone.
         asked = memory.asked if memory else ()
         self._answers |= {key: raw for key, raw in (responses or {}).items() if key in asked}
         self._unused = set(self._answers)
         self._occurrences: dict[str, int] = {}
+        self._keys: set[str] = set()
         self.pending: dict[str, Question] = {}
 
-    def ask(self, question: Question) -> tuple[str, AnyAnswer | None]:
+    def ask(self, question: Question, key: str | None = None) -> tuple[str, AnyAnswer | None]:
         """The key of a question, and its answer if that is already there.
 
-        Without one it is pending: send it, or end the exchange with `result`. Raises what the
-        handler must see where this peer cannot be asked, or the answer does not fit.
+        Without one it is pending: send it, or end the exchange with `result`. `key` is a name to
+        use on the wire. Raises what the handler must see where this peer cannot be asked, or the
+        answer does not fit.
         """
         capabilities = self._check(question)
-        digest = question.digest()
-        nth = self._occurrences[digest] = self._occurrences.get(digest, 0) + 1
-        key = f"{question.kind.name.lower()}-{digest}-{nth}"
+        key = self._key(question, key)
         raw = self._answers.get(key)
         if raw is not None:
             self._unused.discard(key)
@@ -133,6 +139,26 @@ class Interview:
             raise LocalProtocolError(f"more than {MAX_QUESTIONS} questions in one round")
         self.pending[key] = question
         return key, None
+
+    def _key(self, question: Question, name: str | None) -> str:
+        """The key of this question, with no answer under it but its own."""
+        digest = question.digest()
+        if name is not None and not 0 < len(name) <= MAX_KEY_CHARACTERS:
+            raise LocalProtocolError(f"a key has 1 to {MAX_KEY_CHARACTERS} characters")
+        stem = name or f"{question.kind.name.lower()}-{digest}"
+        nth = self._occurrences[stem] = self._occurrences.get(stem, 0) + 1
+        key = name if name and nth == 1 else f"{stem}-{nth}"
+        if key in self._keys:  # R0788: as where one name is `a` twice, and another is `a-2`
+            raise LocalProtocolError(f"two questions have the key {key!r}; name them otherwise")
+        self._keys.add(key)
+        meant = digest if name else None
+        if self._named.get(key) != meant:
+            # The name meant another question last time, whose answer is none to this one.
+            self._answers.pop(key, None)
+            self._named.pop(key, None)
+        if meant is not None:
+            self._named[key] = meant
+        return key
 
     def _check(self, question: Question) -> t.ClientCapabilities:
         peer = self._peer
@@ -200,6 +226,7 @@ class Interview:
             asked=tuple(self.pending),
             answers=self._answers,
             kept=self._kept,
+            named=self._named,
         )
         return t.InputRequiredResult(
             result_type="input_required",

@@ -57,7 +57,7 @@ from portico.protocol.jsonrpc import (
     head,
     parse_id,
 )
-from portico.protocol.methods import Method, Side, declares
+from portico.protocol.methods import Method, Side
 from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser
 from portico.protocol.questions import Params, Question, asked, check_asking
 from portico.protocol.reading import read
@@ -105,6 +105,7 @@ class Link:
         self._flight = Flight()
         self._incoming = Incoming()
         self._shapers: dict[Revision, Shaper] = {}
+        self._logs = identity.logs
 
     @property
     def phase(self) -> Phase:
@@ -225,7 +226,7 @@ class Link:
             self.principal,
             asked(row, request.params, self.identity.capabilities, peer.revision),
             self._incoming.close,
-            declares(self.identity.capabilities, "logging"),
+            self._logs,
         )
         if row.name == SET_LEVEL:
             self._set_level(request, peer)
@@ -432,8 +433,7 @@ class Link:
         events: list[Event] = []
         for call in self._flight.overdue(now):
             self._flight.settle(call.id)
-            waited_s = min(now, call.limit) - call.sent_at
-            error = TimedOut(f"no answer to {call.method} within {waited_s:g} s")
+            error = TimedOut(f"no answer to {call.method} within {call.waits_s:g} s")
             events += self._answered(call, error)
             if call.method != HANDSHAKE_METHOD:
                 events.append(Send(call.cancellation("timed out")))
@@ -473,11 +473,7 @@ class Link:
 
     @classmethod
     def restore(
-        cls,
-        record: Record,
-        identity: Identity,
-        accepts: Revisions = EVERY,
-        principal: str = "",
+        cls, record: Record, identity: Identity, accepts: Revisions = EVERY, principal: str = ""
     ) -> "Link":
         """A link from its record. Raises `LocalProtocolError` where we no longer speak so."""
         link = cls(record.side, identity, accepts, principal)

@@ -141,24 +141,19 @@ class _Writer:
 
 
 def _refuse_merged(types: tuple[mi.Type, ...], admits: list[Types]) -> None:
-    """msgspec merges members of one JSON type and their bounds; pydantic tries each by itself."""
+    """msgspec merges members of one JSON type; pydantic tries each by itself."""
     bare = [one.type if isinstance(one, mi.Metadata) else one for one in types]
+    if mi.AnyType() in bare and any(one not in (mi.AnyType(), mi.NoneType()) for one in bare):
+        raise Unfit("a union with Any")
     for kind in ("string", "number", "integer"):
-        sharing = [
-            one
-            for one, kinds in zip(bare, admits, strict=True)
-            if kind in kinds or (kind == "integer" and "number" in kinds)
-        ]
-        classes = {type(one) for one in sharing}
-        plain = all(
-            one in (mi.StrType(), mi.IntType(), mi.FloatType())
-            for one in sharing
-            if not isinstance(one, mi.LiteralType)
-        )
-        if len(sharing) < 2 or mi.AnyType in classes:
-            continue
-        if not plain or {mi.LiteralType, mi.FloatType} <= classes:
-            raise Unfit("a union of several members that look alike in JSON")
+        both = {kind, "number"} if kind == "integer" else {kind}
+        alike = [one for one, kinds in zip(bare, admits, strict=True) if kinds & both]
+        literal = [one for one in alike if isinstance(one, mi.LiteralType)]
+        plain = [one for one in alike if one in (mi.StrType(), mi.IntType(), mi.FloatType())]
+        if len(alike) > 1 and len(literal) + len(plain) < len(alike):
+            raise Unfit("a union of members that look alike in JSON")
+        if literal and mi.FloatType() in plain and kind == "integer":
+            raise Unfit("a union of a Literal and float")
 
 
 def _given(**facts: Any) -> Schema:

@@ -8,6 +8,7 @@ raises `Unreadable` and nothing else; the bytes are never repeated in its words.
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -93,9 +94,13 @@ class PlainCodec:
         except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
             raise Unfit(cut(str(error), MAX_WORDS)) from None
         self.schema = inlined(describe(info, walk.notes))
-        self.validator = Validator(self.schema, ours=True)
         self.titles: Titles = walk.notes.titles
         self._where = where
+
+    @cached_property
+    def validator(self) -> Validator:
+        """Made when something is wrong for the first time: most tools never need it."""
+        return Validator(self.schema, ours=True)
 
     def encode(self, value: Any) -> bytes:
         try:

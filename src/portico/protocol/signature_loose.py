@@ -17,7 +17,7 @@ import msgspec
 from portico.protocol.jsonrpc import MAX_DEPTH
 from portico.protocol.jsonrpc_text import depth
 from portico.protocol.problems import kind_of
-from portico.protocol.schema import Schema, admitted
+from portico.protocol.schema import Schema, Types, admitted
 
 # Digits and sign of a number in text; Python itself stops reading integers at 4,300.
 MAX_NUMBER = 400
@@ -35,7 +35,7 @@ _WEEKS = re.compile(r"(-?)P(\d{1,6})W", re.ASCII)
 _SPAN = re.compile(r"(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)", re.ASCII)
 
 
-# A number is none of these, whatever its digits.
+# A number or a boolean is none of these.
 _TIMES = frozenset({"date-time", "date", "time", "duration"})
 
 
@@ -48,12 +48,15 @@ class _Loosening:
     def __init__(self, root: Schema, scalars: bool) -> None:
         self._root = root
         self._scalars = scalars
+        # What was found out about a subschema holds for every value that meets it.
+        self._kinds: dict[int, Types] = {}
+        self._found: dict[tuple[int, str], list[Schema]] = {}
 
     def fix(self, value: Any, schema: Any) -> Any:
         if isinstance(value, str):
             return self._text(value, schema)
         if isinstance(value, float) and self._scalars and value.is_integer():
-            kinds = admitted(schema, self._root)
+            kinds = self._admitted(schema)
             return int(value) if "integer" in kinds and "number" not in kinds else value
         if isinstance(value, dict):
             members = cast(dict[str, Any], value)
@@ -71,7 +74,7 @@ class _Loosening:
         return value
 
     def _text(self, value: str, schema: Any) -> Any:
-        kinds, text = admitted(schema, self._root), value.strip()
+        kinds, text = self._admitted(schema), value.strip()
         if "string" in kinds:
             places = self._places(schema, "string")
             if not all(_excludes(place, text) for place in places):
@@ -93,7 +96,19 @@ class _Loosening:
         found = self._places(schema, kind)
         return found[0] if len(found) == 1 else {}
 
+    def _admitted(self, schema: Any) -> Types:
+        kinds = self._kinds.get(id(schema))
+        if kinds is None:
+            kinds = self._kinds[id(schema)] = admitted(schema, self._root)
+        return kinds
+
     def _places(self, schema: Any, kind: str) -> list[Schema]:
+        key = (id(schema), kind)
+        if key not in self._found:
+            self._found[key] = self._search(schema, kind)
+        return self._found[key]
+
+    def _search(self, schema: Any, kind: str) -> list[Schema]:
         found: list[Schema] = []
         waiting = [schema]
         for one in waiting:
@@ -104,7 +119,7 @@ class _Loosening:
             if "$ref" in branch:
                 inner.append(self._root.get("$defs", {}).get(branch["$ref"].rpartition("/")[2]))
             waiting.extend(inner)
-            if not inner and kind in admitted(branch, self._root):
+            if not inner and kind in self._admitted(branch):
                 found.append(branch)
         return found
 
@@ -113,7 +128,8 @@ def _excludes(place: Schema, text: str) -> bool:
     """Whether a schema that takes strings plainly does not take this one."""
     if "enum" in place:
         return text not in place["enum"]
-    return place.get("format") in _TIMES and _NUMBER.fullmatch(text) is not None
+    plain = _NUMBER.fullmatch(text) or text.lower() in ("true", "false")
+    return place.get("format") in _TIMES and bool(plain)
 
 
 def nests_too_deep(raw: bytes) -> bool:

@@ -7,6 +7,7 @@ refused, because pydantic would ignore it.
 
 import re
 import warnings
+from functools import cached_property
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
 
@@ -105,8 +106,12 @@ class ModelCodec:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
                 refuse(where, cut(str(warning.message), MAX_WORDS))
         self.schema = inlined(_untitled(schema, rewritten))
-        self.validator = Validator(self.schema, ours=True)
         self.decode = self._adapter.validate_json
+
+    @cached_property
+    def validator(self) -> Validator:
+        """Made when the first value is checked."""
+        return Validator(self.schema, ours=True)
 
     def encode(self, value: Any) -> bytes:
         try:

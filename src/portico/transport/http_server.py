@@ -57,6 +57,7 @@ from portico.transport.http_sweep import Sweep
 from portico.transport.http_visit import (
     CLOSE_HEADER,
     DEFAULT_LIMITS,
+    LINE_KEY,
     App,
     Gone,
     Limits,
@@ -133,6 +134,7 @@ class HttpApp:
         self._recogniser = Recogniser(service.accepts)
         self._set_gates(policy or LOOPBACK)
         self._identity: Identity | None = None
+        self._logs = False
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
         self._load: dict[str, int] = {}
@@ -189,6 +191,7 @@ class HttpApp:
         """Let a request in, and look after it until it is answered."""
         headers = gather(scope["headers"])
         turn = HttpTurn(receive, send, headers, self.limits)
+        turn.line = scope.get(LINE_KEY)
         try:
             turn.answers = gate.check(scope["method"], headers)
             if self.draining:
@@ -286,7 +289,8 @@ class HttpApp:
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
                 require_events(turn.answers)
-            exchange = Exchange(frame, head, row, peer, self._shaper(peer.revision), turn.principal)
+            shaper = self._shaper(peer.revision)
+            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=self._logs)
         except Fault as fault:
             known_revision = session.peer.revision if session is not None else None
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
@@ -431,6 +435,7 @@ class HttpApp:
         identity = self.service.identity
         self._extensions = frozenset(identity.capabilities.extensions or ())
         self._identity = identity
+        self._logs = identity.logs
 
     @property
     def has_around(self) -> bool:

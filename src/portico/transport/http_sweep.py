@@ -9,7 +9,7 @@ Rules: all times of all visits are kept here. Every wait of a visit has an end.
 import asyncio
 from collections.abc import Callable, Iterator
 
-from portico.transport.http_visit import Visit
+from portico.transport.http_visit import CLIENT_GONE, Visit
 
 # How often new visits are looked at: what is answered within one or two turns needs no watcher.
 TURN_S = 0.05
@@ -53,6 +53,8 @@ class Sweep:
             self._staying.discard(visit)
             if visit.watcher is not None:
                 visit.watcher.cancel()
+            elif visit.line is not None and visit.line.visit is visit:
+                visit.line.visit = None
 
     def chore(self, due: Callable[[float], bool]) -> None:
         """Call this with the time every second, as long as it says that it has more to do."""
@@ -110,7 +112,11 @@ class Sweep:
             if silence > limits.write_s:
                 visit.leave("the client does not read")
         else:
-            if visit.watcher is None:
+            if visit.line is not None:
+                visit.line.visit = visit
+                if visit.line.lost:
+                    visit.leave(CLIENT_GONE)
+            elif visit.watcher is None:
                 visit.watcher = asyncio.get_running_loop().create_task(visit.watch())
             if silence > limits.keep_alive_s and visit.answers.events:
                 visit.alive_at = now

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -94,6 +94,18 @@ class Limits(Struct, frozen=True, kw_only=True):
 DEFAULT_LIMITS: Final = Limits()
 
 
+class Line(Protocol):
+    """A connection of our own server: it tells its visit at once when the client goes."""
+
+    visit: "Visit | None"
+    lost: bool
+
+
+CLIENT_GONE: Final = "the client has gone"
+# Where the scope of a request has it.
+LINE_KEY: Final = "portico.line"
+
+
 class Gone(Exception):
     """Nobody waits for this visit any more."""
 
@@ -125,6 +137,7 @@ class Visit:
     alive_at = 0.0
     alive_writes = 0
     watcher: "asyncio.Task[None] | None" = None
+    line: Line | None = None
     _lock: asyncio.Lock | None = None
 
     def __init__(self, receive: Receive, send: Send, headers: Headers, limits: Limits) -> None:
@@ -255,7 +268,7 @@ class Visit:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 # It is also said after an answer is complete.
-                self.leave("the client has gone")
+                self.leave(CLIENT_GONE)
                 return
 
 

@@ -1,0 +1,327 @@
+"""Questions as authors write them: `Ask`, `Sample` and `Roots`, declared or asked in the middle.
+
+A parameter that is marked with one is answered before the body runs, and is hidden from callers:
+
+    seat: Annotated[Seat, Ask("Which seat on {flight}?")]
+
+Given to `ctx.ask`, several make one round. Rules: pure; how a question travels is `context`'s
+business. What a person did not say is never made up.
+"""
+
+import inspect
+import secrets
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast, get_args, get_origin
+
+from portico.errors import Declined, LocalProtocolError, ToolError
+from portico.protocol import types as t
+from portico.protocol.annotations_names import Names
+from portico.protocol.forms import with_defaults
+from portico.protocol.jsonrpc import encode
+from portico.protocol.questions import AnyAnswer, Question, accepted
+from portico.protocol.reading import reread
+from portico.protocol.signature_form import Form
+
+# What a model may write if nobody says otherwise.
+MAX_TOKENS = 1000
+# Forms of types are made once; a server has a handful.
+MAX_FORMS = 256
+
+T = TypeVar("T")
+Words = str | Callable[..., str | None]
+
+
+class Sampled(NamedTuple):
+    """What a model wrote: its text, and everything else that it said."""
+
+    text: str
+    blocks: Sequence[t.SamplingMessageContentBlock]
+    model: str
+    stop_reason: str | None
+
+
+class Asked(Generic[T]):
+    """A question, and how its answer becomes a value."""
+
+    key: str | None = None
+
+    def question(self) -> Question:
+        """The question as the protocol knows it."""
+        raise NotImplementedError
+
+    def value(self, answer: AnyAnswer) -> T:
+        """The value of an answer. Raises `Declined` and `ToolError`."""
+        raise NotImplementedError
+
+    def declared(self, annotation: Any, where: str) -> None:
+        """Take the type from the parameter that this marks. Raises `LocalProtocolError`."""
+
+    def about(self, arguments: Mapping[str, Any]) -> "Asked[T] | None":
+        """This question about these arguments; None where it need not be asked."""
+        raise NotImplementedError
+
+
+class Ask(Asked[T]):
+    """Asks the user: `Ask("Which seat on {flight}?")` marks a parameter, `Ask("…", Seat)` is for
+    `ctx.ask`.
+
+    The words may name arguments, or be a function that takes some of them and returns the words,
+    or None where there is no need to ask.
+    """
+
+    def __init__(
+        self, words: Words, type: "type[T] | None" = None, *, key: str | None = None
+    ) -> None:
+        self.words = words
+        self.key = key
+        self._form = form_for(type) if type is not None else None
+
+    def declared(self, annotation: Any, where: str) -> None:
+        self._form = form_for(annotation)
+
+    def about(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":
+        words = spoken(self.words, arguments)
+        if words is None:
+            return None
+        made = Ask[T](words, key=self.key)
+        made._form = self._form
+        return made
+
+    def question(self) -> Question:
+        if self._form is None or not isinstance(self.words, str):
+            raise LocalProtocolError("Ask needs words and the type to ask for: Ask('Who?', str)")
+        form, _ = self._form
+        return Question(t.ElicitRequestParams(message=self.words, requested_schema=form))
+
+    def value(self, answer: AnyAnswer) -> T:
+        assert self._form is not None
+        form, reading = self._form
+        content = accepted(cast("t.ElicitResult", answer))
+        return reading.decode(encode(with_defaults(form, content)))
+
+
+class AskForm(Asked[dict[str, t.ElicitValue]]):
+    """Asks the user with a form that is written out."""
+
+    def __init__(self, words: str, form: t.ElicitSchema, *, key: str | None = None) -> None:
+        self.words = words
+        self.form = form
+        self.key = key
+
+    def question(self) -> Question:
+        return Question(t.ElicitRequestParams(message=self.words, requested_schema=self.form))
+
+    def value(self, answer: AnyAnswer) -> dict[str, t.ElicitValue]:
+        return accepted(cast("t.ElicitResult", answer))
+
+    def about(self, arguments: Mapping[str, Any]) -> "AskForm":
+        return AskForm(spoken(self.words, arguments) or self.words, self.form, key=self.key)
+
+
+class AskVisit(Asked[None]):
+    """Sends the user to an address. Consent is all that comes back (D25)."""
+
+    def __init__(
+        self, words: str, url: str, *, id: str | None = None, key: str | None = None
+    ) -> None:
+        self.words = words
+        self.url = url
+        self.id = id or secrets.token_urlsafe(16)
+        self.key = key
+
+    def question(self) -> Question:
+        params = t.ElicitRequestParams(
+            message=self.words, mode="url", url=self.url, elicitation_id=self.id
+        )
+        return Question(params)
+
+    def value(self, answer: AnyAnswer) -> None:
+        accepted(cast("t.ElicitResult", answer))
+
+    def about(self, arguments: Mapping[str, Any]) -> "AskVisit":
+        return self
+
+
+Prompting = str | t.SamplingMessage | Sequence[str | t.SamplingMessage]
+
+
+class Sample(Asked[Any]):
+    """Lets the client's model write: `Annotated[str, Sample("Summarise {text}")]`.
+
+    A parameter of type `str` gets the text, one of type `Sampled` everything.
+    """
+
+    def __init__(
+        self,
+        prompt: Words | Prompting,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        system: str | None = None,
+        temperature: float | None = None,
+        stop: list[str] | None = None,
+        preferences: t.ModelPreferences | None = None,
+        tools: list[t.Tool] | None = None,
+        tool_choice: t.ToolChoice | None = None,
+        key: str | None = None,
+    ) -> None:
+        self.prompt = prompt
+        self.key = key
+        self._plain = False
+        self._said: dict[str, Any] = {
+            "max_tokens": max_tokens,
+            "system_prompt": system,
+            "temperature": temperature,
+            "stop_sequences": stop,
+            "model_preferences": preferences,
+            "tools": tools,
+            "tool_choice": tool_choice,
+        }
+
+    def declared(self, annotation: Any, where: str) -> None:
+        if annotation not in (str, Sampled, Any):
+            raise LocalProtocolError(f"{where}: what a model writes is a str, or Sampled for all")
+        self._plain = annotation is str
+
+    def about(self, arguments: Mapping[str, Any]) -> "Sample | None":
+        prompt = self.prompt
+        if isinstance(prompt, str) or callable(prompt):
+            prompt = spoken(prompt, arguments)
+        if prompt is None:
+            return None
+        made = Sample(prompt, key=self.key)
+        made._plain, made._said = self._plain, self._said
+        return made
+
+    def question(self) -> Question:
+        prompt = self.prompt
+        if callable(prompt):
+            raise LocalProtocolError("Sample needs the words for the model")
+        turns = [prompt] if isinstance(prompt, str | t.SamplingMessage) else prompt
+        messages = [
+            t.SamplingMessage(role="user", content=t.TextContent(text=turn))
+            if isinstance(turn, str)
+            else turn
+            for turn in turns
+        ]
+        return Question(t.CreateMessageRequestParams(messages=messages, **self._said))
+
+    def value(self, answer: AnyAnswer) -> Any:
+        sampled = sampled_from(cast("t.CreateMessageResult", answer))
+        return sampled.text if self._plain else sampled
+
+
+class Roots(Asked[list[t.Root]]):
+    """The folders that the client lets the server know of: `Annotated[list[Root], Roots()]`."""
+
+    def __init__(self, *, key: str | None = None) -> None:
+        self.key = key
+
+    def question(self) -> Question:
+        return Question(t.ListRootsRequestParams())
+
+    def value(self, answer: AnyAnswer) -> list[t.Root]:
+        return cast("t.ListRootsResult", answer).roots
+
+    def about(self, arguments: Mapping[str, Any]) -> "Roots":
+        return self
+
+
+def sampled_from(result: t.CreateMessageResult) -> Sampled:
+    """What a model wrote, as authors get it."""
+    blocks = result.content if isinstance(result.content, list) else [result.content]
+    text = "".join(block.text for block in blocks if isinstance(block, t.TextContent))
+    return Sampled(text, blocks, result.model, result.stop_reason)
+
+
+# ---------------------------------------------------------------- words and forms
+
+
+def spoken(words: Words, arguments: Mapping[str, Any]) -> str | None:
+    """The words of a question about these arguments. Raises `ToolError` for what they lack."""
+    if isinstance(words, str):
+        try:
+            return words.format_map(arguments)
+        except (KeyError, IndexError, ValueError) as error:
+            raise ToolError(f"the question {words!r} cannot be put: {error!r}") from error
+    wanted = inspect.signature(words).parameters
+    return words(**{name: arguments[name] for name in wanted if name in arguments})
+
+
+FormOf = tuple[t.ElicitSchema, Form]
+
+
+def form_for(annotation: Any, names: Names | None = None) -> FormOf:
+    """The form of a type, as it is shown and as it is read. Raises `LocalProtocolError`."""
+    try:
+        return _remembered(annotation)
+    except TypeError:  # it has no hash
+        return _make_form(annotation)
+
+
+def _make_form(annotation: Any) -> FormOf:
+    form = Form(annotation)
+    return reread(t.ElicitSchema, form.schema), form
+
+
+_remembered = lru_cache(MAX_FORMS)(_make_form)
+
+
+# ---------------------------------------------------------------- parameters
+
+
+class Marked(NamedTuple):
+    """A parameter that a question answers. `optional`: None will do where nobody answers."""
+
+    name: str
+    asked: Asked[Any]
+    optional: bool
+    default: Any
+
+
+def marked(name: str, annotation: Any, default: Any, where: str) -> Marked | None:
+    """The question that a parameter is marked with, if it is."""
+    asked = default if isinstance(default, Asked) else None
+    if asked is not None:
+        default = inspect.Parameter.empty
+    if get_origin(annotation) is Annotated:
+        for item in annotation.__metadata__:
+            if isinstance(item, Asked):
+                asked = cast("Asked[Any]", item)
+        rest = [item for item in annotation.__metadata__ if not isinstance(item, Asked)]
+        annotation = annotation.__origin__
+        if rest:
+            annotation = Annotated[(annotation, *rest)]
+    if asked is None:
+        return None
+    bare, optional = _without_none(annotation)
+    asked.declared(bare, where)
+    return Marked(name, asked, optional, default)
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation, False
+    members = [member for member in get_args(annotation) if member is not type(None)]
+    if len(members) == len(get_args(annotation)):
+        return annotation, False
+    return typing.Union[tuple(members)], True  # noqa: UP007
+
+
+__all__ = [
+    "Ask",
+    "AskForm",
+    "AskVisit",
+    "Asked",
+    "Declined",
+    "Marked",
+    "Roots",
+    "Sample",
+    "Sampled",
+    "form_for",
+    "marked",
+    "sampled_from",
+    "spoken",
+]

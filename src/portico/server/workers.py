@@ -1,0 +1,142 @@
+"""Threads for functions that block: few, started when needed, gone when idle.
+
+Few, because threads that compute take the loop's time away; a thread that only waits for an answer
+of the client steps aside and does not count. They are daemons: a function that never returns keeps
+its thread, and must not keep the process.
+
+Rules: a job's outcome is told to the loop that asked, once. A job that nobody waits for any more is
+not begun; one that was begun goes on and counts until it returns.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Generator
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+# More threads that compute make every answer later: four of them already cost the loop nine
+# tenths of its calls.
+THREADS = 8
+# With those that wait for an answer of a client: each costs a stack and nothing else.
+MAX_THREADS = 64
+# An idle thread waits for so long for the next job.
+IDLE_S = 10.0
+
+T = TypeVar("T")
+
+
+class Job(Generic[T]):
+    """One call, and who waits for it."""
+
+    __slots__ = ("_context", "_function", "_future", "_loop")
+
+    def __init__(self, function: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        self._function = function
+        self._loop = loop
+        self._future: asyncio.Future[T] = loop.create_future()
+        self._context = contextvars.copy_context()
+
+    @property
+    def future(self) -> asyncio.Future[T]:
+        """What the loop waits for."""
+        return self._future
+
+    def work(self) -> None:
+        """Run it, in whichever thread this is, and tell the loop."""
+        if self._future.cancelled():
+            return
+        try:
+            value = self._context.run(self._function)
+        except StopIteration as error:  # which no future can hold
+            self._tell(self._fail, RuntimeError(f"the function raised {error!r}"))
+        except BaseException as error:
+            self._tell(self._fail, error)
+        else:
+            self._tell(self._succeed, value)
+
+    def _tell(self, settle: Callable[[Any], None], outcome: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is over, and nobody waits
+            self._loop.call_soon_threadsafe(settle, outcome)
+
+    def _succeed(self, value: T) -> None:
+        if not self._future.done():
+            self._future.set_result(value)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+            self._future.exception()  # whoever waits sees it; nobody else is to be warned
+
+
+class Workers:
+    """The threads of one server."""
+
+    def __init__(self, threads: int = THREADS, most: int = MAX_THREADS) -> None:
+        self._limit = threads
+        self._most = max(most, threads)
+        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._idle = 0
+        self._aside = 0
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function that blocks, in a thread, and wait for it."""
+        job = Job(function, asyncio.get_running_loop())
+        self._jobs.put(job)
+        self._grow()
+        return await job.future
+
+    def _grow(self) -> None:
+        with self._lock:
+            if self._idle >= self._jobs.qsize() or self._threads >= self._most:
+                return
+            if self._threads - self._aside >= self._limit:
+                return
+            self._threads += 1
+        threading.Thread(target=self._live, name="portico-worker", daemon=True).start()
+
+    def _live(self) -> None:
+        while (job := self._next()) is not None:
+            job.work()
+            del job  # what it held must not wait for the next one
+        self._grow()  # a job may stand behind the word that ended this thread
+
+    def _next(self) -> Job[Any] | None:
+        """The next job; None for a thread that is to end."""
+        with self._lock:
+            if self._threads - self._aside > self._limit:
+                self._threads -= 1
+                return None
+            self._idle += 1
+        while True:
+            job: Job[Any] | None = None
+            with contextlib.suppress(Empty):
+                job = self._jobs.get(timeout=IDLE_S)
+            with self._lock:
+                # A job that came in this very moment counts on this thread.
+                if job is not None or self._jobs.empty():
+                    self._idle -= 1
+                    self._threads -= job is None
+                    return job
+
+    @contextlib.contextmanager
+    def aside(self) -> Generator[None]:
+        """While a job waits for something else, another one may have its place."""
+        with self._lock:
+            self._aside += 1
+        self._grow()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._aside -= 1
+
+    def stop(self) -> None:
+        """Let the idle ones go; those at work end when they are done."""
+        with self._lock:
+            idle = self._idle
+        for _ in range(idle):
+            self._jobs.put(None)

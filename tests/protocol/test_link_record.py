@@ -1,0 +1,52 @@
+"""A link as plain data: another process goes on with it."""
+
+import msgspec
+import pytest
+
+from portico.errors import LocalProtocolError
+from portico.protocol.events import Answered, Record
+from portico.protocol.handshake import Phase
+from portico.protocol.link import Link
+from portico.protocol.revision import ALL, Revision
+from protocol.dialogue import client_of, line, only, opened, said, server_of
+
+HANDSHAKES = [revision for revision in ALL if revision.handshake]
+MODERN = [revision for revision in ALL if not revision.handshake][-1]
+
+
+def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
+    client, server = opened(revision)
+    id, _ = client.request("tools/list", now=0.0, timeout_s=9.0, progress=True)
+    server.receive(line(id=0, method="logging/setLevel", params={"level": "alert"}), 0.0)
+    for link in (client, server):
+        plain = msgspec.json.encode(link.record())
+        record = msgspec.json.decode(plain, type=Record)
+        again = Link.restore(record, link.identity, link.accepts, "ada")
+        assert msgspec.json.encode(again.record()) == plain
+        assert (again.phase, again.principal) == (link.phase, "ada")
+        assert (again.peer is None) is (link.peer is None)
+    record = msgspec.json.decode(msgspec.json.encode(client.record()), type=Record)
+    elsewhere = Link.restore(record, client.identity, client.accepts)
+    assert elsewhere.next_deadline == 9.0
+    assert elsewhere.request("tools/list", now=0.0)[0] == client._flight.next_id
+    (over,) = elsewhere.receive(line(id=id, result={}), 0.0)
+    assert isinstance(over, Answered)
+
+
+def test_a_record_keeps_what_is_not_known_of_a_server() -> None:
+    client = client_of(MODERN)
+    client.adopt(MODERN)
+    again = Link.restore(client.record(), client.identity, client.accepts)
+    assert said(again.request("prompts/list", now=0.0)[1])["method"] == "prompts/list"
+
+
+def test_a_record_of_a_revision_that_is_no_longer_spoken_is_refused() -> None:
+    _, server = opened(HANDSHAKES[0])
+    with pytest.raises(LocalProtocolError, match="not spoken here any more"):
+        Link.restore(server.record(), server.identity, only(HANDSHAKES[1]))
+
+
+def test_a_new_link_has_a_record_too(revision: Revision) -> None:
+    server = server_of(revision)
+    again = Link.restore(server.record(), server.identity, server.accepts)
+    assert (again.phase, again.peer) == (Phase.NEW, None)
