@@ -230,7 +230,10 @@ class FakeService:
         return text(f"answer: {answer['content']['name']}")
 
     async def tool_roots(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
-        raw = await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        try:
+            raw = await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        except ChannelError as error:
+            return text(f"lost: {error}", error=True)
         return text(f"{len(msgspec.json.decode(raw)['roots'])} roots")
 
     async def tool_reconnect(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:

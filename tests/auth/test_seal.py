@@ -248,14 +248,16 @@ def assert_hidden(text: str, *keys: bytes) -> None:
 def test_a_key_is_in_no_text_about_the_ring_and_in_no_error() -> None:
     ring = KeyRing([NEW, OLD], audience="bank")
     texts = [repr(ring), str(ring), f"{ring!r:>99}", ascii(ring), ring.seal(SECRET)]
-    for text in ("", ring.seal(SECRET)[:-1], KeyRing([OTHER]).seal(SECRET)):
+    data = decoded(ring.seal(SECRET))
+    broken = encoded(data[:-1] + bytes([data[-1] ^ 1]))
+    for text in ("", ring.seal(SECRET)[:-1], KeyRing([OTHER]).seal(SECRET), broken):
         try:
             ring.unseal(text)
         except Fault as fault:
             texts.append("".join(traceback.format_exception(fault)))
             shown = traceback.TracebackException.from_exception(fault, capture_locals=True)
             texts.append("".join(shown.format()))
-    assert len(texts) == 11
+    assert len(texts) == 13
     for text in texts:
         assert_hidden(text, NEW, OLD)
 

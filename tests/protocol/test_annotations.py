@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.schema import Validator
 from portico.protocol.signature import Signature
-from portico.protocol.signature_codec import PlainCodec
+from portico.protocol.signature_plain import PlainCodec
 from protocol.annotations import TABLE, Row
 
 READABLE = [row for row in TABLE if not row.refused]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -208,14 +209,9 @@ JSON_VALUES = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(st.binary() | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_whatever_the_bytes_are_nothing_but_our_fault_is_raised(raw: bytes) -> None:
-    signature = Signature(everything)
     for body in (raw, b'{"a":%b}' % raw, b'{"c":%b,"d":%b}' % (raw, raw), b'{"e":%b}' % raw):
-        try:
-            found = signature.decode(body)
-        except Fault as error:
-            assert error.kind is FaultKind.INVALID_PARAMS
-        else:
-            assert found.keys() <= set("abcde")
+        with suppress(Fault):
+            assert EVERYTHING.decode(body).keys() <= set("abcde")
 
 
 @pytest.mark.parametrize("depth", [10, 60])
@@ -466,3 +462,6 @@ def test_a_hidden_parameter_may_be_annotated_with_a_name_for_type_checkers_only(
     assert signature.hidden["ctx"].annotation == "Context"
     assert "'Context' is not defined" in refusal(tool)
     assert "TYPE_CHECKING" in refusal(tool)
+
+
+EVERYTHING = Signature(everything)

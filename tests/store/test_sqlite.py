@@ -5,7 +5,6 @@ import os
 import sqlite3
 import stat
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -21,56 +20,8 @@ from portico.errors import (
 from portico.store import sqlite, sqlite_file
 from portico.store.limits import Limits
 from portico.store.sqlite import SqliteStore
-from store.stage import PATIENCE_S, Clock
-
-
-def play(
-    path: Path,
-    scene: Callable[[SqliteStore], Awaitable[None]],
-    clock: Clock | None = None,
-    limits: Limits | None = None,
-) -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            store = SqliteStore(path, clock=clock or Clock(), limits=limits)
-            try:
-                await scene(store)
-            finally:
-                await store.close()
-
-    asyncio.run(whole())
-
-
-def look(path: Path, statement: str) -> list[tuple[object, ...]]:
-    """Ask the file itself, when no store of this process has it open."""
-    db = sqlite3.connect(path)
-    try:
-        found = db.execute(statement).fetchall()
-        db.commit()
-        return found
-    finally:
-        db.close()
-
-
-class Held:
-    """A worker that is stuck in a call until it is let go."""
-
-    def __init__(self, store: SqliteStore) -> None:
-        self._go = threading.Event()
-        self._stuck = threading.Event()
-        self._call = asyncio.ensure_future(store._call(self._wait))
-
-    def _wait(self, file: object) -> None:
-        self._stuck.set()
-        assert self._go.wait(PATIENCE_S)
-
-    async def __aenter__(self) -> None:
-        await asyncio.to_thread(self._stuck.wait, PATIENCE_S)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._go.set()
-        await self._call
-
+from store.files import Held, look, play
+from store.stage import Clock
 
 # ---------------------------------------------------------------- the file
 
@@ -308,6 +259,23 @@ def test_the_loop_goes_on_while_another_process_has_the_file(tmp_path: Path) -> 
     play(path, scene)
 
 
+def test_a_file_that_another_process_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+
+    async def scene(store: SqliteStore) -> None:
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.ensure_future(store.put("ada", "k", b"v", None))
+        await asyncio.wait([waiting], timeout=0.1)
+        assert not waiting.done()
+        other.execute("ROLLBACK")
+        other.close()
+        await waiting
+        assert await store.get("ada", "k") == b"v"
+
+    play(path, scene)
+
+
 def test_waiting_for_another_process_has_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,108 +397,5 @@ def test_a_call_that_was_cancelled_before_its_turn_does_not_happen(tmp_path: Pat
             await asyncio.wait([call])
         assert await store.get("ada", "k") is None
         assert store._waiting == 0
-
-    play(tmp_path / "store.db", scene)
-
-
-# ---------------------------------------------------------------- messages
-
-
-def test_whoever_stops_while_entering_does_not_go_on_listening(tmp_path: Path) -> None:
-    async def listen(store: SqliteStore) -> None:
-        async with store.listen("ada", "t"):
-            raise AssertionError("it was never entered")
-
-    async def scene(store: SqliteStore) -> None:
-        async with Held(store):
-            listening = asyncio.ensure_future(listen(store))
-            await asyncio.sleep(0)
-            listening.cancel()
-            await asyncio.wait([listening])
-        await store.get("ada", "k")
-        assert not store._topics
-
-    play(tmp_path / "store.db", scene)
-
-
-def test_two_stores_on_one_file_hear_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-
-    async def scene(store: SqliteStore) -> None:
-        other = SqliteStore(path, clock=Clock())
-        try:
-            async with store.listen("ada", "t") as here, other.listen("ada", "t") as there:
-                await store.publish("ada", "t", b"1")
-                assert [await anext(here), await anext(there)] == [b"1", b"1"]
-                await other.publish("ada", "t", b"2")
-                assert [await anext(here), await anext(there)] == [b"2", b"2"]
-        finally:
-            await other.close()
-
-    play(path, scene)
-
-
-def test_messages_are_kept_for_others_within_bounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_file, "KEPT_MESSAGES", 10)
-    path = tmp_path / "store.db"
-
-    async def scene(store: SqliteStore) -> None:
-        await asyncio.gather(*(store.publish("ada", "t", b"%d" % n) for n in range(50)))
-
-    async def large(store: SqliteStore) -> None:
-        monkeypatch.setattr(sqlite_file, "KEPT_MESSAGE_BYTES", 10_000)
-        for _ in range(5):
-            await store.publish("ada", "t", b"x" * 4000)
-
-    play(path, scene)
-    assert look(path, "SELECT count(*), max(id) FROM messages") == [(10, 50)]
-    play(path, large)
-    assert look(path, "SELECT count(*), max(id) FROM messages") == [(3, 55)]
-
-
-def test_a_process_that_was_stopped_for_too_long_learns_that_it_missed_messages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_file, "KEPT_MESSAGES", 10)
-    path = tmp_path / "store.db"
-
-    async def scene(store: SqliteStore) -> None:
-        other = SqliteStore(path, clock=Clock())
-        try:
-            async with store.listen("ada", "t") as heard:
-                async with Held(store):
-                    await asyncio.gather(*(other.publish("ada", "u", b"") for _ in range(9)))
-                    await other.publish("ada", "t", b"in time")
-                assert await anext(heard) == b"in time"
-                async with Held(store):
-                    await asyncio.gather(*(other.publish("ada", "u", b"") for _ in range(11)))
-                with pytest.raises(ConnectionLost, match="cleared away"):
-                    await anext(heard)
-            async with store.listen("ada", "t") as heard:
-                await other.publish("ada", "t", b"again")
-                assert await anext(heard) == b"again"
-        finally:
-            await other.close()
-
-    play(path, scene)
-
-
-def test_who_listens_learns_that_the_file_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(self: object) -> int:
-        raise sqlite3.OperationalError("disk I/O error")
-
-    async def scene(store: SqliteStore) -> None:
-        async with store.listen("ada", "t") as heard:
-            with monkeypatch.context() as broken:
-                broken.setattr(sqlite_file.StoreFile, "newest", fails)
-                with pytest.raises(ConnectionLost, match="disk I/O error"):
-                    await anext(heard)
-        async with store.listen("ada", "t") as heard:
-            await store.publish("ada", "t", b"well again")
-            assert await anext(heard) == b"well again"
 
     play(tmp_path / "store.db", scene)

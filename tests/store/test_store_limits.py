@@ -246,6 +246,17 @@ def test_what_expired_holds_no_room_for_longer_than_a_second(stage: Stage) -> No
     stage.play(scene, Limits(principal_entries=100))
 
 
+def test_all_that_expired_makes_room_at_once_where_room_is_needed(stage: Stage) -> None:
+    async def scene(store: Store) -> None:
+        await asyncio.gather(*(store.put("ada", f"{n}", b"x" * 1000, 10.0) for n in range(70)))
+        with pytest.raises(Refused):
+            await store.put("ada", "large", b"x" * 90_000, None)
+        stage.clock.now += 11.0
+        await store.put("ada", "large", b"x" * 90_000, None)
+
+    stage.play(scene, Limits(principal_bytes=100_000))
+
+
 def test_all_principals_together_hold_so_much_and_no_more(stage: Stage) -> None:
     async def scene(store: Store) -> None:
         value = b"x" * 100_000

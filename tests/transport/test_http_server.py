@@ -250,7 +250,7 @@ async def test_an_argument_that_is_not_given_needs_no_header(arguments: dict[str
 # ---------------------------------------------------------------- who goes away
 
 
-@pytest.mark.spec("R0861", "R0862")
+@pytest.mark.spec("R0773", "R0861", "R0862")
 @live
 async def test_closing_before_the_answer_cancels_the_call() -> None:
     async with stand() as s:
@@ -266,7 +266,7 @@ async def test_closing_before_the_answer_cancels_the_call() -> None:
         assert (await s.caller.call("echo")).status == 200
 
 
-@pytest.mark.spec("R0861", "R0862")
+@pytest.mark.spec("R0773", "R0861", "R0862")
 @live
 async def test_closing_a_stream_cancels_the_call() -> None:
     async with stand() as s:

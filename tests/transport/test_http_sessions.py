@@ -9,8 +9,10 @@ import pytest
 from http_client import Caller
 from http_service import FakeService
 from live import Stand, live, stand, until
+from portico.errors import ConnectionLost
 from portico.protocol import types as t
 from portico.protocol.httprules_gate import Headers
+from portico.protocol.questions import Question
 from portico.protocol.revision import (
     EVERY,
     JUNE_2025,
@@ -243,7 +245,7 @@ async def test_a_request_is_answered_with_json_or_a_stream(revision: Revision) -
         assert stream.is_stream
 
 
-@pytest.mark.spec("R0254")
+@pytest.mark.spec("R0254", "R0257", "R0270", "R0278")
 @live
 async def test_reports_come_on_the_stream_of_their_own_request(revision: Revision) -> None:
     async with stand() as s:
@@ -291,7 +293,7 @@ async def test_revisions_that_know_no_empty_event_get_none(revision: Revision) -
         wire.close()
 
 
-@pytest.mark.spec("R0260")
+@pytest.mark.spec("R0260", "R0492")
 @live
 async def test_the_stream_of_a_request_ends_after_its_answer(revision: Revision) -> None:
     async with stand() as s:
@@ -540,7 +542,7 @@ async def test_an_answer_that_nobody_was_there_for_waits_on_its_stream() -> None
         assert await resumed.rest() == []
 
 
-@pytest.mark.spec("R0489", "R0495")
+@pytest.mark.spec("R0489")
 @live
 async def test_a_handler_can_let_the_connection_go_and_the_client_polls_for_the_rest() -> None:
     async with stand() as s:
@@ -593,6 +595,78 @@ async def test_an_event_of_another_session_is_unknown() -> None:
         wire, foreign = await other.get(last_event_id=event.id)
         assert foreign.status == 400
         wire.close()
+
+
+@pytest.mark.spec("R0494")
+@live
+async def test_event_ids_name_their_stream() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        names: list[set[str]] = []
+        for id in range(3):
+            wire, stream = await s.caller.asking("tools/call", REPORT, id=id)
+            names.append({str(event.id).rpartition("-")[0] for event in await stream.rest()})
+            wire.close()
+        assert [len(each) for each in names] == [1, 1, 1]
+        assert len(set.union(*names)) == 3
+
+
+@pytest.mark.spec("R0493")
+@live
+async def test_a_stream_of_news_that_is_let_go_is_told_when_to_come_back() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        _, stream = await s.caller.get()
+        s.service.publish("notifications/tools/list_changed")
+        event = await _numbered(stream)
+        sessions(s.app).drain()
+        (last,) = await stream.rest()
+        assert (last.data, last.retry_ms) == (b"", 1000)
+        s.service.publish("notifications/prompts/list_changed")
+        assert last.id == event.id
+        _, resumed = await s.caller.get(last_event_id=last.id)
+        assert (await resumed.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
+async def test_a_handler_that_lets_go_of_nobody_changes_nothing() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        wire, stream = await s.caller.asking("tools/call", {"name": "reconnect"})
+        last = (await stream.rest())[-1]
+        wire.close()
+        turn = s.service.turns[-1]
+        await turn.wire.hang_up()
+        _, resumed = await s.caller.get(last_event_id=last.id)
+        s.service.go.mark("reconnect")
+        assert (await resumed.message())["result"]
+
+
+@live
+async def test_a_call_whose_client_can_never_come_back_can_ask_nothing() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25", ABLE)
+        wire, calling = await _begin_wait(s)
+        turn = s.service.turns[-1]
+        wire.abort()
+        await until(lambda: len(s.app.sweep) == 0)
+        with pytest.raises(ConnectionLost, match="cannot come back"):
+            await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        await turn.wire.send(b"{}")
+        assert not next(iter(sessions(s.app)))._streams
+        s.service.go.mark("wait")
+        await s.settled()
+        calling.cancel()
+
+
+@live
+async def test_a_question_to_a_client_that_cannot_come_back_ends_when_it_goes() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2024-11-05", ABLE)  # its streams are not resumed
+        wire, stream = await s.caller.asking("tools/call", {"name": "roots"})
+        await stream.message()
+        wire.abort()
+        await s.settled()
 
 
 @live
@@ -799,7 +873,7 @@ async def test_deleting_a_session_answers_what_runs_and_ends_its_streams() -> No
         assert all(not event.data for event in await news.rest())
         await s.service.marks.reached("wait cancelled")
         await s.settled()
-        assert not sessions(s.app).tasks
+        assert not sessions(s.app).shared.tasks
 
 
 @live
@@ -863,23 +937,23 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
     async with stand() as s:
         await s.caller.initialize("2025-11-25")
         table = sessions(s.app)
-        (session,) = table._by_id.values()
+        (session,) = table
         limits = s.app.limits
         now = session.used
-        table._look_at(session, now + limits.session_idle_s)
+        table.look_at(session, now + limits.session_idle_s)
         assert len(table) == 1
-        table._look_at(session, now + limits.session_idle_s + 1)
+        table.look_at(session, now + limits.session_idle_s + 1)
         assert len(table) == 0
         s.caller.session = None
         await s.caller.initialize("2025-11-25")
-        (session,) = table._by_id.values()
+        (session,) = table
         session.created -= limits.session_s + 1
         assert (await s.caller.ask("ping")).status == 404
         s.caller.session = None
         await s.caller.initialize("2025-11-25")
-        (session,) = table._by_id.values()
-        session.uses = 0
-        table._look_at(session, session.used + 61)
+        (session,) = table
+        table._unused[session.id] = session
+        table.look_at(session, session.used + 61)
         assert len(table) == 0
         assert s.service.watchers == 0
 
@@ -897,8 +971,8 @@ async def test_a_session_with_a_connection_is_not_idle() -> None:
         await s.caller.initialize("2025-11-25")
         await s.caller.get()
         table = sessions(s.app)
-        (session,) = table._by_id.values()
-        table._look_at(session, table.clock() + 10 * s.app.limits.session_idle_s)
+        (session,) = table
+        table.look_at(session, table.shared.clock() + 10 * s.app.limits.session_idle_s)
         assert len(table) == 1
 
 
@@ -920,11 +994,11 @@ async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> Non
         for id in range(20):
             await s.caller.ask("tools/call", reporting(steps=2, size=1000), id=id)
         table = sessions(s.app)
-        (session,) = table._by_id.values()
+        (session,) = table
         assert 0 < session.size <= 10_000
-        assert table.ledger.size == session.size
-        table._look_at(session, table.clock() + s.app.limits.kept_s + 1)
-        assert session.size == table.ledger.size == 0
+        assert table.shared.ledger.size == session.size
+        table.look_at(session, table.shared.clock() + s.app.limits.kept_s + 1)
+        assert session.size == table.shared.ledger.size == 0
 
 
 @live
@@ -936,8 +1010,8 @@ async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
             await s.caller.ask("tools/call", reporting(steps=2, size=1000))
         table = sessions(s.app)
         assert len(table) == 10
-        assert 0 < table.ledger.size <= 13_000
-        first, *_, last = table._by_id.values()
+        assert 0 < table.shared.ledger.size <= 13_000
+        first, *_, last = table
         assert (first.size, last.size > 2000) == (0, True)
 
 
@@ -947,7 +1021,7 @@ async def test_json_answers_are_not_kept() -> None:
         await s.caller.initialize("2025-11-25")
         for id in range(5):
             await s.caller.ask("tools/list", id=id)
-        (session,) = sessions(s.app)._by_id.values()
+        (session,) = sessions(s.app)
         assert not session._streams
 
 
@@ -963,7 +1037,7 @@ async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() 
         for step in range(1, 21):
             s.service.go.mark(f"step {step}")
         await until(lambda: s.service.running == 0)
-        (session,) = sessions(s.app)._by_id.values()
+        (session,) = sessions(s.app)
         assert session.size < 7_000
         _, resumed = await s.caller.get(last_event_id=event.id)
         assert resumed.status == 400  # what came after it is gone, and that must be said
@@ -990,7 +1064,7 @@ async def test_a_question_that_nobody_answers_ends() -> None:
         _, stream = await s.caller.asking("tools/call", {"name": "ask"})
         question = await stream.message()
         table = sessions(s.app)
-        table._tick(table.clock() + 601)
+        table._tick(table.shared.clock() + 601)
         gone = await stream.message()
         assert gone["params"]["requestId"] == question["id"]
         assert "lost: no answer" in (await stream.message())["result"]["content"][0]["text"]

@@ -28,8 +28,10 @@ from portico.protocol.docstrings import parse
 from portico.protocol.jsonrpc import MAX_DEPTH
 from portico.protocol.problems import MAX_PROBLEMS, Problem, cut, told
 from portico.protocol.schema import Schema
-from portico.protocol.signature_codec import Codec, PlainCodec, Unreadable, choose, read
+from portico.protocol.signature_codec import Codec
 from portico.protocol.signature_loose import nests_too_deep
+from portico.protocol.signature_plain import PlainCodec
+from portico.protocol.signature_reading import Unreadable, choose, read
 from portico.protocol.subschemas import mapped
 
 # Which parameters a caller cannot send: some names, or a judge of (name, annotation).

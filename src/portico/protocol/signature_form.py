@@ -15,7 +15,8 @@ from portico.protocol.annotations_metadata import refuse
 from portico.protocol.annotations_names import Names
 from portico.protocol.problems import Problem, told
 from portico.protocol.schema import Schema
-from portico.protocol.signature_codec import Codec, Unreadable, choose, read
+from portico.protocol.signature_codec import Codec
+from portico.protocol.signature_reading import Unreadable, choose, read
 
 # The one field of a form that asks for a plain value.
 VALUE = "value"

@@ -7,22 +7,18 @@ refused, because pydantic would ignore it.
 
 import re
 import warnings
-from functools import cached_property
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
 
 import msgspec
 
-from portico.errors import LocalProtocolError
 from portico.protocol.annotations import Walk
 from portico.protocol.annotations_metadata import family, gather, refuse
 from portico.protocol.annotations_names import Names
-from portico.protocol.problems import MAX_WORDS, Problem, cut, endless, told
-from portico.protocol.schema import Schema, Validator, inlined
+from portico.protocol.problems import MAX_WORDS, Problem, cut, endless
+from portico.protocol.schema import Schema, inlined
+from portico.protocol.signature_codec import ENDLESS, Codec
 from portico.protocol.subschemas import mapped
-
-ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
-
 
 _BOUNDS = {
     "ge": ("minimum",),
@@ -76,7 +72,7 @@ class ModelWalk(Walk):
         return annotation
 
 
-class ModelCodec:
+class ModelCodec(Codec):
     """An annotation that pydantic reads. Raises `LocalProtocolError` where it cannot either."""
 
     loosens = False
@@ -85,8 +81,6 @@ class ModelCodec:
         import pydantic
 
         rewritten = ModelWalk(where, names).walk(annotation)
-        self.titles: dict[tuple[Any, ...], list[str]] = {}  # pydantic's schemas have none
-        self._where = where
         try:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
@@ -105,13 +99,8 @@ class ModelCodec:
         for warning in heard:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
                 refuse(where, cut(str(warning.message), MAX_WORDS))
-        self.schema = inlined(_untitled(schema, rewritten))
-        self.decode = self._adapter.validate_json
-
-    @cached_property
-    def validator(self) -> Validator:
-        """Made when the first value is checked."""
-        return Validator(self.schema, ours=True)
+        schema = inlined(_untitled(schema, rewritten))
+        super().__init__(where, schema, self._adapter.validate_json, {})
 
     def encode(self, value: Any) -> bytes:
         try:
@@ -123,10 +112,9 @@ class ModelCodec:
             if b"null" in encoded and endless(self._adapter.dump_python(value, mode="json")):
                 raise ValueError(ENDLESS)
         except Exception as error:  # also what serializers of the author raise
-            words = told(self.complain(error, None))
-            raise LocalProtocolError(f"{self._where}: {words}") from None
+            raise self.misfit(self.complain(error, None)) from None
         if found := self.validator.check(msgspec.json.decode(encoded)):  # R0377
-            raise LocalProtocolError(f"{self._where}: {told(found)}")
+            raise self.misfit(found)
         return encoded
 
     def _dump(self, value: Any) -> bytes:

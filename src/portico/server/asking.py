@@ -13,10 +13,11 @@ import secrets
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast, get_args, get_origin
 
-from portico.errors import Declined, LocalProtocolError, ToolError
+from portico.errors import LocalProtocolError, ToolError
 from portico.protocol import types as t
 from portico.protocol.annotations_names import Names
 from portico.protocol.forms import with_defaults
@@ -56,8 +57,9 @@ class Asked(Generic[T]):
         """The value of an answer. Raises `Declined` and `ToolError`."""
         raise NotImplementedError
 
-    def declared(self, annotation: Any, where: str) -> None:
-        """Take the type from the parameter that this marks. Raises `LocalProtocolError`."""
+    def declared(self, annotation: Any, where: str, names: Names) -> "Asked[T]":
+        """This question, for a parameter of this type. Raises `LocalProtocolError`."""
+        return self
 
     def about(self, arguments: Mapping[str, Any]) -> "Asked[T] | None":
         """This question about these arguments; None where it need not be asked."""
@@ -79,15 +81,17 @@ class Ask(Asked[T]):
         self.key = key
         self._form = form_for(type) if type is not None else None
 
-    def declared(self, annotation: Any, where: str) -> None:
-        self._form = form_for(annotation)
+    def declared(self, annotation: Any, where: str, names: Names) -> "Ask[T]":
+        made = copy(self)
+        made._form = _make_form(annotation, names)
+        return made
 
     def about(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":
         words = spoken(self.words, arguments)
         if words is None:
             return None
-        made = Ask[T](words, key=self.key)
-        made._form = self._form
+        made = copy(self)
+        made.words = words
         return made
 
     def question(self) -> Question:
@@ -180,10 +184,12 @@ class Sample(Asked[Any]):
             "tool_choice": tool_choice,
         }
 
-    def declared(self, annotation: Any, where: str) -> None:
+    def declared(self, annotation: Any, where: str, names: Names) -> "Sample":
         if annotation not in (str, Sampled, Any):
             raise LocalProtocolError(f"{where}: what a model writes is a str, or Sampled for all")
-        self._plain = annotation is str
+        made = copy(self)
+        made._plain = annotation is str
+        return made
 
     def about(self, arguments: Mapping[str, Any]) -> "Sample | None":
         prompt = self.prompt
@@ -191,8 +197,8 @@ class Sample(Asked[Any]):
             prompt = spoken(prompt, arguments)
         if prompt is None:
             return None
-        made = Sample(prompt, key=self.key)
-        made._plain, made._said = self._plain, self._said
+        made = copy(self)
+        made.prompt = prompt
         return made
 
     def question(self) -> Question:
@@ -253,7 +259,7 @@ def spoken(words: Words, arguments: Mapping[str, Any]) -> str | None:
 FormOf = tuple[t.ElicitSchema, Form]
 
 
-def form_for(annotation: Any, names: Names | None = None) -> FormOf:
+def form_for(annotation: Any) -> FormOf:
     """The form of a type, as it is shown and as it is read. Raises `LocalProtocolError`."""
     try:
         return _remembered(annotation)
@@ -261,8 +267,8 @@ def form_for(annotation: Any, names: Names | None = None) -> FormOf:
         return _make_form(annotation)
 
 
-def _make_form(annotation: Any) -> FormOf:
-    form = Form(annotation)
+def _make_form(annotation: Any, names: Names | None = None) -> FormOf:
+    form = Form(annotation, names=names)
     return reread(t.ElicitSchema, form.schema), form
 
 
@@ -281,9 +287,9 @@ class Marked(NamedTuple):
     default: Any
 
 
-def marked(name: str, annotation: Any, default: Any, where: str) -> Marked | None:
+def marked(name: str, annotation: Any, default: Any, where: str, names: Names) -> Marked | None:
     """The question that a parameter is marked with, if it is."""
-    asked = default if isinstance(default, Asked) else None
+    asked = cast("Asked[Any]", default) if isinstance(default, Asked) else None
     if asked is not None:
         default = inspect.Parameter.empty
     if get_origin(annotation) is Annotated:
@@ -297,8 +303,7 @@ def marked(name: str, annotation: Any, default: Any, where: str) -> Marked | Non
     if asked is None:
         return None
     bare, optional = _without_none(annotation)
-    asked.declared(bare, where)
-    return Marked(name, asked, optional, default)
+    return Marked(name, asked.declared(bare, where, names), optional, default)
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
@@ -308,20 +313,3 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
     if len(members) == len(get_args(annotation)):
         return annotation, False
     return typing.Union[tuple(members)], True  # noqa: UP007
-
-
-__all__ = [
-    "Ask",
-    "AskForm",
-    "AskVisit",
-    "Asked",
-    "Declined",
-    "Marked",
-    "Roots",
-    "Sample",
-    "Sampled",
-    "form_for",
-    "marked",
-    "sampled_from",
-    "spoken",
-]

@@ -1,104 +1,76 @@
-"""From a function to something that can be offered: its schema, and how a call reaches it.
+"""From a function to something that can be called: its arguments, what it is given, where it runs.
 
-All that can be decided is decided when the function is registered and stored on its entry: a call
-decodes the arguments, runs the function and shapes what it returns.
-
-Rules: the function itself is never changed. A bad argument, a failure and a time-out become what
-each revision wants; a crash says nothing but an id.
+All that can be decided is decided when the function is registered. Rules: the function itself is
+never changed. Nothing here knows a method of the protocol.
 """
 
-import asyncio
 import contextlib
 import inspect
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from typing import Any, TypeAlias
 
-from portico.errors import Fault, ToolError
+from msgspec import Raw
+
+from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.protocol.revision import BadToolInput
+from portico.protocol.problems import told
+from portico.protocol.schema import Schema, Validator
 from portico.protocol.signature import Signature
-from portico.protocol.signature_codec import Codec
-from portico.server.content import Audio, File, Image, Link, Result, result_of
+from portico.protocol.signature_loose import parse
 from portico.server.context import Context
-from portico.server.depends import Depends, Resolver, Shared, marker_of, wants_context
+from portico.server.depends import Providers, is_marked, wire
+from portico.server.resolving import Resolver, Shared
+from portico.server.workers import Workers
 
 log = logging.getLogger("portico.server")
 
-Interviewed = Callable[
-    [Turn, t.InputResponseRequestParams, Callable[[Context], Awaitable[Any]]], Awaitable[Any]
-]
+# A traceback costs more than the call that it is about, and callers choose how often they fail.
+MAX_TRACEBACKS = 60
+TRACEBACKS_S = 60.0
+
+Body: TypeAlias = Callable[[Context], Awaitable[t.Noun]]
+Interviewed: TypeAlias = Callable[[Turn, t.InputResponseRequestParams, Body], Awaitable[t.Noun]]
 
 
-@dataclass
+class Crashes:
+    """What a failure is called: an id for the caller, the same id and the traceback for the log."""
+
+    def __init__(self, *, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._debug = debug
+        self._clock = clock
+        self._since = 0.0
+        self._count = 0
+
+    def words(self, what: str, error: BaseException) -> str:
+        """What the caller is told; the log gets the rest."""
+        now = self._clock()
+        if now - self._since > TRACEBACKS_S:
+            self._since, self._count = now, 0
+        self._count += 1
+        id = secrets.token_hex(3)
+        shown = error if self._count <= MAX_TRACEBACKS else None
+        log.error("%s failed (id %s): %s", what, id, type(error).__name__, exc_info=shown)
+        words = f"{what} failed (id {id})"
+        return f"{words}: {error!r}" if self._debug else words
+
+
 class Surroundings:
     """What every function of a server runs in."""
 
-    interviewed: Interviewed
-    shared: Shared = field(default_factory=Shared)
-    overrides: dict[Callable[..., Any], Callable[..., Any]] = field(
-        default_factory=lambda: dict[Callable[..., Any], Callable[..., Any]]()
-    )
-    debug: bool = False
+    def __init__(self, interviewed: Interviewed, workers: Workers, crashes: Crashes) -> None:
+        self.interviewed = interviewed
+        self.workers = workers
+        self.crashes = crashes
+        self.providers = Providers()
+        self.shared = Shared()
 
 
 class Bound:
     """A function, its arguments, and what it is given beside them."""
-
-    def __init__(self, function: Callable[..., Any], name: str, *, inline: bool = False) -> None:
-        self.function = function
-        self.signature = Signature(function, hidden=_is_hidden, name=name)
-        self.contexts: list[str] = []
-        self.depends: list[tuple[str, Depends]] = []
-        for hidden in self.signature.hidden.values():
-            depends = marker_of(hidden.annotation, hidden.default, Depends)
-            if depends is not None:
-                self.depends.append((hidden.name, depends))
-            else:
-                self.contexts.append(hidden.name)
-        self.waits = _is_async(function)
-        self.inline = inline or self.waits
-
-    @property
-    def alone(self) -> bool:
-        """Whether it needs nothing but its arguments."""
-        return not (self.contexts or self.depends)
-
-    async def call(
-        self, arguments: dict[str, Any], context: Context | None, surroundings: Surroundings
-    ) -> Any:
-        """Run it with its arguments and all that it depends on."""
-        if self.alone or context is None:
-            return await self._run(arguments)
-        async with contextlib.AsyncExitStack() as stack:
-            resolver = Resolver(stack, context, surroundings.shared, surroundings.overrides)
-            for name in self.contexts:
-                arguments[name] = context if self.waits else context.blocking()
-            for name, depends in self.depends:
-                arguments[name] = await resolver.get(depends)
-            return await self._run(arguments)
-
-    async def _run(self, arguments: Mapping[str, Any]) -> Any:
-        if not self.inline:
-            return await asyncio.to_thread(self.function, **arguments)
-        made = self.function(**arguments)
-        return await made if inspect.isawaitable(made) else made
-
-
-def _is_hidden(name: str, annotation: Any) -> bool:
-    return wants_context(annotation) or marker_of(annotation, None, Depends) is not None
-
-
-def _is_async(function: Any) -> bool:
-    call = getattr(function, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
-
-
-class BoundTool(Bound):
-    """A tool's function: arguments in, result out, and every way to fail."""
 
     def __init__(
         self,
@@ -107,82 +79,110 @@ class BoundTool(Bound):
         surroundings: Surroundings,
         *,
         inline: bool = False,
-        timeout_s: float | None = None,
-        text: bool = True,
+        schema: Schema | None = None,
     ) -> None:
-        super().__init__(function, name, inline=inline)
+        self.function = function
         self.name = name
-        self.output = self._output()
-        self._surroundings = surroundings
-        self._timeout_s = timeout_s
-        self._text = text
-
-    def _output(self) -> Codec | None:
-        if _returns_content(self.signature.returns):
-            return None
-        return self.signature.output()
-
-    async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
-        """Answer a call."""
-        try:
-            arguments = self.signature.decode(params.arguments)
-        except Fault as fault:
-            if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
-                return _failed(f"{self.name}: {fault.message}")
-            raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
-        if self.alone:
-            return await self._guarded(arguments, None)
-        return await self._surroundings.interviewed(
-            turn, params, lambda context: self._guarded(arguments, context)
+        self.surroundings = surroundings
+        self.waits = is_async(function)
+        self.inline = inline or self.waits
+        parameters = _parameters(function)
+        filled = {p.name for p in parameters if is_marked(None, p.default)}
+        self._rest = _rest(parameters) if schema is not None else None
+        if self._rest is not None:
+            filled.add(self._rest)
+        self.signature = Signature(
+            function,
+            hidden=lambda name, annotation: name in filled or is_marked(annotation, None),
+            name=name,
+            closed=schema is None,
         )
+        self._validator = Validator(schema, ours=True) if schema is not None else None
+        if self._validator is not None:
+            self._validator.compile()
+        hidden = [one for one in self.signature.hidden.values() if one.name != self._rest]
+        self.wiring = wire(hidden, name, self.signature.names, waits=self.waits)
+        surroundings.providers.check(self.wiring)
+        self._defaults = {
+            p.name: p.default
+            for p in parameters
+            if p.default is not inspect.Parameter.empty and p.name not in filled
+        }
 
-    async def _guarded(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
-        try:
-            if self._timeout_s is None:
-                value = await self.call(arguments, context, self._surroundings)
-            else:
-                async with asyncio.timeout(self._timeout_s):
-                    value = await self.call(arguments, context, self._surroundings)
-            return self._result(value)
-        except ToolError as error:
-            return _failed(str(error))
-        except Fault:
-            raise
-        except TimeoutError as error:
-            if self._timeout_s is None:
-                return self._crashed(error)
-            return _failed(f"{self.name} did not finish within {self._timeout_s:g} s")
-        except Exception as error:
-            return self._crashed(error)
+    @property
+    def alone(self) -> bool:
+        """Whether it needs nothing but its arguments."""
+        return self.wiring.alone
 
-    def _result(self, value: Any) -> t.CallToolResult:
-        data = self.output.encode(value) if self.output is not None else None
-        return result_of(value, data, text=self._text)
+    @property
+    def knows_context(self) -> bool:
+        """Whether it, or something that it depends on, is given a context."""
+        return any(one.contexts for _, one in self.surroundings.providers.wirings(self.wiring))
 
-    def _crashed(self, error: Exception) -> t.CallToolResult:
-        id = secrets.token_hex(3)
-        log.error("%s failed (id %s)", self.name, id, exc_info=error)
-        words = f"{self.name} failed (id {id})"
-        return _failed(f"{words}: {error!r}" if self._surroundings.debug else words)
+    def decode(self, raw: bytes | Raw) -> dict[str, Any]:
+        """The arguments to call it with. Raises `Fault` that says all that is wrong."""
+        if self._validator is None:
+            return self.signature.decode(raw)
+        value = parse(bytes(raw) or b"{}")
+        if not isinstance(value, dict):
+            raise Fault(FaultKind.INVALID_PARAMS, "expected an object of arguments, in JSON")
+        problems = self._validator.check(value)
+        if problems:
+            raise Fault(FaultKind.INVALID_PARAMS, told(problems))
+        arguments = self.signature.decode(raw)
+        if self._rest is not None:
+            own = {parameter.wire for parameter in self.signature.parameters}
+            arguments |= {name: one for name, one in value.items() if name not in own}
+        return arguments
+
+    async def call(self, arguments: dict[str, Any], context: Context | None) -> Any:
+        """Run it with its arguments and all that it depends on."""
+        if self.alone:
+            return await self._run(arguments)
+        if context is None:
+            raise LocalProtocolError(f"{self.name} needs a context to run in")
+        own = self.surroundings
+        async with contextlib.AsyncExitStack() as stack:
+            resolver = Resolver(stack, context, own.providers, own.shared, own.workers)
+            await resolver.ask(self.wiring, {**self._defaults, **arguments})
+            given = await resolver.fill(self.wiring, waits=self.waits)
+            return await self._run({**arguments, **given})
+
+    async def _run(self, arguments: Mapping[str, Any]) -> Any:
+        if not self.inline:
+            return await self.surroundings.workers.run(lambda: self.function(**arguments))
+        made = self.function(**arguments)
+        return await made if inspect.isawaitable(made) else made
 
 
-def _failed(words: str) -> t.CallToolResult:
-    return t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
+def is_async(function: Any) -> bool:
+    """Whether calling it gives something to wait for."""
+    call = getattr(function, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-_NOTHING = (inspect.Parameter.empty, Any, None, type(None))
-_CONTENT = (
-    *(Image, Audio, File, Link, Result, bytes, t.CallToolResult, t.TextContent),
-    *(t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource),
-)
+def name_of(function: Any, name: str | None) -> str:
+    """What it is called. Raises `LocalProtocolError` for what has no name."""
+    found = name or getattr(function, "__name__", "")
+    if not found or found == "<lambda>":
+        raise LocalProtocolError(f"{function!r} has no name; pass name='...'")
+    return found
 
 
-def _returns_content(annotation: Any) -> bool:
-    """Whether a return type says content, or nothing at all, rather than data with a schema."""
-    return annotation in _NOTHING or _holds_content(annotation)
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []  # the signature says it in better words
 
 
-def _holds_content(annotation: Any) -> bool:
-    if isinstance(annotation, type) and get_origin(annotation) is None:
-        return issubclass(annotation, _CONTENT)
-    return any(_holds_content(inner) for inner in get_args(annotation))
+def _rest(parameters: list[inspect.Parameter]) -> str | None:
+    kinds = (p.name for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD)
+    return next(kinds, None)
+
+
+def single(error: BaseException) -> BaseException:
+    """The one error in a group of one, in a group of one, …; else the error itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -6,6 +6,7 @@ Rules: pure; nothing is fetched. A file is read when its block is made, by whoev
 import base64
 import mimetypes
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -14,7 +15,8 @@ from msgspec import UNSET
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
+from portico.protocol.annotations_names import Names
+from portico.protocol.signature_codec import Codec, choose, show
 
 Block: TypeAlias = t.ContentBlock
 
@@ -127,6 +129,14 @@ class Result:
         self.is_error = is_error
 
 
+class Message:
+    """One message of a prompt: text, or anything that a tool could return, and who says it."""
+
+    def __init__(self, content: Any, role: t.Role = "user") -> None:
+        self.content = content
+        self.role: t.Role = role
+
+
 _SHOWN = (Image, Audio, File, Link)
 _BLOCKS = (t.TextContent, t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource)
 
@@ -164,7 +174,7 @@ def blocks_of(value: Any) -> list[Block]:
 
 def _block(value: Any) -> Block:
     if isinstance(value, str):
-        return t.TextContent(text=value)
+        return t.TextContent(text=clean(value))
     if isinstance(value, _SHOWN):
         return value.block()
     if isinstance(value, _BLOCKS):
@@ -182,9 +192,50 @@ def _block(value: Any) -> Block:
 
 def _words(value: Any) -> str:
     try:
-        return encode(value).decode()
+        return encoded(value).decode()
     except LocalProtocolError:
-        return str(value)
+        return clean(str(value))
+
+
+def clean(text: str) -> str:
+    """Text that can be sent: halves of characters, which UTF-8 has not, are put right."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value).items()
+        return {_cleaned(name): _cleaned(item) for name, item in members}
+    return value
+
+
+@cache
+def _any() -> Codec:
+    return choose(Any, "the result", Names({}, {}), outgoing=True)
+
+
+def encoded(value: Any, codec: Codec | None = None) -> bytes:
+    """A value as JSON, of its type where that is known. Raises `LocalProtocolError`."""
+    codec = codec or _any()
+    try:
+        return codec.encode(value)
+    except LocalProtocolError:
+        try:
+            plain = msgspec.to_builtins(value, enc_hook=show)
+            mended = _cleaned(plain)
+        except Exception:
+            mended = plain = None
+        if mended == plain:
+            raise
+    return codec.encode(codec.decode(msgspec.json.encode(mended)))
 
 
 def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToolResult:
@@ -197,8 +248,10 @@ def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToo
     if isinstance(value, Result):
         content = blocks_of(value.content)
         structured = value.data
-        if structured is not UNSET and not content and text:
-            content = [t.TextContent(text=_words(structured))]
+        if structured is not UNSET:
+            structured = msgspec.Raw(encoded(structured))
+            if not content and text:
+                content = [t.TextContent(text=bytes(structured).decode())]
         return t.CallToolResult(
             content=content,
             structured_content=structured,
@@ -206,7 +259,7 @@ def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToo
             is_error=value.is_error or None,
         )
     if data is not None:
-        shown = value if isinstance(value, str) else data.decode()
+        shown = clean(value) if isinstance(value, str) else data.decode()
         content: list[Block] = [t.TextContent(text=shown)] if text else []
         return t.CallToolResult(content=content, structured_content=msgspec.Raw(data))
     return t.CallToolResult(content=blocks_of(value))

@@ -4,48 +4,94 @@ A handler asks the same way in every revision. Where questions go by request, as
 way back. Where they go by result, asking ends the exchange: the question is registered, two turns
 of the loop later the handler's task is cancelled, and what the handler returns is dropped; on the
 retry it runs again from the top and finds its answers. It is cancelled, not raised through, so
-that `except Exception` cannot swallow it and gathered questions make one round.
+that `except Exception` cannot swallow it and gathered questions make one round. A function in a
+thread cannot be cancelled: there the question raises, past everything that catches `Exception`.
 
 Rules: facts come in as arguments; no context variables. One `Context` for each run.
 """
 
 import asyncio
+import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, cast, overload
 
 import msgspec
 
-from portico.errors import Declined, LocalProtocolError, RemoteError
+from portico.errors import (
+    ChannelError,
+    ConnectionLost,
+    Fault,
+    LocalProtocolError,
+    RemoteError,
+    ToolError,
+)
 from portico.ports import Session, Turn
 from portico.protocol import types as t
 from portico.protocol.interview import Interview
-from portico.protocol.jsonrpc import encode
-from portico.protocol.questions import AnyAnswer, Question
+from portico.protocol.jsonrpc import encode, encode_notification
+from portico.protocol.questions import AnyAnswer, can_answer, url_required
 from portico.protocol.revision import Asking
+from portico.server.asking import (
+    Ask,
+    Asked,
+    AskForm,
+    AskVisit,
+    Marked,
+    Prompting,
+    Roots,
+    Sample,
+    Sampled,
+)
+from portico.server.workers import Workers
 
 log = logging.getLogger("portico.server")
 
-T = TypeVar("T")
+# A handler that goes on after its question was put is stopped again after so long.
+CLEAN_UP_S = 5.0
 
-Read = Callable[[Turn, str], Awaitable[t.ReadResourceResult]]
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+
+
+class Home(Protocol):
+    """The server that a handler belongs to, as far as a handler sees it."""
+
+    @property
+    def workers(self) -> Workers: ...
+
+    @property
+    def state(self) -> Any: ...
+
+    async def read(self, context: "Context", uri: str) -> t.ReadResourceResult: ...
 
 
 class Context:
     """The caller's side of a running handler.
 
-    A parameter annotated `Context` gets one; it is hidden from the schema.
+    A parameter annotated `Context` gets one; it is hidden from the schema. A function that is not
+    `async` gets a `BlockingContext`, which has the same names and waits.
     """
 
-    def __init__(self, turn: Turn, interview: Interview, read: Read) -> None:
+    def __init__(self, turn: Turn, interview: Interview, home: Home) -> None:
         self._turn = turn
         self._interview = interview
-        self._read = read
+        self._home = home
         self._root = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         self._once: dict[str, asyncio.Future[Any]] = {}
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._threads: set[asyncio.Future[None]] = set()
+        self._timer: asyncio.Handle | None = None
+        self._cancels = 0
+        self.deadline: asyncio.Timeout | None = None
         self.asked = False
+        self.unwinding = False
+        self.lost = False
+        self.over = False
 
     # ------------------------------------------------------------ who
 
@@ -74,6 +120,16 @@ class Context:
         """Where the revision has sessions; None where each request stands for itself."""
         return self._turn.session
 
+    @property
+    def turn(self) -> Turn:
+        """The exchange itself, for those who know the protocol."""
+        return self._turn
+
+    @property
+    def state(self) -> Any:
+        """What the server's lifespan gave."""
+        return self._home.state
+
     # ------------------------------------------------------------ while it runs
 
     async def progress(
@@ -87,86 +143,213 @@ class Context:
         await self._send(self._turn.exchange.log(level, data, logger))
 
     async def debug(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
         await self.log("debug", data, logger)
 
     async def info(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
         await self.log("info", data, logger)
 
     async def notice(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
         await self.log("notice", data, logger)
 
     async def warning(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
         await self.log("warning", data, logger)
 
     async def error(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
         await self.log("error", data, logger)
 
     async def critical(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
         await self.log("critical", data, logger)
+
+    async def alert(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
+        await self.log("alert", data, logger)
+
+    async def emergency(self, data: Any, logger: str | None = None) -> None:
+        """Log at this level."""
+        await self.log("emergency", data, logger)
 
     async def _send(self, frame: bytes | None) -> None:
         if frame is not None:
-            await self._turn.wire.send(frame)
+            try:
+                await self._turn.wire.send(frame)
+            except ConnectionLost:
+                self.lost = True  # our caller, and not somebody whom the handler talks to
+                raise
 
     async def read(self, uri: str) -> t.ReadResourceResult:
         """Read one of this server's own resources, as this caller."""
-        return await self._read(self._turn, uri)
+        return await self._home.read(self, uri)
+
+    async def hang_up(self) -> None:
+        """Let a long call's connection go; a client that can comes back for the rest."""
+        await self._turn.wire.hang_up()
 
     # ------------------------------------------------------------ questions
 
-    async def pose(self, question: Question, key: str | None = None) -> AnyAnswer:
-        """Ask one question and get its answer, in whichever way the revision asks."""
-        key, answer = self._interview.ask(question, key)
-        if answer is not None:
-            return answer
-        exchange = self._turn.exchange
-        if exchange.peer.revision.asking is Asking.BY_REQUEST:
-            try:
-                raw = await self._turn.wire.ask(question)
-            except RemoteError as error:
-                raise self._interview.refused(key, error) from error
-            return self._interview.answered(key, raw)
-        if exchange.settled:
-            raise LocalProtocolError("the exchange is over; nothing can be asked any more")
-        self._unwind()
-        await self._loop.create_future()  # until the task is cancelled
-        raise LocalProtocolError("a cancelled handler went on")
-
-    def _unwind(self) -> None:
-        if not self.asked:
-            self.asked = True
-            # Two turns, so that questions asked side by side are asked in one round.
-            self._loop.call_soon(self._loop.call_soon, self._cancel)
-
-    def _cancel(self) -> None:
-        if self._root is not None:
-            self._root.cancel()
-
-    async def sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
-        """Let the client's model write something."""
-        return cast("t.CreateMessageResult", await self.pose(Question(params)))
-
-    async def roots(self) -> list[t.Root]:
-        """The folders that the client lets this server know of."""
-        answer = await self.pose(Question(t.ListRootsRequestParams()))
-        return cast("t.ListRootsResult", answer).roots
+    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T:
+        """Ask the user for a value of a type. Raises `Declined`."""
+        return await self.put(Ask(message, type, key=key))
 
     async def elicit_form(
-        self, message: str, form: t.ElicitSchema, key: str | None = None
+        self, message: str, form: t.ElicitSchema, *, key: str | None = None
     ) -> dict[str, t.ElicitValue]:
-        """Show the user a form. Raises `Declined`."""
-        params = t.ElicitRequestParams(message=message, requested_schema=form)
-        return _accepted(await self.pose(Question(params), key))
+        """Show the user a form that you wrote yourself. Raises `Declined`."""
+        return await self.put(AskForm(message, form, key=key))
 
-    async def elicit_url(self, message: str, url: str, elicitation_id: str) -> None:
+    async def elicit_url(
+        self,
+        message: str,
+        url: str,
+        *,
+        id: str | None = None,
+        key: str | None = None,
+        by_error: bool = False,
+    ) -> None:
         """Send the user to an address. Consent is all that this tells; raises `Declined`.
 
         Whether the user has done what they went for is for you to check, on the next run (D25).
+        With `by_error` the call ends here and is to be made again, where a revision can say so.
         """
-        params = t.ElicitRequestParams(
-            message=message, mode="url", url=url, elicitation_id=elicitation_id
+        visit = AskVisit(message, url, id=id, key=key)
+        if by_error:
+            self.visit_by_error(visit)
+        await self.put(visit)
+
+    def visit_by_error(self, visit: AskVisit) -> None:
+        """End the call with an error that asks for a visit, where the revision has one."""
+        peer = self._turn.exchange.peer
+        question = visit.question()
+        able = can_answer(question, self.capabilities, peer.revision)
+        if able and peer.revision.elicitation.by_error:
+            raise url_required([question], peer)
+
+    async def visited(self, id: str) -> None:
+        """Tell the client that the visit of this id is over, where a revision can say so."""
+        exchange = self._turn.exchange
+        method = "notifications/elicitation/complete"
+        if method in exchange.peer.revision.methods and not exchange.settled:
+            params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
+            await self._send(encode_notification(method, exchange.shaper.params(params)))
+
+    async def sample(
+        self,
+        prompt: Prompting,
+        *,
+        max_tokens: int = 1000,
+        system: str | None = None,
+        temperature: float | None = None,
+        stop: list[str] | None = None,
+        preferences: t.ModelPreferences | None = None,
+        tools: list[t.Tool] | None = None,
+        tool_choice: t.ToolChoice | None = None,
+        key: str | None = None,
+    ) -> Sampled:
+        """Let the client's model write something. Raises `Declined`."""
+        question = Sample(
+            prompt,
+            max_tokens=max_tokens,
+            system=system,
+            temperature=temperature,
+            stop=stop,
+            preferences=preferences,
+            tools=tools,
+            tool_choice=tool_choice,
+            key=key,
         )
-        _accepted(await self.pose(Question(params)))
+        return cast("Sampled", await self.put(question))
+
+    async def roots(self, *, key: str | None = None) -> list[t.Root]:
+        """The folders that the client lets this server know of."""
+        return await self.put(Roots(key=key))
+
+    @overload
+    async def ask(self, one: Asked[A], /) -> tuple[A]: ...
+    @overload
+    async def ask(self, one: Asked[A], two: Asked[B], /) -> tuple[A, B]: ...
+    @overload
+    async def ask(self, one: Asked[A], two: Asked[B], three: Asked[C], /) -> tuple[A, B, C]: ...
+    @overload
+    async def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]: ...
+    async def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]:
+        """Ask several questions in one round; the answers in their order. Raises `Declined`."""
+        return tuple(await together(self.put(question) for question in questions))
+
+    async def put(self, asked: Asked[T], *, threaded: bool = False) -> T:
+        """Ask one question and get its value. `threaded` is whether a thread waits for it."""
+        return asked.value(await self._pose(asked, threaded))
+
+    async def declared(
+        self, parameters: Iterable[Marked], arguments: Mapping[str, Any]
+    ) -> list[Any]:
+        """The values of parameters that questions answer, all asked in one round."""
+        return await together(self._declared(one, arguments) for one in parameters)
+
+    async def _declared(self, parameter: Marked, arguments: Mapping[str, Any]) -> Any:
+        asked = parameter.asked.about(arguments)
+        absent = inspect.Parameter.empty
+        if asked is None:
+            return None if parameter.default is absent else parameter.default
+        peer = self._turn.exchange.peer
+        if not can_answer(asked.question(), self.capabilities, peer.revision):
+            if parameter.default is not absent:  # D10
+                return parameter.default
+            if parameter.optional:
+                return None
+        try:
+            return await self.put(asked)
+        except ToolError:
+            if parameter.optional:
+                return None
+            raise
+
+    async def _pose(self, asked: Asked[Any], threaded: bool) -> AnyAnswer:
+        """Put one question, in whichever way the revision asks."""
+        exchange = self._turn.exchange
+        if self.unwinding:
+            raise asyncio.CancelledError
+        if exchange.settled or self.over:
+            raise LocalProtocolError("the exchange is over; nothing can be asked any more")
+        question = asked.question()
+        key, answer = self._interview.ask(question, asked.key)
+        if answer is not None:
+            return answer
+        if exchange.peer.revision.asking is Asking.BY_RESULT:
+            await self._unwind(threaded)
+        try:
+            with self._paused():
+                raw = await self._turn.wire.ask(question)
+            return self._interview.answered(key, raw)
+        except RemoteError as error:
+            refused = self._interview.refused(key, error)
+            if isinstance(refused, ToolError):
+                raise refused from error
+            raise ToolError(f"the client could not answer: {error}") from error
+        except ChannelError as error:
+            raise ToolError(f"the client did not answer: {error}") from error
+        except Fault as fault:
+            raise ToolError(f"the client's answer does not fit: {fault.message}") from fault
+
+    @contextlib.contextmanager
+    def _paused(self) -> Generator[None]:
+        """A person may take longer than the function has: its time stands still."""
+        deadline = self.deadline
+        when = deadline.when() if deadline is not None else None
+        if deadline is None or when is None:
+            yield
+            return
+        left = when - self._loop.time()
+        deadline.reschedule(None)
+        try:
+            yield
+        finally:
+            if not deadline.expired():
+                deadline.reschedule(self._loop.time() + left)
 
     async def once(self, key: str, make: Callable[[], T | Awaitable[T]]) -> T:
         """Run something once in all the runs of this call, and get its result on each.
@@ -174,7 +357,7 @@ class Context:
         The result must be JSON. It is not exactly-once: a retry that is sent twice runs the rest
         twice; what must never happen twice needs a store.
         """
-        kept = self._interview.kept(key)
+        kept = self.kept(key)
         if kept is not None:
             return cast("T", msgspec.json.decode(kept))
         running = self._once.get(key)
@@ -183,18 +366,69 @@ class Context:
             try:
                 made = make()
                 value = await made if inspect.isawaitable(made) else made
-            except BaseException as error:
+                running.set_result(self.keep(key, value))
+            except BaseException:
                 del self._once[key]
                 running.cancel()
-                raise error
-            self._interview.keep(key, encode(value))
-            running.set_result(value)
+                raise
         return cast("T", await running)
 
+    def kept(self, key: str) -> bytes | None:
+        """What `keep` has, of this run or an earlier one."""
+        kept = self._interview.kept(key)
+        return bytes(kept) if kept is not None else None
 
-def _accepted(answer: AnyAnswer) -> dict[str, t.ElicitValue]:
-    if not isinstance(answer, t.ElicitResult) or answer.action != "accept":
-        said = answer.action if isinstance(answer, t.ElicitResult) else "nothing"
-        words = {"decline": "the user declined", "cancel": "the user closed the question"}
-        raise Declined(words.get(said, "the user gave no answer"))
-    return answer.content or {}
+    def keep(self, key: str, value: T) -> T:
+        """Remember a result, and what will be found instead of it: its JSON."""
+        data = encode(value)
+        self._interview.keep(key, data)
+        return cast("T", msgspec.json.decode(data))
+
+    # ------------------------------------------------------------ unwinding
+
+    async def _unwind(self, threaded: bool) -> None:
+        """Wait for the end that a question by result brings."""
+        self.asked = True
+        if self._timer is None:
+            # Two turns, so that questions asked side by side are asked in one round.
+            self._timer = self._loop.call_soon(self._next_turn)
+        future: asyncio.Future[None] = self._loop.create_future()
+        (self._threads if threaded else self._waiting).add(future)
+        await future
+
+    def _next_turn(self) -> None:
+        self._timer = self._loop.call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        self.unwinding = True
+        for future in self._threads:
+            future.cancel()  # which raises in the thread, and ends the run from there
+        if self._waiting:
+            self._cancel()
+        else:
+            self._timer = self._loop.call_later(CLEAN_UP_S, self._cancel)
+
+    def _cancel(self) -> None:
+        if self._root is not None:
+            self._cancels += 1
+            self._root.cancel()
+            self._timer = self._loop.call_later(CLEAN_UP_S, self._cancel)
+
+    def close(self) -> int:
+        """The run is over: whoever still waits is let go. How often we cancelled its task."""
+        self.over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in self._waiting | self._threads:
+            future.cancel()
+        return self._cancels
+
+
+async def together(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them at once; where one fails, the others are given up."""
+    tasks = [asyncio.ensure_future(question) for question in questions]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

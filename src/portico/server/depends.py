@@ -1,151 +1,189 @@
-"""What a handler is given beside its arguments: dependencies, with their clean-up.
+"""What a handler is given beside its arguments: the context, dependencies, answered questions.
 
-Rules: resolved once for each call, shared within it; cleaned up in reverse when the call is over,
-whatever became of it. One of scope "server" lives as long as the server runs.
+Rules: a dependency is made once for each call and shared within it, and cleaned up in reverse when
+the call is over, whatever became of it. One of scope "server" is made once and lives as long as
+the server runs, so it may not know a call. What cannot work is refused when it is registered.
 """
 
-import asyncio
-import contextlib
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Mapping
-from typing import Any, Literal, cast, get_args, get_origin
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from portico.errors import LocalProtocolError
+from portico.protocol.annotations_names import Names
+from portico.protocol.signature import Hidden
+from portico.server.asking import Asked, Marked, marked
+from portico.server.blocking import BlockingContext
 from portico.server.context import Context
 
 Scope = Literal["call", "server"]
+Provide: TypeAlias = Callable[..., Any]
+Overrides: TypeAlias = Mapping[Provide, Provide]
 
 
 class Depends:
     """Marks a parameter that a function provides: `db: Annotated[Db, Depends(get_db)]`.
 
-    A generator may clean up after its `yield`.
+    A generator may clean up after its `yield`. With `scope="server"` there is one for all calls.
     """
 
-    def __init__(self, provide: Callable[..., Any], *, scope: Scope = "call") -> None:
+    def __init__(self, provide: Provide, *, scope: Scope = "call") -> None:
         if not callable(provide):
             raise LocalProtocolError("Depends takes a function that provides the value")
+        if scope not in get_args(Scope):
+            raise LocalProtocolError(f"Depends has the scopes 'call' and 'server', not {scope!r}")
         self.provide = provide
         self.scope: Scope = scope
 
 
-def marker_of(annotation: Any, default: Any, kind: type[Any]) -> Any:
-    """The marker of this kind in an annotation, or as a default value; None for none."""
-    if isinstance(default, kind):
-        return default
-    for item in getattr(annotation, "__metadata__", ()):
-        if isinstance(item, kind):
-            return item
-    return None
+class Wiring(NamedTuple):
+    """What one function is given beside its arguments."""
+
+    contexts: tuple[str, ...]
+    needs: tuple[tuple[str, Depends], ...]
+    questions: tuple[Marked, ...]
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is given nothing."""
+        return not (self.contexts or self.needs or self.questions)
 
 
-def wants_context(annotation: Any) -> bool:
-    """Whether a parameter is to be given the context."""
-    if annotation is Context or (isinstance(annotation, type) and issubclass(annotation, Context)):
-        return True
-    if isinstance(annotation, str):
-        return annotation.rpartition(".")[2] == "Context"
-    return get_origin(annotation) is not None and any(map(wants_context, get_args(annotation)))
+def is_marked(annotation: Any, default: Any) -> bool:
+    """Whether a parameter is filled here, and so is none of the caller's."""
+    return (
+        context_kind(annotation) is not None
+        or isinstance(default, Depends | Asked)
+        or any(isinstance(item, Depends | Asked) for item in _metadata(annotation))
+    )
+
+
+def _metadata(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__metadata__", ())
+
+
+def context_kind(annotation: Any) -> "type[Context] | type[BlockingContext] | None":
+    """Which context a parameter wants, if any."""
+    for kind in (Context, BlockingContext):
+        if annotation is kind:
+            return kind
+        if isinstance(annotation, str) and annotation.rpartition(".")[2] == kind.__name__:
+            return kind
+    if isinstance(annotation, str) or get_origin(annotation) is None:
+        return None
+    found = (context_kind(inner) for inner in get_args(annotation))
+    return next((kind for kind in found if kind is not None), None)
+
+
+def wire(hidden: Iterable[Hidden], where: str, names: Names, *, waits: bool) -> Wiring:
+    """Sort the hidden parameters of a function. Raises `LocalProtocolError`.
+
+    `waits` is whether it is `async`, and gets the context that must be awaited.
+    """
+    contexts: list[str] = []
+    needs: list[tuple[str, Depends]] = []
+    questions: list[Marked] = []
+    for name, annotation, default in hidden:
+        spot = f"{where}: parameter {name!r}"
+        kind = context_kind(annotation)
+        if kind is BlockingContext and waits:
+            raise LocalProtocolError(f"{spot}: an async function gets Context, and awaits it")
+        question = marked(name, annotation, default, spot, names)
+        if kind is not None:
+            contexts.append(name)
+        elif question is not None:
+            questions.append(question)
+        else:
+            needs.append((name, _depends(annotation, default)))
+    return Wiring(tuple(contexts), tuple(needs), tuple(questions))
+
+
+def _depends(annotation: Any, default: Any) -> Depends:
+    found = [item for item in (default, *_metadata(annotation)) if isinstance(item, Depends)]
+    return found[0]
 
 
 class Provider:
-    """A function that provides a value, and what it needs itself."""
+    """A function that provides a value: how it runs, and what it needs itself."""
 
-    def __init__(self, depends: Depends) -> None:
-        self.function = depends.provide
-        self.scope = depends.scope
-        self.contexts: list[str] = []
-        self.needs: list[tuple[str, Depends]] = []
-        for parameter in inspect.signature(depends.provide, eval_str=True).parameters.values():
-            inner = marker_of(parameter.annotation, parameter.default, Depends)
-            if inner is not None:
-                self.needs.append((parameter.name, inner))
-            elif wants_context(parameter.annotation):
-                self.contexts.append(parameter.name)
-            elif parameter.default is inspect.Parameter.empty:
-                name = getattr(depends.provide, "__name__", "?")
+    def __init__(self, function: Provide) -> None:
+        self.function = function
+        self.name = getattr(function, "__name__", repr(function))
+        plain = inspect.isfunction(function) or inspect.ismethod(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async_generator = inspect.isasyncgenfunction(function)
+        self.is_generator = inspect.isgeneratorfunction(function)
+        # What is called may block; a class is only made.
+        self.threaded = plain and not (self.is_async or self.is_async_generator)
+        self.wiring = self._wire()
+
+    def _wire(self) -> Wiring:
+        names = Names.of(self.function)
+        hidden: list[Hidden] = []
+        try:
+            parameters = inspect.signature(self.function).parameters.values()
+        except (TypeError, ValueError) as error:
+            words = f"{self.name}: cannot be read as a function: {error}"
+            raise LocalProtocolError(words) from None
+        for parameter in parameters:
+            where = f"{self.name}: parameter {parameter.name!r}"
+            annotation = parameter.annotation
+            if annotation is not inspect.Parameter.empty:
+                annotation = names.evaluate(annotation, where)
+            if is_marked(annotation, parameter.default):
+                hidden.append(Hidden(parameter.name, annotation, parameter.default))
+            elif parameter.default is inspect.Parameter.empty and parameter.kind not in (
+                inspect.Parameter.VAR_POSITIONAL,
+                inspect.Parameter.VAR_KEYWORD,
+            ):
                 raise LocalProtocolError(
-                    f"{name}: parameter {parameter.name!r} of a dependency needs a default, "
-                    "Depends(...) or Context"
+                    f"{where} of a dependency needs a default, Depends(...), Ask(...) or Context"
                 )
+        return wire(hidden, self.name, names, waits=self.is_async or self.is_async_generator)
 
 
-class Shared:
-    """The values of scope "server": made on first use, cleaned up when the server stops."""
+class Providers:
+    """All providers of a server, each read once."""
 
     def __init__(self) -> None:
-        self._stack = contextlib.AsyncExitStack()
-        self._values: dict[Callable[..., Any], asyncio.Future[Any]] = {}
+        self._read: dict[Provide, Provider] = {}
+        self.overrides: dict[Provide, Provide] = {}
 
-    async def get(self, function: Callable[..., Any], make: Callable[[Any], Any]) -> Any:
-        """The one value of this function."""
-        found = self._values.get(function)
+    def of(self, provide: Provide) -> Provider:
+        """The provider of a dependency, or what stands for it now."""
+        function = self.overrides.get(provide, provide)
+        found = self._read.get(function)
         if found is None:
-            found = self._values[function] = asyncio.get_running_loop().create_future()
-            try:
-                found.set_result(await make(self._stack))
-            except BaseException:
-                del self._values[function]
-                found.cancel()
-                raise
-        return await found
+            found = self._read[function] = Provider(function)
+        return found
 
-    async def close(self) -> None:
-        """Clean all of them up."""
-        self._values.clear()
-        await self._stack.aclose()
+    def check(self, wiring: Wiring, path: tuple[Provide, ...] = (), scope: Scope = "call") -> None:
+        """Raise `LocalProtocolError` for what cannot be resolved."""
+        for _, depends in wiring.needs:
+            provider = self.of(depends.provide)
+            if depends.provide in path:
+                raise LocalProtocolError(f"{provider.name} depends on itself")
+            if scope == "server" and depends.scope == "call":
+                raise LocalProtocolError(
+                    f"{provider.name} is made for each call and cannot be part of one that is "
+                    "made once; give it scope='server', too"
+                )
+            inner = provider.wiring
+            if depends.scope == "server" and (inner.contexts or inner.questions):
+                raise LocalProtocolError(
+                    f"{provider.name} is made once for all calls and cannot know one of them; "
+                    "leave out scope='server', or its Context and questions"
+                )
+            self.check(inner, (*path, depends.provide), depends.scope)
 
-
-class Resolver:
-    """Gives one call its dependencies."""
-
-    def __init__(
-        self,
-        stack: contextlib.AsyncExitStack,
-        context: Context,
-        shared: Shared,
-        overrides: Mapping[Callable[..., Any], Callable[..., Any]],
-    ) -> None:
-        self._stack = stack
-        self._context = context
-        self._shared = shared
-        self._overrides = overrides
-        self._values: dict[Callable[..., Any], Any] = {}
-
-    async def get(self, depends: Depends) -> Any:
-        """The value of a dependency."""
-        function = self._overrides.get(depends.provide, depends.provide)
-        if function in self._values:
-            return self._values[function]
-        provider = Provider(Depends(function, scope=depends.scope))
-        if depends.scope == "server":
-            value = await self._shared.get(function, lambda stack: self._make(provider, stack))
-        else:
-            value = await self._make(provider, self._stack)
-        self._values[function] = value
-        return value
-
-    async def _make(self, provider: Provider, stack: contextlib.AsyncExitStack) -> Any:
-        given: dict[str, Any] = dict.fromkeys(provider.contexts, self._context)
-        for name, inner in provider.needs:
-            given[name] = await self.get(inner)
-        made = provider.function(**given)
-        if inspect.isasyncgen(made):
-            return await stack.enter_async_context(_closing_async(cast("AsyncIterator[Any]", made)))
-        if inspect.isgenerator(made):
-            return stack.enter_context(_closing(cast("Iterator[Any]", made)))
-        return await made if inspect.isawaitable(made) else made
-
-
-@contextlib.asynccontextmanager
-async def _closing_async(values: AsyncIterator[Any]) -> AsyncGenerator[Any]:
-    yield await anext(values)
-    with contextlib.suppress(StopAsyncIteration):
-        await anext(values)
-
-
-@contextlib.contextmanager
-def _closing(values: Iterator[Any]) -> Generator[Any]:
-    yield next(values)
-    with contextlib.suppress(StopIteration):
-        next(values)
+    def wirings(self, wiring: Wiring) -> Iterator[tuple[Provide | None, Wiring]]:
+        """A function's wiring and those of all that it depends on, each once."""
+        seen: set[Provide] = set()
+        waiting: list[tuple[Provide | None, Wiring]] = [(None, wiring)]
+        for owner, one in waiting:
+            yield owner, one
+            for _, depends in one.needs:
+                provider = self.of(depends.provide)
+                if provider.function not in seen:
+                    seen.add(provider.function)
+                    waiting.append((provider.function, provider.wiring))

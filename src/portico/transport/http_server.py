@@ -51,7 +51,9 @@ from portico.protocol.revision import Binding, Revision, number
 from portico.protocol.shape import Shaper
 from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
-from portico.transport.http_sessions import Session, Sessions
+from portico.transport.http_lifespan import Keeper, Lifespan
+from portico.transport.http_session import Session
+from portico.transport.http_sessions import Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
 from portico.transport.http_sweep import Sweep
 from portico.transport.http_visit import (
@@ -141,8 +143,7 @@ class HttpApp:
         self._sessions = Sessions(service, limits, self.sweep)
         self._sse = SseSessions(service, limits)
         self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
-        self._keeper: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
+        self._keeper = Keeper(self.start, self.stop)
 
     # ------------------------------------------------------------ ASGI
 
@@ -171,7 +172,7 @@ class HttpApp:
 
     async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == "lifespan":
-            await Lifespan(self, receive, send).run(scope, self._around)
+            await Lifespan(self.start, self.stop, receive, send).run(scope, self._around)
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
@@ -201,7 +202,7 @@ class HttpApp:
             if self._verify is not None:
                 turn.principal = await self._verified(headers)
             if self._identity is None:
-                await self._start()
+                await self._keeper.started()
         except (Fault, AuthError) as refused:
             await self._refuse(turn, refused)
             return
@@ -276,7 +277,7 @@ class HttpApp:
             raw_id = frame.raw_id
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
-                await self._sessions.open(turn, body, frame, turn.principal)
+                await self._sessions.open(turn, body, frame)
                 return
             if admission.warning:
                 log.warning("%s", admission.warning)
@@ -452,7 +453,7 @@ class HttpApp:
         await _settled(self._running(), deadline_s)
 
     def _running(self) -> set[asyncio.Task[Any]]:
-        return {visit.task for visit in self.sweep if visit.task} | self._sessions.tasks
+        return {visit.task for visit in self.sweep if visit.task} | self._sessions.shared.tasks
 
     async def stop(self) -> None:
         """End everything, tell who is still there, then leave the service."""
@@ -468,85 +469,6 @@ class HttpApp:
         self.sweep.stop()
         self._identity = None
         await self.service.stop()
-
-    async def _start(self) -> None:
-        """Mounted without a lifespan, the first request starts the service.
-
-        A task keeps it: whoever ends the loop cancels its tasks, and so the service is left in
-        the same task that entered it, before the loop ends.
-        """
-        if self._keeper is None or self._keeper.done():
-            loop = asyncio.get_running_loop()
-            self._ready = loop.create_future()
-            self._keeper = loop.create_task(self._keep(self._ready))
-        assert self._ready is not None
-        await asyncio.shield(self._ready)
-
-    async def _keep(self, ready: "asyncio.Future[None]") -> None:
-        try:
-            await self.start()
-        except Exception as error:
-            log.exception("the service could not be started")
-            failure = overload("the server could not be started; its log says why")
-            failure.__cause__ = error
-            ready.set_exception(failure)
-            return
-        ready.set_result(None)
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            await self.stop()
-
-
-class Lifespan:
-    """The lifespan of our service, and of the application around which it stands, as one."""
-
-    def __init__(self, app: HttpApp, receive: Receive, send: Send) -> None:
-        self._app = app
-        self._receive = receive
-        self._send = send
-        self._begun = False
-
-    async def run(self, scope: Scope, around: App | None) -> None:
-        """Both enter before anybody is told, and both leave."""
-        if around is not None:
-            try:
-                await around(scope, self._hear, self._say)
-            except Exception:
-                if self._begun:
-                    raise
-            if self._begun:
-                return
-        await self._hear()
-        await self._send({"type": "lifespan.startup.complete"})
-        await self._receive()
-        await self._leave("lifespan.shutdown.complete")
-
-    async def _hear(self) -> Any:
-        message = await self._receive()
-        if message["type"] == "lifespan.startup" and not self._begun:
-            self._begun = True
-            try:
-                await self._app.start()
-            except Exception as error:
-                log.exception("the service could not be started")
-                await self._send({"type": "lifespan.startup.failed", "message": str(error)})
-                raise
-        return message
-
-    async def _say(self, message: Any) -> None:
-        if message["type"] == "lifespan.startup.complete":
-            await self._send(message)
-        else:
-            await self._leave(message["type"], message.get("message", ""))
-
-    async def _leave(self, type_: str, words: str = "") -> None:
-        try:
-            await self._app.stop()
-        except Exception as error:
-            log.exception("the service could not be stopped")
-            type_, words = type_.replace("complete", "failed"), words or str(error)
-        await self._send({"type": type_, "message": words} if words else {"type": type_})
 
 
 async def _settled(tasks: set[asyncio.Task[Any]], timeout_s: float) -> None:

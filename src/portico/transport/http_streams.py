@@ -98,11 +98,14 @@ class Stream:
         self._wake()
         self._make_room()
 
-    def part(self) -> None:
-        """Let the reader go; it comes back for the rest."""
-        if self._primed and not self.over and (self._reader is not None or not self._served):
+    def part(self) -> bool:
+        """Let the reader go, to come back for the rest; False where it knows no way back."""
+        if not self._primed or self.over:
+            return False
+        if self._reader is not None or not self._served:
             self.streaming = self._parting = True
             self._wake()
+        return True
 
     def trim(self, limit: int) -> None:
         """Forget the oldest messages beyond this many bytes; never the last, nor what is unread

@@ -1,0 +1,101 @@
+"""Annotations that msgspec reads exactly as they are meant, in one pass.
+
+Rules: what msgspec would read differently raises `Unfit` when the codec is made, not later.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, cast
+
+import msgspec
+
+from portico.errors import LocalProtocolError
+from portico.protocol.annotations import PlainWalk
+from portico.protocol.annotations_metadata import Unfit
+from portico.protocol.annotations_names import Names
+from portico.protocol.problems import MAX_WORDS, Problem, cut, endless, expected_format
+from portico.protocol.schema import inlined
+from portico.protocol.schema_types import describe
+from portico.protocol.signature_codec import ENDLESS, Codec
+from portico.protocol.signature_loose import parse
+
+# What msgspec says about text of a format, and the format.
+_FORMAT_WORDS = {
+    "Invalid RFC3339 encoded datetime": "date-time",
+    "Invalid RFC3339 encoded date": "date",
+    "Invalid RFC3339 encoded time": "time",
+    "Invalid ISO8601 duration": "duration",
+    "Only units 'D', 'H', 'M', and 'S' are supported": "duration",
+    "Invalid UUID": "uuid",
+}
+_WHERE = re.compile(r"^(.*?) - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class PlainCodec(Codec):
+    """An annotation that msgspec reads. Raises `Unfit` for others."""
+
+    loosens = True
+
+    def __init__(self, annotation: Any, where: str, names: Names) -> None:
+        walk = PlainWalk(where, names)
+        self.type = walk.walk(annotation)
+        try:
+            info = msgspec.inspect.type_info(self.type)
+            decode = msgspec.json.Decoder(self.type).decode
+        except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
+            raise Unfit(cut(str(error), MAX_WORDS)) from None
+        schema = inlined(describe(info, walk.notes))
+        super().__init__(where, schema, decode, walk.notes.titles)
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            encoded = _encode(value)
+            # msgspec writes null for NaN and Infinity, and nobody would notice.
+            if b"null" in encoded and endless(msgspec.to_builtins(value, enc_hook=show)):
+                raise ValueError(ENDLESS)
+        except Exception as error:  # also what properties of the author raise
+            raise LocalProtocolError(f"{self.where}: JSON cannot carry it: {error}") from None
+        try:
+            self.decode(encoded)
+        except Exception as error:
+            found = self.validator.check(parse(encoded)) or self.complain(error, None)
+            raise self.misfit(found) from None
+        return encoded
+
+    def complain(self, error: Exception, value: Any) -> list[Problem]:
+        return [_translated(error)]
+
+
+def show(value: Any) -> Any:
+    """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
+    if isinstance(value, PurePath):
+        return str(value)
+    serializer = getattr(cast(Any, type(value)), "__pydantic_serializer__", None)
+    if serializer is None:
+        raise NotImplementedError(f"{type(value).__name__} has no JSON; return a plain type")
+    return serializer.to_python(value, mode="json", by_alias=True)
+
+
+_encode = msgspec.json.Encoder(enc_hook=show).encode
+
+
+def _translated(error: Exception) -> Problem:
+    """What msgspec, or a check of the author, found wrong; without the value."""
+    found = _WHERE.match(str(error))
+    words, place = found.groups() if found else (str(error), "")
+    path = tuple(_steps(place))
+    if not isinstance(error, msgspec.ValidationError):
+        return Problem(path, "was refused")
+    for start, name in _FORMAT_WORDS.items():
+        if words.startswith(start):
+            return Problem(path, expected_format(name))
+    if words.startswith("Invalid enum value"):
+        words = "expected another value"
+    return Problem(path, cut(words.replace("`", ""), MAX_WORDS))
+
+
+def _steps(place: str) -> Iterator[str | int]:
+    for name, index in _STEP.findall(place):
+        yield name or int(index)

@@ -1,0 +1,151 @@
+"""A tool's function: arguments in, result out, and every way to fail.
+
+Rules: a bad argument, a failure and a time-out become what each revision wants. A crash tells the
+caller nothing but an id. What goes out as structured fits the schema that was promised.
+"""
+
+import asyncio
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET
+
+from portico.errors import ConnectionLost, Fault, LocalProtocolError, ToolError
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.problems import told
+from portico.protocol.revision import BadToolInput
+from portico.protocol.schema import Schema, Validator
+from portico.protocol.signature_codec import Codec
+from portico.server.binding import Bound, Surroundings, single
+from portico.server.content import Audio, File, Image, Link, Result, encoded, result_of
+from portico.server.context import Context
+
+
+class BoundTool(Bound):
+    """A function that is offered as a tool."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        surroundings: Surroundings,
+        *,
+        inline: bool = False,
+        timeout_s: float | None = None,
+        text: bool = True,
+        input_schema: Schema | None = None,
+        output_schema: Schema | None = None,
+    ) -> None:
+        super().__init__(function, name, surroundings, inline=inline, schema=input_schema)
+        if timeout_s is not None and not timeout_s > 0:
+            raise LocalProtocolError(f"{name}: timeout_s is a number of seconds above 0")
+        self._timeout_s = timeout_s
+        self._text = text
+        self._codec: Codec | None = None
+        self._promise: Validator | None = None
+        if output_schema is not None:
+            self._promise = Validator(output_schema, ours=True)
+            self._promise.compile()
+        elif not returns_content(self.signature.returns):
+            self._codec = self.signature.output()
+            if self._codec is not None:
+                self._promise = self._codec.validator
+
+    @property
+    def output_schema(self) -> Schema | None:
+        """What its structured results look like, if it has any."""
+        return self._promise.document if self._promise is not None else None
+
+    async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
+        """Answer a call."""
+        try:
+            arguments = self.decode(params.arguments)
+        except Fault as fault:
+            if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
+                return failed(f"{self.name}: {fault.message}")
+            raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
+        if self.alone:
+            return await self._guarded(arguments, None)
+        return await self.surroundings.interviewed(
+            turn, params, lambda context: self._guarded(arguments, context)
+        )
+
+    async def _guarded(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
+        try:
+            return await self._timed(arguments, context)
+        except (Exception, SystemExit, BaseExceptionGroup) as error:
+            cause = single(error)
+            if isinstance(cause, ToolError):
+                return failed(str(cause))
+            if isinstance(cause, Fault):
+                raise cause from None
+            if isinstance(cause, ConnectionLost) and context is not None and context.lost:
+                raise
+            return failed(self.surroundings.crashes.words(self.name, error))
+
+    async def _timed(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
+        if self._timeout_s is None:
+            return self._result(await self.call(arguments, context))
+        deadline = asyncio.timeout(self._timeout_s)
+        if context is not None:
+            context.deadline = deadline
+        try:
+            async with deadline:
+                return self._result(await self.call(arguments, context))
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            return failed(f"{self.name} did not finish within {self._timeout_s:g} s; try less")
+
+    def _result(self, value: Any) -> t.CallToolResult:
+        if isinstance(value, t.CallToolResult | Result):
+            return self._checked(result_of(value, None, text=self._text))
+        if self._codec is not None:
+            return result_of(value, encoded(value, self._codec), text=self._text)
+        if self._promise is not None:
+            return self._checked(result_of(value, encoded(value), text=self._text))
+        return result_of(value, None, text=self._text)
+
+    def _checked(self, result: t.CallToolResult) -> t.CallToolResult:
+        """What an author wrote out still keeps the tool's promise (R0377)."""
+        if self._promise is None or result.is_error:
+            return result
+        if result.structured_content is UNSET:
+            raise LocalProtocolError(f"{self.name} promised data by its schema; give Result data=")
+        problems = self._promise.check(msgspec.json.decode(encoded(result.structured_content)))
+        if problems:
+            raise LocalProtocolError(f"{self.name}: the result breaks its schema: {told(problems)}")
+        return result
+
+
+def failed(words: str) -> t.CallToolResult:
+    """A failure that the model reads."""
+    return t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
+
+
+_NOTHING = (inspect.Parameter.empty, Any, None, type(None))
+# What may mix content: a dict of bytes is data.
+_OPEN = (list, tuple, Sequence, typing.Union, types.UnionType, typing.Annotated)
+_CONTENT = (
+    *(Image, Audio, File, Link, Result, bytes, t.CallToolResult, t.TextContent),
+    *(t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource),
+)
+
+
+def returns_content(annotation: Any) -> bool:
+    """Whether a return type says content, or nothing at all, rather than data with a schema."""
+    return annotation in _NOTHING or _holds_content(annotation)
+
+
+def _holds_content(annotation: Any) -> bool:
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        drawn = any(hasattr(annotation, name) for name in ("_repr_png_", "_repr_jpeg_"))
+        return drawn or issubclass(annotation, _CONTENT)
+    if get_origin(annotation) not in _OPEN:
+        return False
+    return any(_holds_content(inner) for inner in get_args(annotation))

@@ -1,0 +1,421 @@
+"""One session over HTTP, for the revisions that have them; to be deleted with 2025-11-25.
+
+A session is a `Link` and its streams. Each POST with a request has a stream of its own: what its
+handlers report, ask and answer goes there and nowhere else. News that belongs to no request goes
+to the stream of a GET. A request is worked on in a task that belongs to the session, so a client
+that loses its connection loses nothing: it comes back for the rest.
+
+Rules: each message is on one stream. What runs is answered, whatever ends the session.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine
+
+from msgspec import Raw
+
+from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
+from portico.ports import Service
+from portico.protocol import httprules as rules
+from portico.protocol import types as t
+from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, Told
+from portico.protocol.events import Send as Sending
+from portico.protocol.exchange import Exchange
+from portico.protocol.httprules_gate import NOT_FOUND
+from portico.protocol.jsonrpc import Batch, Request, RequestId
+from portico.protocol.link import Link
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import Question
+from portico.protocol.sse import write
+from portico.transport.http_streams import QUEUE_BYTES, Ledger, Stream
+from portico.transport.http_visit import Limits, Pairs, Visit, malformed, overload, unexpected
+from portico.transport.news import news_for
+
+log = logging.getLogger("portico.transport")
+
+# A person must find the window, read the question and decide.
+ASK_S = 600.0
+# News that nobody reads: one of each kind is kept, and this many kinds.
+MAX_BACKLOG = 256
+
+
+class Shared:
+    """What all sessions of one application have in common.
+
+    `shrink` is called where all of them together keep too much.
+    """
+
+    def __init__(self, service: Service, limits: Limits, shrink: Callable[[], None]) -> None:
+        self.service = service
+        self.limits = limits
+        self.shrink = shrink
+        self.ledger = Ledger()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.asking: set[Session] = set()
+
+    @staticmethod
+    def clock() -> float:
+        """The time that everything here goes by."""
+        return asyncio.get_running_loop().time()
+
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """A task that belongs to a session, not to a connection."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def check_load(self) -> None:
+        """Raise 503 where too much runs in all sessions together."""
+        if len(self.tasks) >= self.limits.visits:
+            raise overload("too many requests at once; try again later")
+
+
+class SessionTurn:
+    """One exchange of a session, with its way back: the stream of its POST."""
+
+    __slots__ = ("_stream", "exchange", "fault", "session")
+
+    def __init__(self, exchange: Exchange, session: "Session", stream: Stream) -> None:
+        self.exchange = exchange
+        self.fault: Fault | None = None
+        self.session = session
+        self._stream = stream
+
+    @property
+    def wire(self) -> "SessionTurn":
+        """The way back is the turn itself."""
+        return self
+
+    async def send(self, frame: bytes) -> None:
+        """Write a notification of this exchange, where the client takes a stream."""
+        if self._stream.streamable:
+            self.session.put(self._stream, frame)
+            await self._stream.drained()
+
+    async def ask(self, question: Question) -> Raw:
+        """Ask by request, on the stream of this very exchange, and wait."""
+        return await self.session.ask(question, self._stream)
+
+    async def hang_up(self) -> None:
+        """Let the connection go where the client knows how to come back (R0487)."""
+        if self._stream.streamable:
+            self._stream.part()
+
+
+class Session:
+    """One client that has opened a conversation with `initialize`."""
+
+    def __init__(self, id: str, link: Link, shared: Shared) -> None:
+        self.id = id
+        self.link = link
+        self.subscriptions: set[str] = set()
+        self.created = self.used = shared.clock()
+        self._shared = shared
+        self._limits = shared.limits
+        self._service = shared.service
+        # Event ids of one session mean nothing in another.
+        self._tag = secrets.token_hex(4)
+        self._numbers = 0
+        self._streams: dict[str, Stream] = {}
+        self._listeners: list[Stream] = []
+        self._backlog: dict[tuple[str, str | None], bytes] = {}
+        self._running: dict[Exchange, tuple[asyncio.Task[None], Stream]] = {}
+        self._ids: dict[RequestId, Exchange] = {}
+        self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
+        self._unwatch = self._service.watch(self._hear)
+
+    @property
+    def peer(self) -> Peer:
+        """Who opened it; known from the first moment."""
+        peer = self.link.peer
+        assert peer is not None
+        return peer
+
+    @property
+    def busy(self) -> bool:
+        """Whether something runs in it, or somebody is connected."""
+        return bool(self._running) or any(stream.read for stream in self._streams.values())
+
+    @property
+    def size(self) -> int:
+        """The bytes that are kept for its streams."""
+        return sum(stream.size for stream in self._streams.values())
+
+    # ------------------------------------------------------------ what comes in
+
+    async def post(self, visit: Visit, body: bytes, frame: Request | Batch) -> None:
+        """A body with something to answer. Raises `Fault` where it is refused."""
+        if isinstance(frame, Request) and frame.id in self._ids:  # D3
+            raise malformed("this id is in use by a running request; send another one")
+        self._shared.check_load()
+        stream = self._stream(visit.answers.events)
+        visit.on_silence = stream.commit
+        stream.awaited = True
+        status = rules.OK
+        if isinstance(frame, Batch):
+            status = rules.status_of_batch(frame)
+            stream.boxed = len(frame.items)
+        self._act(self.link.receive(body, self._shared.clock()), stream)
+        if not stream.pending:
+            stream.finish()
+        try:
+            await stream.decided()
+            if stream.streaming:
+                await stream.serve(visit)
+            else:
+                await answer_at_once(visit, stream.frames(), status)
+        finally:
+            stream.awaited = False
+            self._release(stream)
+
+    def take(self, body: bytes) -> None:
+        """A body with nothing to answer."""
+        self._act(self.link.receive(body, self._shared.clock()), None)
+
+    def _act(self, events: list[Event], own: Stream | None) -> None:
+        stream = own
+        for event in events:
+            match event:
+                case Call():
+                    assert own is not None
+                    self._call(event.exchange, own)
+                case Sending():
+                    if stream is not None:
+                        stream.answer(event.data)
+                    stream = own
+                case Cancelled():
+                    # What may be sent next is the rest of the batch that this one was in.
+                    stream = self._cancel(event.exchange) or own
+                case Answered():
+                    stream = self._settle(event) or own
+                case Told():
+                    self._service.told(event, self.link.peer)
+                case Dropped():
+                    log.debug("ignored: %s", event.why)
+                case _:
+                    pass
+
+    # ------------------------------------------------------------ requests to us
+
+    def _call(self, exchange: Exchange, stream: Stream) -> None:
+        stream.pending += 1
+        turn = SessionTurn(exchange, self, stream)
+        task = self._shared.spawn(self._run(turn, stream))
+        self._running[exchange] = (task, stream)
+        self._ids[exchange.request.id] = exchange
+
+    async def _run(self, turn: SessionTurn, stream: Stream) -> None:
+        exchange = turn.exchange
+        data: bytes | None = None
+        try:
+            data = await self._service.answer(turn)
+        except asyncio.CancelledError:
+            data = exchange.abandon()  # the rest of its batch may be ready now
+        except ConnectionLost:
+            exchange.abandon()
+        except Exception as error:
+            data = exchange.fail(unexpected(error))
+        finally:
+            if data is not None:
+                stream.answer(data)
+            self._running.pop(exchange, None)
+            if self._ids.get(exchange.request.id) is exchange:
+                del self._ids[exchange.request.id]
+            stream.pending -= 1
+            if not stream.pending:
+                stream.finish()
+                self._release(stream)
+
+    def _cancel(self, exchange: Exchange) -> Stream | None:
+        """Stop a call; the stream, where the rest of its batch is complete with that."""
+        found = self._running.get(exchange)
+        if found is None:
+            return None
+        self._ids.pop(exchange.request.id, None)
+        task, stream = found
+        task.cancel()
+        return stream if stream.boxed and stream.pending == 1 else None
+
+    # ------------------------------------------------------------ requests of ours
+
+    async def ask(self, question: Question, stream: Stream) -> Raw:
+        """Put a question on a stream and wait for its raw answer."""
+        if not stream.streamable:
+            words = "this client takes no event stream, so it cannot be asked anything"
+            raise ConnectionLost(words)
+        if stream.over:
+            raise ConnectionLost("the client has gone and cannot come back")
+        id, data = self.link.request(
+            question.kind.method,
+            question.params,
+            now=self._shared.clock(),
+            timeout_s=ASK_S,
+            max_s=ASK_S,
+        )
+        future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = (future, stream)
+        self._shared.asking.add(self)
+        self.put(stream, data)
+        try:
+            return await future
+        finally:
+            asked = self._waiting.pop(id, None)
+            if not self._waiting:
+                self._shared.asking.discard(self)
+            if asked is not None:
+                gone = self.link.cancel(id, "no longer wanted")
+                if gone is not None:
+                    self.put(stream, gone)
+
+    def _settle(self, event: Answered) -> Stream | None:
+        found = self._waiting.pop(event.id, None)
+        if found is None:
+            return None
+        future, stream = found
+        if not future.done():
+            if isinstance(event.outcome, PorticoError):
+                future.set_exception(event.outcome)
+            else:
+                future.set_result(event.outcome)
+        return stream
+
+    # ------------------------------------------------------------ streams
+
+    def _stream(self, streamable: bool) -> Stream:
+        if sum(stream.read for stream in self._streams.values()) >= self._limits.session_streams:
+            raise overload("too many streams in this session; close some")
+        self._numbers += 1
+        http = self.peer.revision.http
+        stream = Stream(
+            f"{self._tag}-{self._numbers}",
+            self._shared.ledger,
+            streamable=streamable,
+            resumable=http.resumable,
+            primed=http.prime_and_poll,
+            retry_ms=self._limits.retry_ms,
+        )
+        self._streams[stream.name] = stream
+        return stream
+
+    def put(self, stream: Stream, frame: bytes) -> None:
+        """A message on a stream, within what may be kept."""
+        stream.put(frame)
+        stream.trim(self._limits.stream_bytes)
+        if self._shared.ledger.size > self._limits.kept_bytes:
+            self._shared.shrink()
+
+    def _release(self, stream: Stream) -> None:
+        """Nobody reads a stream: keep it for who may come back, forget any other one."""
+        if stream.read or stream.awaited:
+            return
+        if not stream.fetchable:
+            self._forget(stream)
+        elif stream.over or stream.for_news:
+            self.shrink(self._limits.session_bytes)
+
+    def _forget(self, stream: Stream) -> None:
+        self._streams.pop(stream.name, None)
+        stream.forget()  # what is still put on it reaches nobody
+        for future, asked_on in self._waiting.values():
+            if asked_on is stream and not future.done():
+                future.set_exception(ConnectionLost("the client has gone and cannot come back"))
+
+    def shrink(self, limit: int, now: float | None = None) -> None:
+        """Forget streams that nobody reads: the oldest beyond a size, and all that are old."""
+        size = self.size
+        for stream in list(self._streams.values()):
+            if not stream.read and (stream.over or stream.for_news):
+                old = now is not None and now - stream.left_at > self._limits.kept_s
+                if old or size > limit:
+                    size -= stream.size
+                    self._forget(stream)
+
+    async def listen(self, visit: Visit, after: str | None) -> None:
+        """A GET: a stream for news, or the rest of one that was lost. Raises `Refusal`."""
+        if after is None:
+            stream, number = self._stream(streamable=True), 0
+            stream.streaming = stream.for_news = True
+            stream.on_caught_up = self._refill
+        else:
+            stream, number = self._find(after)
+        if stream.for_news:
+            if stream in self._listeners:
+                self._listeners.remove(stream)
+            self._listeners.append(stream)
+        try:
+            await stream.serve(visit, number)
+        finally:
+            if not stream.read and stream in self._listeners:
+                self._listeners.remove(stream)
+            self._release(stream)
+
+    def _find(self, event_id: str) -> tuple[Stream, int]:
+        name, _, number = event_id.rpartition("-")
+        stream = self._streams.get(name)
+        if stream is None or not number.isdecimal() or len(number) > 15:
+            raise rules.unknown_event()
+        if not stream.streaming or not stream.has(int(number)):
+            raise rules.unknown_event()
+        return stream, int(number)
+
+    # ------------------------------------------------------------ news
+
+    def _hear(self, method: str, params: t.NotificationParams) -> None:
+        frame = news_for(self.link, self.subscriptions, method, params)
+        if frame is None:
+            return
+        kind = (method, getattr(params, "uri", None))
+        if len(self._backlog) < MAX_BACKLOG or kind in self._backlog:
+            self._backlog[kind] = frame
+        self._refill()
+
+    def _refill(self) -> None:
+        """Give what is new to the one stream that is read for it, if its reader keeps up."""
+        stream = self._listeners[-1] if self._listeners else None
+        if stream is not None and self._backlog and stream.unread <= QUEUE_BYTES:
+            for frame in self._backlog.values():
+                self.put(stream, frame)
+            self._backlog.clear()
+
+    # ------------------------------------------------------------ time and end
+
+    def tick(self, now: float) -> None:
+        """End the questions that nobody answered in time."""
+        self._act(self.link.tick(now), None)
+
+    def drain(self) -> None:
+        """Let those go who only wait for news (R0493)."""
+        for stream in self._listeners:
+            if not stream.part():
+                stream.finish()
+
+    def close(self, why: str) -> None:
+        """Answer what runs, end every stream, and be no more."""
+        self._unwatch()
+        for exchange, (task, stream) in list(self._running.items()):
+            data = exchange.fail(Fault(FaultKind.INTERNAL, why))
+            if data is not None:
+                stream.answer(data)
+            task.cancel()
+        self._act(self.link.close(why), None)
+        for stream in list(self._streams.values()):
+            self._forget(stream)
+
+
+async def answer_at_once(
+    visit: Visit, frames: list[bytes], status: int, more: Pairs | None = None
+) -> None:
+    """One JSON body where the client takes it, else one event; nothing for what was cancelled."""
+    if frames and visit.answers.json:
+        await visit.reply(status, frames[0], more)
+    elif frames:
+        await visit.open(write(frames[0]), more)
+        await visit.end()
+    elif status != rules.OK:
+        await visit.reply(status, b"")
+    elif visit.answers.events:
+        await visit.end()
+    else:
+        await visit.reply(NOT_FOUND, b"")
