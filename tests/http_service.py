@@ -248,5 +248,9 @@ class FakeService:
     async def tool_crash(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
         raise ZeroDivisionError("a secret of the service")
 
+    async def tool_silent(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        turn.exchange.abandon()
+        return text("nobody hears this")
+
     async def tool_broken(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
         raise Fault(FaultKind.INTERNAL, "broken failed (id 4f2a91)")

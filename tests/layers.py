@@ -48,6 +48,8 @@ PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "msgspec": ("",),
     "jsonschema_rs": ("protocol.schema",),
+    "pydantic": ("protocol.signature_models",),
+    "pydantic_core": ("protocol.signature_models",),
     "pyreqwest": ("transport.http_client", "auth.fetch"),
     "uvicorn": ("transport",),
     "httptools": ("transport",),

@@ -13,5 +13,22 @@ from portico.errors import RemoteProtocolError as RemoteProtocolError
 from portico.errors import ScopeRequired as ScopeRequired
 from portico.errors import TimedOut as TimedOut
 from portico.errors import ToolError as ToolError
+from portico.protocol.types import Annotations as Annotations
+from portico.protocol.types import Icon as Icon
+from portico.protocol.types import Root as Root
+from portico.server.app import Server as Server
+from portico.server.asking import Ask as Ask
+from portico.server.asking import Roots as Roots
+from portico.server.asking import Sample as Sample
+from portico.server.asking import Sampled as Sampled
+from portico.server.blocking import BlockingContext as BlockingContext
+from portico.server.content import Audio as Audio
+from portico.server.content import File as File
+from portico.server.content import Image as Image
+from portico.server.content import Link as Link
+from portico.server.content import Message as Message
+from portico.server.content import Result as Result
+from portico.server.context import Context as Context
+from portico.server.depends import Depends as Depends
 
 __version__: str

@@ -9,7 +9,6 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.exchange import (
-    MAX_TOKEN_CHARACTERS,
     Exchange,
     check_task_support,
     read_result,
@@ -19,7 +18,7 @@ from portico.protocol.methods import (
     GET_PROMPT,
     replace,
 )
-from portico.protocol.negotiation import Peer
+from portico.protocol.negotiation import MAX_TOKEN_CHARACTERS, Peer
 from portico.protocol.revision import ALL, BadToolInput, LogControl, Revision, Tasks
 from protocol.asking import ROOTS, SEAT, text
 from protocol.dialogue import (

@@ -365,6 +365,23 @@ def test_only_calls_prompts_and_reads_may_ask(revision: Revision) -> None:
             Interview(peer_of(revision), row).ask(ROOTS)
 
 
+@BY_REQUEST
+def test_in_a_session_any_request_may_ask(revision: Revision) -> None:
+    for row in (LIST_TOOLS, COMPLETE, CALL_TOOL):
+        key, _ = Interview(peer_of(revision), row).ask(ROOTS)
+        assert key
+
+
+@BY_REQUEST
+def test_a_question_that_was_refused_is_no_longer_open(revision: Revision) -> None:
+    interview = Interview(peer_of(revision), CALL_TOOL)
+    key, _ = interview.ask(ROOTS)
+    assert isinstance(interview.refused(key, RemoteError(-1, "no")), Declined)
+    assert not interview.pending
+    with pytest.raises(LocalProtocolError, match="not an open question"):
+        interview.refused(key, RemoteError(-1, "no"))
+
+
 def test_only_a_client_can_be_asked() -> None:
     for revision in ALL:
         interview = Interview(Peer(revision, t.ServerCapabilities()), CALL_TOOL)
@@ -397,6 +414,9 @@ def test_keys_are_unique_among_the_questions_of_a_request(revision: Revision) ->
     questions = [ROOTS, ROOTS, SEAT, elicit("Which seat? "), sample("a"), sample("b"), sample("a")]
     keys = [interview.ask(question)[0] for question in questions]
     assert len(set(keys)) == len(keys) == len(interview.pending)
+    for taken in keys:  # a name of the handler's own does not take a key, either
+        with pytest.raises(LocalProtocolError, match="two questions"):
+            interview.ask(SEAT, taken)
 
 
 @BY_RESULT

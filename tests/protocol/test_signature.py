@@ -452,6 +452,20 @@ def test_hidden_parameters_are_left_out_by_name_or_by_judgement() -> None:
     assert "Db" in refusal(tool)
 
 
+def test_a_marker_hides_in_annotated_or_as_the_default() -> None:
+    marker: Any = object()
+
+    def tool(a: int, b: Annotated[Db, marker], c: Db = marker, d: list[int] = []) -> None: ...  # noqa: B006
+
+    def is_marked(name: str, annotation: Any) -> bool:
+        return marker in getattr(annotation, "__metadata__", ())
+
+    signature = Signature(tool, hidden=is_marked)
+    assert list(signature.hidden) == ["b", "c"]
+    assert signature.hidden["c"] == Hidden("c", Db, marker)
+    assert list(signature.schema["properties"]) == ["a", "d"]
+
+
 def test_a_hidden_parameter_may_be_annotated_with_a_name_for_type_checkers_only() -> None:
     def tool(city: str, ctx: Context, *args: int) -> None: ...
 

@@ -131,6 +131,32 @@ async def test_a_service_that_cannot_start_says_so_in_the_lifespan() -> None:
 
 
 @live
+async def test_a_service_that_cannot_stop_says_so_in_the_lifespan() -> None:
+    class Stuck(FakeService):
+        async def stop(self) -> None:
+            raise LocalProtocolError("the database does not let go")
+
+    span = Span(HttpApp(Stuck()))
+    await span.say("startup")
+    with Records("portico.transport"):
+        answer = await span.say("shutdown")
+    assert answer["type"] == "lifespan.shutdown.failed"
+    assert "let go" in answer["message"]
+    await span.ended()
+
+
+@live
+async def test_what_theirs_raises_while_it_lives_is_theirs_to_explain() -> None:
+    async def theirs(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        raise RuntimeError("theirs")
+
+    span = Span(HttpApp(FakeService(), around=theirs))
+    assert await span.say("startup") == {"type": "raised", "message": "RuntimeError('theirs')"}
+    await span.ended()
+
+
+@live
 async def test_a_path_begins_with_a_slash() -> None:
     with pytest.raises(LocalProtocolError, match="slash"):
         HttpApp(FakeService(), path="mcp")

@@ -1,10 +1,17 @@
 """The application on a web server that knows nothing of it: what it still keeps, over sockets."""
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 import uvicorn
 
 from http_client import Caller
@@ -12,6 +19,7 @@ from http_service import FakeService
 from live import Records, live, until
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import App, Limits, Receive, Scope, Send
+from portico.transport.signals import Signals
 
 LISTEN = {"notifications": {"toolsListChanged": True}}
 
@@ -19,7 +27,7 @@ LISTEN = {"notifications": {"toolsListChanged": True}}
 class Mounted:
     """Somebody else's application, which hands `/api` to ours and has a lifespan of its own."""
 
-    def __init__(self, inner: App) -> None:
+    def __init__(self, inner: App | None) -> None:
         self._inner = inner
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -28,7 +36,7 @@ class Mounted:
             await send({"type": "lifespan.startup.complete"})
             await receive()
             await send({"type": "lifespan.shutdown.complete"})
-        elif scope["path"].startswith("/api/"):
+        elif scope["path"].startswith("/api/") and self._inner is not None:
             await self._inner(dict(scope) | {"root_path": "/api"}, receive, send)
         else:
             await send({"type": "http.response.start", "status": 418, "headers": []})
@@ -126,3 +134,148 @@ async def test_another_server_cannot_be_made_to_wait_for_ever_by_a_body() -> Non
         await wire.send(head.encode())
         assert (await wire.head()).status == 408
         await until(lambda: len(app.sweep) == 0)
+
+
+# ---------------------------------------------------------------- the wish to end
+
+PROGRAM = """
+import asyncio, sys
+sys.path[:0] = [{tests!r}, {transport!r}]
+import uvicorn
+from http_service import FakeService
+from portico.transport.http_server import HttpApp
+from test_http_mounted import Mounted
+
+class Service(FakeService):
+    async def stop(self):
+        print("left", flush=True)
+
+app = HttpApp(Service(), {around})
+server = uvicorn.Server(uvicorn.Config({served}, port=0, log_config=None, ws="none"))
+
+async def main():
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    print(server.servers[0].sockets[0].getsockname()[1], flush=True)
+    await serving
+
+asyncio.run(main())
+"""
+
+
+class Program:
+    """A web server in a process of its own, with our application in it."""
+
+    def __init__(self, served: str, around: str = "") -> None:
+        transport = Path(__file__).resolve().parent
+        code = PROGRAM.format(
+            tests=str(transport.parent), transport=str(transport), served=served, around=around
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("served", "around", "path"),
+    [
+        ("Mounted(app)", "", "/api/mcp"),
+        ("app", "around=Mounted(None)", "/mcp"),
+        ("app", "", "/mcp"),
+    ],
+    ids=["mounted", "around another", "by itself"],
+)
+@live
+async def test_a_signal_ends_open_streams_and_leaves_the_service(
+    served: str, around: str, path: str
+) -> None:
+    with Program(served, around) as program:
+        async with Caller(program.port, path) as caller:
+            _, listening = await caller.stream("subscriptions/listen", LISTEN)
+            await listening.message()
+            await caller.initialize("2025-11-25")
+            _, news = await caller.get()
+            program.process.send_signal(signal.SIGTERM)
+            last = (await listening.rest())[-1]
+            assert b'"resultType":"complete"' in last.data
+            assert all(not event.data for event in await news.rest())
+            assert program.process.stdout is not None
+            assert await asyncio.to_thread(program.process.stdout.read) == "left\n"
+            await asyncio.to_thread(program.process.wait)
+
+
+def test_whoever_heard_a_signal_before_hears_it_still_and_is_put_back() -> None:
+    heard: list[str] = []
+
+    def before(*_: object) -> None:
+        heard.append("before")
+
+    async def listen() -> None:
+        done = asyncio.Event()
+        signals = Signals(done.set)
+        signals.listen()
+        signal.raise_signal(signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await done.wait()
+        signals.stop()
+        assert signal.getsignal(signal.SIGTERM) is before
+
+    own = signal.signal(signal.SIGTERM, before)
+    try:
+        asyncio.run(listen())
+    finally:
+        signal.signal(signal.SIGTERM, own)
+    assert heard == ["before"]
+
+
+def test_who_came_after_us_stays() -> None:
+    async def listen() -> None:
+        signals = Signals(lambda: None, alone=True)
+        signals.listen()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signals.stop()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+    own = signal.getsignal(signal.SIGTERM)
+    try:
+        asyncio.run(listen())
+    finally:
+        signal.signal(signal.SIGTERM, own)
+
+
+def test_a_signal_that_nobody_heard_or_that_is_ignored_is_left_alone() -> None:
+    async def listen() -> None:
+        signals = Signals(lambda: None)
+        signals.listen()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+        signals.stop()
+
+    own = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        asyncio.run(listen())
+    finally:
+        signal.signal(signal.SIGTERM, own)
+
+
+def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def listen() -> None:
+        Signals(lambda: None, alone=True).listen()
+
+    thread = threading.Thread(target=lambda: asyncio.run(listen()))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGTERM) is before

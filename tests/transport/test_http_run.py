@@ -415,14 +415,15 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 from http_service import FakeService
-from portico.transport.http_run import run, RunLimits
+from portico.transport.http_run import run
 from portico.transport.http_server import HttpApp
+from portico.transport.http_visit import Limits
 
 class Service(FakeService):
     async def stop(self):
         print("left", flush=True)
 
-run(HttpApp(Service()), port=0, limits=RunLimits(drain_s={drain_s}),
+run(HttpApp(Service(), limits=Limits(drain_s={drain_s})), port=0,
     started=lambda site: print(site.port, flush=True))
 print("returned", flush=True)
 """

@@ -8,8 +8,10 @@ import pytest
 
 from http_client import BOTH, META, written
 from live import Records, live, stand, until
-from portico.errors import LoginRequired, ScopeRequired
+from portico.errors import ConnectionLost, LocalProtocolError, LoginRequired, ScopeRequired
+from portico.protocol import types as t
 from portico.protocol.httprules_gate import Headers, HostPolicy
+from portico.protocol.questions import Question
 from portico.protocol.revision import JULY_2026, Revisions
 from portico.transport.http_visit import Limits
 
@@ -290,6 +292,26 @@ async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
         await s.service.marks.reached("wait cancelled")
         assert (await calling).status == 500  # uvicorn's word for it
         await s.settled()
+
+
+@live
+async def test_no_request_ever_goes_to_the_client() -> None:
+    async with stand() as s:
+        await s.caller.call("echo")
+        turn = s.service.turns[-1]
+        with pytest.raises(LocalProtocolError, match="by result"):
+            await turn.wire.ask(Question(t.ListRootsRequestParams()))
+        await turn.wire.hang_up()
+        assert turn.session is None
+        with pytest.raises(ConnectionLost):
+            await turn.wire.send(b"{}")
+
+
+@live
+async def test_a_handler_that_says_nothing_ends_the_request_all_the_same() -> None:
+    async with stand() as s:
+        answer = await s.caller.call("silent")
+        assert (answer.status, answer.body) == (202, b"")
 
 
 # ---------------------------------------------------------------- subscriptions
@@ -617,6 +639,20 @@ async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
         answer = await wire.head()
         assert answer.status == 413
         assert await wire.closed()
+
+
+@live
+async def test_unfinished_bodies_of_all_requests_together_are_bounded() -> None:
+    async with stand(limits=Limits(intake_bytes=100_000)) as s:
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n".encode()
+        first, second = await s.caller.wire(), await s.caller.wire()
+        await first.send(head + b"x" * 80_000)
+        await until(lambda: s.app._intake.size == 80_000)
+        await second.send(head + b"x" * 80_000)
+        assert (await second.head()).status == 503
+        await first.send(b"x" * 10_000)
+        assert (await first.head()).status == 400
+        assert s.app._intake.size == 0
 
 
 @live

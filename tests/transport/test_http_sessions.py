@@ -8,7 +8,7 @@ import pytest
 
 from http_client import Caller
 from http_service import FakeService
-from live import Stand, live, stand, until
+from live import Records, Stand, live, stand, until
 from portico.errors import ConnectionLost
 from portico.protocol import types as t
 from portico.protocol.httprules_gate import Headers
@@ -461,9 +461,10 @@ async def test_losing_the_connection_is_not_cancelling(revision: Revision) -> No
         assert "wait cancelled" not in s.service.marks.log
 
 
-async def _begin_wait(s: Stand) -> tuple[Any, asyncio.Task[Any]]:
-    calling = asyncio.create_task(s.caller.ask("tools/call", waiting()))
-    await s.service.marks.reached("wait begun")
+async def _begin_wait(s: Stand, id: Any = 1) -> tuple[Any, asyncio.Task[Any]]:
+    before = s.service.running
+    calling = asyncio.create_task(s.caller.ask("tools/call", waiting(), id=id))
+    await until(lambda: s.service.running > before)
     calling.add_done_callback(lambda task: task.cancelled() or task.exception())
     return s.caller.wires[-1], calling
 
@@ -783,6 +784,41 @@ async def test_no_answer_is_ever_on_the_stream_of_news(revision: Revision) -> No
         assert (await stream.message())["method"] == "notifications/tools/list_changed"
 
 
+@live
+async def test_what_a_client_may_not_hear_yet_or_at_all_is_no_news() -> None:
+    async with stand() as s:
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "caller", "version": "1.0"},
+        }
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        s.caller.session = (await s.caller.post(message)).headers["mcp-session-id"]
+        s.service.publish("notifications/tools/list_changed")  # before initialized
+        await s.caller.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        s.service.publish("notifications/tasks/status")
+        s.service.publish("notifications/prompts/list_changed")
+        _, stream = await s.caller.get()
+        assert (await stream.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
+async def test_news_waits_while_its_reader_is_far_behind() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        _, stream = await s.caller.get()
+        (session,) = sessions(s.app)
+        listener = session._listeners[-1]
+        listener.unread = 10**9
+        s.service.publish("notifications/tools/list_changed")
+        s.service.publish("notifications/tools/list_changed")
+        assert len(session._backlog) == 1
+        listener.unread = 0
+        s.service.publish("notifications/prompts/list_changed")
+        assert (await stream.message())["method"] == "notifications/tools/list_changed"
+        assert (await stream.message())["method"] == "notifications/prompts/list_changed"
+
+
 # ---------------------------------------------------------------- batches
 
 
@@ -1041,6 +1077,74 @@ async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() 
         assert session.size < 7_000
         _, resumed = await s.caller.get(last_event_id=event.id)
         assert resumed.status == 400  # what came after it is gone, and that must be said
+
+
+@live
+async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_is_cut() -> None:
+    async with stand(limits=Limits(write_s=0.01, stream_bytes=2_000_000)) as s:
+        await s.caller.initialize("2025-11-25")
+        params = reporting(steps=200, size=100_000)
+        wire, stream = await s.caller.asking("tools/call", params)
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: s.service.running == 0)
+        await s.settled()
+        (session,) = sessions(s.app)
+        assert session.size < 2_300_000
+        assert stream.is_stream
+
+
+@live
+async def test_nothing_is_lost_between_a_handler_and_a_reader_that_reads() -> None:
+    async with stand(limits=Limits(stream_bytes=100_000)) as s:
+        await s.caller.initialize("2025-11-25")
+        wire, stream = await s.caller.asking("tools/call", reporting(steps=100, size=20_000))
+        events = [json.loads(event.data) for event in await stream.rest() if event.data]
+        assert [m["params"]["progress"] for m in events[:-1]] == list(range(1, 101))
+        wire.close()
+
+
+@live
+async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
+    async with stand(limits=Limits(visits=2)) as s:
+        await s.caller.initialize("2025-11-25")
+        for id in range(2):
+            wire, _ = await _begin_wait(s, id)
+            wire.abort()
+            await until(lambda: len(s.app.sweep) == 0)
+        assert (await s.caller.ask("tools/list", id=9)).status == 503
+        s.service.go.mark("wait")
+        await s.settled()
+        assert (await s.caller.ask("tools/list", id=9)).status == 200
+
+
+@live
+async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -> None:
+    async with stand(limits=Limits(sessions=5)) as s, Caller(s.site.port) as other:
+        await s.caller.initialize("2025-11-25")
+        params = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "flood", "version": "1.0"},
+        }
+        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+        for _ in range(50):
+            assert (await other.post(message)).status == 200
+        assert len(sessions(s.app)) == 5
+        assert s.service.watchers == 5
+        assert (await s.caller.ask("ping")).status == 200
+
+
+@live
+async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        with Records("portico.transport") as records:
+            for id in range(3):
+                answer = await s.caller.ask("tools/list", id=id, mcp_protocol_version="2025-06-18")
+                assert answer.status == 200
+        assert records.lines == [
+            "WARNING MCP-Protocol-Version is 2025-06-18, the session speaks 2025-11-25"
+        ]
 
 
 @live

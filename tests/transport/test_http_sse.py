@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from http_client import Caller, Response, Wire
-from live import Stand, live, stand, until
+from live import Records, Stand, live, stand, until
 from portico.protocol import types as t
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revision, Revisions
@@ -154,6 +154,18 @@ async def test_a_notification_is_heard_and_one_cancels() -> None:
 
 
 @live
+async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> None:
+    async with stand() as s, Client(s) as client:
+        await client.initialize()
+        with Records("portico.transport") as records:
+            answer = await client.call("crash")
+        assert answer["error"]["code"] == -32603
+        assert "secret" not in str(answer)
+        assert records.lines == ["ERROR the service raised ZeroDivisionError"]
+        assert (await client.call("echo", 2))["result"]
+
+
+@live
 async def test_the_end_of_the_stream_is_the_end_of_everything() -> None:
     async with stand() as s, Client(s) as client:
         await client.initialize()
@@ -237,6 +249,22 @@ async def test_a_reader_that_falls_far_behind_is_cut() -> None:
         else:
             pytest.fail("nobody was cut")
         await s.settled()
+        assert s.service.watchers == 0
+
+
+@live
+async def test_a_handler_waits_for_a_reader_that_is_behind_until_it_is_cut() -> None:
+    async with stand(limits=Limits(write_s=0.01)) as s, Client(s) as client:
+        await client.initialize("2025-11-25")  # whose progress has a message
+        client.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        params = {
+            "name": "report",
+            "arguments": {"steps": 1000, "size": 100_000},
+            "_meta": {"progressToken": "p"},
+        }
+        await client.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        await s.settled()
+        assert s.service.marks.log[-1] != "step 1000"
         assert s.service.watchers == 0
 
 

@@ -27,7 +27,7 @@ from portico.protocol.jsonrpc import (
     encode_reply,
 )
 from portico.protocol.methods import Method
-from portico.protocol.negotiation import Peer, require_extension
+from portico.protocol.negotiation import Peer, checked_token, require_extension
 from portico.protocol.questions import (
     AnyAnswer,
     Question,
@@ -41,13 +41,11 @@ from portico.protocol.shape import Shaper
 
 # What a session hears of the log before it says what it wants.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
-# It is written into every progress notice; ours and those of others are shorter than an id.
-MAX_TOKEN_CHARACTERS = 512
 
 LISTEN = "subscriptions/listen"
 
 
-class Exchange:
+class Exchange(Struct, eq=False):
     """One request that is being answered.
 
     `question` is what is asked, where the request is a question to a client. `deliver` is told
@@ -55,45 +53,27 @@ class Exchange:
     `logs` is whether this side declared that it logs (R0153).
     """
 
-    __slots__ = (
-        "_deliver",
-        "head",
-        "last_progress",
-        "logs",
-        "peer",
-        "principal",
-        "progress_token",
-        "question",
-        "request",
-        "row",
-        "settled",
-        "shaper",
-    )
+    request: Request
+    head: Head
+    row: Method
+    peer: Peer
+    shaper: Shaper
+    principal: str = ""
+    question: Question | None = None
+    deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None
+    logs: bool = True
+    last_progress: float | None = None
+    settled: bool = False
 
-    def __init__(
-        self,
-        request: Request,
-        head: Head,
-        row: Method,
-        peer: Peer,
-        shaper: Shaper,
-        principal: str = "",
-        question: Question | None = None,
-        deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None,
-        logs: bool = True,
-    ) -> None:
-        self.request = request
-        self.head = head
-        self.row = row
-        self.peer = peer
-        self.shaper = shaper
-        self.principal = principal
-        self.question = question
-        self.progress_token = _token_of(head.meta) if head.meta else None
-        self.last_progress: float | None = None
-        self.logs = logs
-        self.settled = False
-        self._deliver = deliver
+    @property
+    def progress_token(self) -> t.ProgressToken | None:
+        """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""
+        return _token_of(self.head.meta) if self.head.meta else None
+
+    def check_token(self) -> None:
+        """Refuse a bad token before anything runs; an envelope was checked when it was read."""
+        if self.peer.revision.handshake:
+            _ = self.progress_token
 
     # ------------------------------------------------------------ while it runs
 
@@ -146,13 +126,13 @@ class Exchange:
         """
         if self.settled:
             return None
-        self._check(result)
-        body = self.shaper.result(result, origin, wrap)
-        return self._end(encode_reply(self.request.raw_id, body))
+        if type(result) is not self.row.result or self.question is not None:
+            self._check(result)
+        data = encode_reply(self.request.raw_id, self.shaper.result(result, origin, wrap))
+        self.settled = True
+        return data if self.deliver is None else self.deliver(self, data)
 
     def _check(self, result: t.Noun) -> None:
-        if type(result) is self.row.result and self.question is None:
-            return
         if isinstance(result, t.InputRequiredResult):
             self._check_demand(result)
         elif self.question is not None and isinstance(result, t.Answer):
@@ -204,7 +184,7 @@ class Exchange:
 
     def _end(self, data: bytes | None) -> bytes | None:
         self.settled = True
-        return self._deliver(self, data) if self._deliver is not None else data
+        return self.deliver(self, data) if self.deliver is not None else data
 
 
 class _Token(Struct):
@@ -223,10 +203,7 @@ def _token_of(meta: Raw) -> t.ProgressToken | None:
     raw = bytes(meta)
     if raw.find(_TOKEN) < 0 and _BACKSLASH not in raw:
         return None
-    token = read(_Token, raw).token
-    if isinstance(token, str) and len(token) > MAX_TOKEN_CHARACTERS:
-        raise Fault(FaultKind.INVALID_PARAMS, "a progress token of more than 512 characters")
-    return token
+    return checked_token(read(_Token, raw).token)
 
 
 class _Task(Struct):

@@ -83,7 +83,7 @@ class Handshake:
         """The peer of a handshake that is done, or that a client has begun."""
         if self.peer is not None:
             return self.peer if self.peer.revision.handshake else None
-        if self.side is Side.CLIENT and self.phase is Phase.OPENING:
+        if self.phase is Phase.OPENING:  # a client, as a server knows its peer by then
             return Peer(self.accepts.handshakes[0], t.ServerCapabilities())
         return None
 

@@ -228,6 +228,7 @@ class Link:
             self._incoming.close,
             self._logs,
         )
+        exchange.check_token()
         if row.name == SET_LEVEL:
             self._set_level(request, peer)
         if row.name in (PING, SET_LEVEL):

@@ -27,6 +27,7 @@ from portico.protocol.types import (
     Envelope,
     Implementation,
     LoggingLevel,
+    ProgressToken,
     ServerCapabilities,
     UnsupportedProtocolVersionData,
 )
@@ -39,6 +40,8 @@ MAX_REMEMBERED_BYTES = 4096
 # What an HTTP answer says about the way, not about the server at its end (D13).
 UNDECIDED_STATUSES = frozenset({401, 403, 407, 408, 425, 429})
 
+# A token is written into every progress notice; ours and those of others are shorter than an id.
+MAX_TOKEN_CHARACTERS = 512
 # What we repeat of a version that a stranger named; ours have ten characters.
 MAX_QUOTED = 80
 # And how many of them.
@@ -132,6 +135,7 @@ class Recogniser:
             if revision is None or revision.handshake:
                 return version, None
         envelope = read(Envelope, raw)
+        checked_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
         if len(raw) <= MAX_REMEMBERED_BYTES:
@@ -184,6 +188,14 @@ def missing_meta(key: str, accepts: Revisions) -> Fault:
     """A modern request without what it must say of itself."""
     words = f"params._meta must have {key} on every request"
     return Fault(FaultKind.INVALID_PARAMS, words, {"supported": accepts.dates})
+
+
+def checked_token(token: ProgressToken | None) -> ProgressToken | None:
+    """The token that progress is wanted under, if it is one that we will repeat."""
+    if isinstance(token, str) and len(token) > MAX_TOKEN_CHARACTERS:
+        words = f"a progress token of more than {MAX_TOKEN_CHARACTERS} characters"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+    return token
 
 
 def mismatch(header: str, found: str | None, expected: str) -> Fault:

@@ -34,7 +34,8 @@ from portico.protocol.signature_plain import PlainCodec
 from portico.protocol.signature_reading import Unreadable, choose, read
 from portico.protocol.subschemas import mapped
 
-# Which parameters a caller cannot send: some names, or a judge of (name, annotation).
+# Which parameters a caller cannot send: some names, or a judge of (name, annotation). The judge is
+# asked again with the default inside `Annotated`, so that `x: T = Marker()` says the same.
 Hides: TypeAlias = Collection[str] | Callable[[str, Any], bool]
 
 EMPTY: Any = inspect.Parameter.empty
@@ -109,7 +110,7 @@ class Signature:
             if parameter.name in given:  # a partial has it already; it may be a secret
                 continue
             annotation = self._annotation(parameter, where, hidden)
-            if _hides(hidden, parameter.name, annotation):
+            if _hides(hidden, parameter, annotation):
                 self.hidden[parameter.name] = Hidden(parameter.name, annotation, parameter.default)
             elif parameter.kind in _KINDS:
                 refuse(where, _KINDS[parameter.kind])
@@ -125,7 +126,7 @@ class Signature:
             return self.names.evaluate(parameter.annotation, where)
         except LocalProtocolError:
             # `if TYPE_CHECKING: from portico import Context` is common, and such are hidden.
-            if _hides(hidden, parameter.name, parameter.annotation):
+            if _hides(hidden, parameter, parameter.annotation):
                 return parameter.annotation
             raise
 
@@ -336,8 +337,14 @@ def _with_default(schema: Schema, codec: Codec, default: Any) -> Schema:
         return schema
 
 
-def _hides(hidden: Hides, name: str, annotation: Any) -> bool:
-    return hidden(name, annotation) if callable(hidden) else name in hidden
+def _hides(hidden: Hides, parameter: inspect.Parameter, annotation: Any) -> bool:
+    """Whether callers do not see it; a marker may stand in `Annotated` or be the default."""
+    if not callable(hidden):
+        return parameter.name in hidden
+    if hidden(parameter.name, annotation):
+        return True
+    marked: Any = Annotated[annotation, parameter.default]
+    return parameter.default is not EMPTY and hidden(parameter.name, marked)
 
 
 def _refuse_twins(parameters: list[Parameter], name: str) -> None:

@@ -1,47 +1,37 @@
 """A server as its author sees it: decorators in, transports out.
 
-Rules: a decorated function stays a plain function. Capabilities are computed from what is
-registered; they cannot lie. Heavy libraries load when a transport needs them.
+Rules: capabilities are computed from what is registered; they cannot lie. Heavy libraries load when
+a transport needs them.
 """
 
 import asyncio
 import contextlib
-import inspect
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
-from typing import Any, TypeVar, overload
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from typing import Any, Literal
 
 from portico.auth.seal import KeyRing
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.ports import Middleware, Turn
+from portico.errors import LocalProtocolError
+from portico.ports import Middleware, Seal, Turn
 from portico.protocol import types as t
 from portico.protocol.events import Told
-from portico.protocol.httprules_params import ParamHeader, param_headers
+from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
 from portico.protocol.negotiation import Peer
 from portico.protocol.revision import EVERY, Revisions
-from portico.protocol.shape_schema import is_object_schema
-from portico.protocol.uritemplate import Template
-from portico.server.binding import Bound, BoundTool, Surroundings
-from portico.server.catalogue import (
-    Catalogue,
-    PromptEntry,
-    ResourceEntry,
-    Shelf,
-    TemplateEntry,
-    ToolEntry,
-)
+from portico.server.binding import Body, Crashes, Surroundings
+from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.context import Context
-from portico.server.dispatch import Dispatch
-from portico.server.returning import prompter, reader
+from portico.server.dispatch import Dispatch, Listing
+from portico.server.interviewing import Interviewer
+from portico.server.mounting import Mount
+from portico.server.offering import Offering
+from portico.server.workers import Workers
 
-log = logging.getLogger("portico.server")
-
-F = TypeVar("F", bound=Callable[..., Any])
 Lifespan = Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
+Transport = Literal["stdio", "http"]
 
 
-class Server:
+class Server(Offering):
     """Tools, resources and prompts for clients of every revision.
 
     >>> server = Server("weather", version="1.0")
@@ -49,6 +39,9 @@ class Server:
     ... def add(a: int, b: int) -> int:
     ...     return a + b
     >>> server.run()  # stdio; server.run("http", port=8000) for HTTP
+
+    `keys` seal what travels through clients: give all replicas the same, the newest first.
+    `ttl_s` and `cache_scope` say how long, and for whom, lists keep.
     """
 
     def __init__(
@@ -64,8 +57,14 @@ class Server:
         lifespan: Lifespan | None = None,
         revisions: Iterable[str] | None = None,
         keys: Iterable[bytes] = (),
+        page_size: int = PAGE_SIZE,
+        ttl_s: float | None = None,
+        cache_scope: t.CacheScope | None = None,
+        logging: bool | None = None,
         debug: bool = False,
     ) -> None:
+        if page_size < 1:
+            raise LocalProtocolError("page_size is a number of entries above 0")
         self.info = t.Implementation(
             name=name,
             version=version,
@@ -75,290 +74,95 @@ class Server:
             icons=icons,
         )
         self.instructions = instructions
+        self.state: Any = None
+        self.workers = Workers()
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
-        self._catalogue = Catalogue()
-        self._completers: dict[tuple[str, str], Callable[..., Any]] = {}
-        self._layers: list[Middleware] = []
-        self._keys = KeyRing(list(keys))
-        self._debug = debug
+        self._keys: Seal = KeyRing(list(keys))
+        self._logging = logging
         self._lifespan = lifespan
+        self._layers: list[Middleware] = []
+        self._mounts: list[Server] = []
         self._running: asyncio.Future[None] | None = None
         self._exits = contextlib.AsyncExitStack()
-        self._surroundings = Surroundings(self._interviewed, debug=debug)
-        self._dispatch = self._make_dispatch()
-        self.state: Any = None
-
-    def _make_dispatch(self) -> Dispatch:
-        dispatch = Dispatch(
-            self._catalogue,
-            lambda: self.identity,
-            self._accepts,
-            self._keys,
-            self._layers,
-            debug=self._debug,
+        self._interviewer = Interviewer(lambda: self._keys, self)
+        crashes = Crashes(debug=debug)
+        super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
+        ttl_ms = round(ttl_s * 1000) if ttl_s is not None else None
+        listing = Listing(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
+        self._dispatch = Dispatch(
+            self._catalogue, lambda: self.identity, self._accepts, crashes, listing
         )
-        dispatch.complete = self._complete
-        return dispatch
+
+    def __repr__(self) -> str:
+        return f"Server({self.info.name!r})"
 
     def _interviewed(
-        self,
-        turn: Turn,
-        params: t.InputResponseRequestParams,
-        run: Callable[[Context], Awaitable[Any]],
-    ) -> Awaitable[Any]:
-        return self._dispatch.interviewed(turn, params, run)
+        self, turn: Turn, params: t.InputResponseRequestParams, body: Body
+    ) -> Awaitable[t.Noun]:
+        return self._interviewer.run(turn, params, body)
 
-    # ------------------------------------------------------------ what is offered
-
-    @property
-    def tools(self) -> Shelf[ToolEntry]:
-        """The tools by name."""
-        return self._catalogue.tools
-
-    @property
-    def resources(self) -> Shelf[ResourceEntry]:
-        """The resources by address."""
-        return self._catalogue.resources
-
-    @property
-    def templates(self) -> Shelf[TemplateEntry]:
-        """The templates by their text."""
-        return self._catalogue.templates
-
-    @property
-    def prompts(self) -> Shelf[PromptEntry]:
-        """The prompts by name."""
-        return self._catalogue.prompts
-
-    @overload
-    def tool(self, function: F, /) -> F: ...
-
-    @overload
-    def tool(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[t.Icon] | None = None,
-        tags: Iterable[str] = (),
-        read_only: bool | None = None,
-        destructive: bool | None = None,
-        idempotent: bool | None = None,
-        open_world: bool | None = None,
-        scopes: Iterable[str] = (),
-        timeout_s: float | None = None,
-        inline: bool = False,
-        input_schema: dict[str, Any] | None = None,
-        output_schema: dict[str, Any] | None = None,
-        structured_only: bool = False,
-        meta: dict[str, Any] | None = None,
-    ) -> Callable[[F], F]: ...
-
-    def tool(self, function: Any = None, /, **options: Any) -> Any:
-        """Offer a function as a tool: bare, or with keywords."""
-        if function is not None:
-            self._add_tool(function, {})
-            return function
-
-        def decorate(function: F) -> F:
-            self._add_tool(function, options)
-            return function
-
-        return decorate
-
-    def _add_tool(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        name = options.get("name") or getattr(function, "__name__", None)
-        if not name:
-            raise LocalProtocolError("this callable has no name; pass name='...'")
-        bound = BoundTool(
-            function,
-            name,
-            self._surroundings,
-            inline=options.get("inline", False),
-            timeout_s=options.get("timeout_s"),
-            text=not options.get("structured_only", False),
-        )
-        output = options.get("output_schema")
-        if output is None and bound.output is not None:
-            output = bound.output.schema
-        hints = t.ToolAnnotations(
-            read_only_hint=options.get("read_only"),
-            destructive_hint=options.get("destructive"),
-            idempotent_hint=options.get("idempotent"),
-            open_world_hint=options.get("open_world"),
-        )
-        noun = t.Tool(
-            name=name,
-            title=options.get("title"),
-            description=options.get("description") or bound.signature.docs.summary or None,
-            input_schema=options.get("input_schema") or bound.signature.schema,
-            output_schema=output,
-            annotations=hints if hints != t.ToolAnnotations() else None,
-            icons=options.get("icons"),
-            meta=options.get("meta"),
-        )
-        entry = ToolEntry(
-            noun=noun,
-            run=bound.run,
-            headers=param_headers(noun.input_schema),
-            wraps=None if output is None else not is_object_schema(output),
-            tags=frozenset(options.get("tags", ())),
-            scopes=frozenset(options.get("scopes", ())),
-        )
-        self._catalogue.tools.add(name, entry)
-
-    def resource(
-        self,
-        uri: str,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        mime_type: str | None = None,
-        size: int | None = None,
-        icons: list[t.Icon] | None = None,
-        annotations: t.Annotations | None = None,
-        tags: Iterable[str] = (),
-        meta: dict[str, Any] | None = None,
-    ) -> Callable[[F], F]:
-        """Offer a function as a resource, or as many where the address is a template."""
-
-        def decorate(function: F) -> F:
-            bound = Bound(function, name or getattr(function, "__name__", uri))
-            said: dict[str, Any] = {
-                "name": name or getattr(function, "__name__", uri),
-                "title": title,
-                "description": description or bound.signature.docs.summary or None,
-                "mime_type": mime_type,
-                "icons": icons,
-                "annotations": annotations,
-                "meta": meta,
-            }
-            run = reader(bound, mime_type, self._surroundings)
-            labels = frozenset(tags)
-            if "{" in uri:
-                template = t.ResourceTemplate(uri_template=uri, **said)
-                entry = TemplateEntry(noun=template, template=Template(uri), run=run, tags=labels)
-                self._catalogue.templates.add(uri, entry)
-            else:
-                resource = t.Resource(uri=uri, size=size, **said)
-                self._catalogue.resources.add(
-                    uri, ResourceEntry(noun=resource, run=run, tags=labels)
-                )
-            return function
-
-        return decorate
-
-    @overload
-    def prompt(self, function: F, /) -> F: ...
-
-    @overload
-    def prompt(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        title: str | None = None,
-        description: str | None = None,
-        icons: list[t.Icon] | None = None,
-        tags: Iterable[str] = (),
-        meta: dict[str, Any] | None = None,
-    ) -> Callable[[F], F]: ...
-
-    def prompt(self, function: Any = None, /, **options: Any) -> Any:
-        """Offer a function as a prompt: bare, or with keywords."""
-        if function is not None:
-            self._add_prompt(function, {})
-            return function
-
-        def decorate(function: F) -> F:
-            self._add_prompt(function, options)
-            return function
-
-        return decorate
-
-    def _add_prompt(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        name = options.get("name") or getattr(function, "__name__", "prompt")
-        bound = Bound(function, name)
-        arguments = [
-            t.PromptArgument(
-                name=parameter.wire,
-                description=parameter.schema.get("description"),
-                required=parameter.required,
-            )
-            for parameter in bound.signature.parameters
-        ]
-        noun = t.Prompt(
-            name=name,
-            title=options.get("title"),
-            description=options.get("description") or bound.signature.docs.summary or None,
-            arguments=arguments or None,
-            icons=options.get("icons"),
-            meta=options.get("meta"),
-        )
-        run = prompter(bound, noun, self._surroundings)
-        tags = frozenset(options.get("tags", ()))
-        self._catalogue.prompts.add(name, PromptEntry(noun=noun, run=run, tags=tags))
-
-    def completion(self, of: Any, argument: str) -> Callable[[F], F]:
-        """Complete one argument of a prompt (the function or its name) or of a template."""
-        subject = of if isinstance(of, str) else getattr(of, "__name__", str(of))
-
-        def decorate(function: F) -> F:
-            self._completers[subject, argument] = function
-            return function
-
-        return decorate
-
-    async def _complete(self, turn: Turn, params: t.CompleteRequestParams) -> t.Noun:
-        ref = params.ref
-        if isinstance(ref, t.PromptReference):
-            if self._catalogue.prompts.get(ref.name) is None:
-                raise Fault(FaultKind.INVALID_PARAMS, f"there is no prompt {ref.name[:80]!r}")
-            subjects = [ref.name]
-        else:
-            entry = self._catalogue.templates.get(ref.uri)
-            subjects = [ref.uri] + ([entry.noun.name] if entry is not None else [])
-        for subject in subjects:
-            completer = self._completers.get((subject, params.argument.name))
-            if completer is not None:
-                made = completer(params.argument.value)
-                found = list(await made if inspect.isawaitable(made) else made)
-                return t.CompleteResult(
-                    completion=t.Completion(
-                        values=found[: t.MAX_COMPLETIONS],
-                        total=len(found),
-                        has_more=len(found) > t.MAX_COMPLETIONS,
-                    )
-                )
-        return t.CompleteResult(completion=t.Completion(values=[]))
+    # ------------------------------------------------------------ composition
 
     def use(self, layer: Middleware) -> Middleware:
         """Put a layer around every handler; the first is the outermost."""
         self._layers.append(layer)
-        self._dispatch = self._make_dispatch()
+        self._dispatch.use(self._layers)
         return layer
+
+    def mount(self, other: "Server", namespace: str | None = None) -> None:
+        """Offer all that another server offers, too, now and later.
+
+        Names of tools and prompts get the namespace in front: `maps_route`. Addresses stay.
+        """
+        if other is self or self in other.mounted:
+            raise LocalProtocolError(f"{other!r} cannot be mounted in itself")
+        Mount(other._catalogue, self._catalogue, other._layers, namespace)
+        if isinstance(other._keys, KeyRing) and other._keys.private:
+            other._keys = self._keys  # to clients it is one server, and so has one ring
+        self._mounts.append(other)
+
+    @property
+    def mounted(self) -> list["Server"]:
+        """The servers that are mounted here, and those in them."""
+        return [*self._mounts, *(inner for one in self._mounts for inner in one.mounted)]
+
+    def enable(self, *names: str, tags: Iterable[str] = ()) -> None:
+        """Show what was hidden, by name, address or tag."""
+        self._switch(names, tags, enabled=True)
+
+    def disable(self, *names: str, tags: Iterable[str] = ()) -> None:
+        """Hide tools, resources and prompts, by name, address or tag; clients are told."""
+        self._switch(names, tags, enabled=False)
+
+    def _switch(self, names: tuple[str, ...], tags: Iterable[str], *, enabled: bool) -> None:
+        wanted = frozenset(tags)
+        shelves: list[Shelf[Any]] = [self.tools, self.resources, self.templates, self.prompts]
+        for name in names:
+            if not any(name in shelf for shelf in shelves):
+                raise LocalProtocolError(f"nothing here is called {name!r}")
+        for shelf in shelves:
+            chosen = [shelf[name] for name in names if name in shelf]
+            chosen += [entry for entry in shelf if entry.tags & wanted]
+            shelf.switch(chosen, enabled=enabled)
 
     @contextlib.contextmanager
     def overrides(
         self, functions: Mapping[Callable[..., Any], Callable[..., Any]]
     ) -> Generator[None]:
         """Provide dependencies otherwise for a while, in tests."""
-        before = dict(self._surroundings.overrides)
-        self._surroundings.overrides.update(functions)
+        current = self._surroundings.providers.overrides
+        before = dict(current)
+        current.update(functions)
         try:
             yield
         finally:
-            self._surroundings.overrides.clear()
-            self._surroundings.overrides.update(before)
+            current.clear()
+            current.update(before)
 
     def updated(self, uri: str) -> None:
         """Tell everybody who subscribed that a resource has changed."""
         params = t.ResourceUpdatedNotificationParams(uri=uri)
-        self._catalogue.announce("notifications/resources/updated", params)
+        self._catalogue.news.announce("notifications/resources/updated", params)
 
     # ------------------------------------------------------------ what transports serve
 
@@ -372,7 +176,10 @@ class Server:
         """Who this is, and what it can do right now."""
         catalogue = self._catalogue
         resources = bool(len(catalogue.resources) or len(catalogue.templates))
-        completes = bool(self._completers) or bool(len(catalogue.prompts))
+        completes = any(entry.completers for entry in catalogue.entries())
+        logs = self._logging
+        if logs is None:
+            logs = any(entry.logs for entry in catalogue.entries())
         capabilities = t.ServerCapabilities(
             tools=t.ToolsCapability(list_changed=True) if len(catalogue.tools) else None,
             resources=t.ResourcesCapability(list_changed=True, subscribe=True)
@@ -380,13 +187,21 @@ class Server:
             else None,
             prompts=t.PromptsCapability(list_changed=True) if len(catalogue.prompts) else None,
             completions={} if completes else None,
-            logging={},
+            logging={} if logs else None,
         )
         return Identity(self.info, capabilities, self.instructions)
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
         """The bytes of the answer to a request."""
-        return await self._dispatch.answer(turn)
+        return self._dispatch.answer(turn)
+
+    async def read(self, context: Context, uri: str) -> t.ReadResourceResult:
+        """One of the server's own resources, for a handler and as its caller."""
+        params = t.ReadResourceRequestParams(uri=uri)
+        result = await self._dispatch.read_resource(context.turn, params, context)
+        if not isinstance(result, t.ReadResourceResult):
+            raise LocalProtocolError(f"{uri} cannot be read from a handler")
+        return result
 
     def told(self, told: Told, peer: Peer | None) -> None:
         """A client's notification that belongs to no request."""
@@ -398,35 +213,52 @@ class Server:
 
     def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
         """Be told of every change until the returned function is called."""
-        return self._catalogue.watch(news)
+        return self._catalogue.news.watch(news)
 
     async def start(self) -> None:
-        """Enter the lifespan, once."""
-        if self._running is None:
-            self._running = asyncio.get_running_loop().create_future()
+        """Enter the lifespan, once; later calls wait for the first."""
+        running = self._running
+        if running is not None:
+            await asyncio.shield(running)
+            return
+        loop = asyncio.get_running_loop()
+        running = self._running = loop.create_future()
+        try:
+            for other in self._mounts:
+                await other.start()
+                self._exits.push_async_callback(other.stop)
             if self._lifespan is not None:
                 self.state = await self._exits.enter_async_context(self._lifespan(self))
-            self._running.set_result(None)
-        await self._running
+            self._catalogue.news.start(loop)
+        except BaseException as error:
+            self._running = None
+            running.set_exception(error)
+            running.exception()  # whoever waits sees it
+            await self._leave()
+            raise
+        running.set_result(None)
+
+    def drain(self) -> None:
+        """What only waits for news ends now, with its result; calls go on."""
+        self._dispatch.drain()
 
     async def stop(self) -> None:
         """Leave the lifespan."""
         self._running = None
-        await self._surroundings.shared.close()
+        self._catalogue.news.stop()
+        try:
+            await self._surroundings.shared.close()
+        finally:
+            await self._leave()
+            self.workers.stop()
+
+    async def _leave(self) -> None:
         exits, self._exits = self._exits, contextlib.AsyncExitStack()
         await exits.aclose()
 
-    @contextlib.asynccontextmanager
-    async def _started(self) -> AsyncGenerator[None]:
-        await self.start()
-        try:
-            yield
-        finally:
-            await self.stop()
-
     # ------------------------------------------------------------ transports
 
-    def run(self, transport: str = "stdio", **options: Any) -> None:
+    def run(self, transport: Transport = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`."""
         try:
             asyncio.get_running_loop()
@@ -436,25 +268,41 @@ class Server:
             raise LocalProtocolError(
                 f"a loop is already running here: use `await server.serve({transport!r})`"
             )
-        with contextlib.suppress(KeyboardInterrupt):
-            asyncio.run(self.serve(transport, **options))
+        if transport == "stdio":
+            from portico.transport.stdio import run_stdio
 
-    async def serve(self, transport: str = "stdio", **options: Any) -> None:
+            run_stdio(self, **options)
+        elif transport == "http":
+            from portico.transport.http_run import run
+
+            run(self.asgi(**_taken(options)), **options)
+        else:
+            raise _no_such(transport)
+
+    async def serve(self, transport: Transport = "stdio", **options: Any) -> None:
         """Serve inside a running loop until the end."""
         if transport == "stdio":
             from portico.transport.stdio import serve_stdio
 
-            async with self._started():
-                await serve_stdio(self, **options)
+            await serve_stdio(self, **options)
         elif transport == "http":
             from portico.transport.http_run import serve
 
-            await serve(self.asgi(), **options)
+            await serve(self.asgi(**_taken(options)), **options)
         else:
-            raise LocalProtocolError(f"no transport {transport!r}; there are 'stdio' and 'http'")
+            raise _no_such(transport)
 
     def asgi(self, **options: Any) -> Any:
         """An ASGI application that mounts anywhere."""
         from portico.transport.http_server import HttpApp
 
         return HttpApp(self, **options)
+
+
+def _taken(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the application, taken out of those of whoever runs it."""
+    return {name: options.pop(name) for name in ("path", "around", "verify") if name in options}
+
+
+def _no_such(transport: str) -> LocalProtocolError:
+    return LocalProtocolError(f"no transport {transport!r}; there are 'stdio' and 'http'")

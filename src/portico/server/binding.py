@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import Raw
 
@@ -123,8 +123,8 @@ class Bound:
         """The arguments to call it with. Raises `Fault` that says all that is wrong."""
         if self._validator is None:
             return self.signature.decode(raw)
-        value = parse(bytes(raw) or b"{}")
-        if not isinstance(value, dict):
+        value = _members(raw)
+        if value is None:
             raise Fault(FaultKind.INVALID_PARAMS, "expected an object of arguments, in JSON")
         problems = self._validator.check(value)
         if problems:
@@ -181,8 +181,17 @@ def _rest(parameters: list[inspect.Parameter]) -> str | None:
     return next(kinds, None)
 
 
+def _members(raw: bytes | Raw) -> dict[str, Any] | None:
+    value = parse(bytes(raw) or b"{}")
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
 def single(error: BaseException) -> BaseException:
     """The one error in a group of one, in a group of one, …; else the error itself."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
+    found: BaseException = error
+    while isinstance(found, BaseExceptionGroup):
+        inner = cast("BaseExceptionGroup[BaseException]", found).exceptions
+        if len(inner) != 1:
+            return error
+        found = cast("BaseException", inner[0])
+    return found

@@ -1,13 +1,13 @@
 """What a server offers: its tools, resources, templates and prompts, in the order of their making.
 
-Rules: a look-up is a dict; a list is a slice of the order of registration. Every change bumps a
-number and tells whoever watches. Nothing here runs a handler.
+Rules: a look-up is a dict; a list is a slice of the order of registration. Every change is told to
+whoever watches. Nothing here runs a handler.
 """
 
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +16,9 @@ from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.uritemplate import Template
+from portico.server.completing import Completer
+from portico.server.context import Context
+from portico.server.news import News
 
 # A page that a client shows at once; larger lists are cut, and the cursor goes on.
 PAGE_SIZE = 1000
@@ -25,20 +28,50 @@ MAX_CURSOR_CHARACTERS = 64
 Values = dict[str, str | list[str]]
 
 
+class RunTool(Protocol):
+    """Answers `tools/call`."""
+
+    def __call__(self, turn: Turn, params: t.CallToolRequestParams, /) -> Awaitable[t.Noun]: ...
+
+
+class RunPrompt(Protocol):
+    """Answers `prompts/get`."""
+
+    def __call__(self, turn: Turn, params: t.GetPromptRequestParams, /) -> Awaitable[t.Noun]: ...
+
+
+class RunResource(Protocol):
+    """Answers `resources/read`; a handler that reads for itself lends its context."""
+
+    def __call__(
+        self,
+        turn: Turn,
+        params: t.ReadResourceRequestParams,
+        values: Values,
+        context: Context | None = None,
+        /,
+    ) -> Awaitable[t.Noun]: ...
+
+
 class Entry(Struct, kw_only=True, eq=False):
-    """One thing that is offered, and who may see it."""
+    """One thing that is offered, and who may see it.
+
+    `logs` is whether what runs can send log messages; `completers` complete its arguments.
+    """
 
     serial: int = 0
     tags: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
     enabled: bool = True
+    logs: bool = False
+    completers: dict[str, Completer] = {}
 
 
 class ToolEntry(Entry, kw_only=True, eq=False):
     """A tool: what is said of it, and what runs. `wraps`: its result is no object by its schema."""
 
     noun: t.Tool
-    run: Callable[[Turn, t.CallToolRequestParams], Awaitable[t.Noun]]
+    run: RunTool
     headers: tuple[ParamHeader, ...] = ()
     wraps: bool | None = None
 
@@ -47,7 +80,7 @@ class ResourceEntry(Entry, kw_only=True, eq=False):
     """A resource of a fixed address."""
 
     noun: t.Resource
-    run: Callable[[Turn, t.ReadResourceRequestParams, Values], Awaitable[t.Noun]]
+    run: RunResource
 
 
 class TemplateEntry(Entry, kw_only=True, eq=False):
@@ -55,14 +88,14 @@ class TemplateEntry(Entry, kw_only=True, eq=False):
 
     noun: t.ResourceTemplate
     template: Template
-    run: Callable[[Turn, t.ReadResourceRequestParams, Values], Awaitable[t.Noun]]
+    run: RunResource
 
 
 class PromptEntry(Entry, kw_only=True, eq=False):
     """A prompt."""
 
     noun: t.Prompt
-    run: Callable[[Turn, t.GetPromptRequestParams], Awaitable[t.Noun]]
+    run: RunPrompt
 
 
 E = TypeVar("E", bound=Entry)
@@ -80,13 +113,18 @@ class Shelf(Generic[E]):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[E]:
-        return iter(self._entries.values())
+        return iter(list(self._entries.values()))
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
     def __getitem__(self, name: str) -> E:
         return self._entries[name]
+
+    @property
+    def names(self) -> list[str]:
+        """The names, in order."""
+        return list(self._entries)
 
     def get(self, name: str) -> E | None:
         """The entry of this name that is enabled."""
@@ -115,7 +153,9 @@ class Shelf(Generic[E]):
         if chosen:
             self._changed()
 
-    def page(self, cursor: str | None, visible: Callable[[E], bool]) -> tuple[list[E], str | None]:
+    def page(
+        self, cursor: str | None, size: int, visible: Callable[[E], bool]
+    ) -> tuple[list[E], str | None]:
         """The entries after a cursor, and the cursor to go on with.
 
         A cursor is the number of the last entry seen, so that neither additions nor removals
@@ -123,9 +163,9 @@ class Shelf(Generic[E]):
         """
         after = _number(cursor) if cursor is not None else 0
         rest = [entry for entry in self if entry.serial > after and visible(entry)]
-        if len(rest) <= PAGE_SIZE:
+        if len(rest) <= size:
             return rest, None
-        return rest[:PAGE_SIZE], _cursor(rest[PAGE_SIZE - 1].serial)
+        return rest[:size], _cursor(rest[size - 1].serial)
 
 
 def _cursor(serial: int) -> str:
@@ -150,34 +190,36 @@ class Catalogue:
     """All that a server offers, and who wants to hear of changes."""
 
     def __init__(self) -> None:
-        self._watchers: list[Callable[[str, t.NotificationParams], None]] = []
+        self.news = News()
         self.tools: Shelf[ToolEntry] = Shelf(self._changes("tools"))
         self.resources: Shelf[ResourceEntry] = Shelf(self._changes("resources"))
         self.templates: Shelf[TemplateEntry] = Shelf(self._changes("resources"))
         self.prompts: Shelf[PromptEntry] = Shelf(self._changes("prompts"))
+        self._ranked: list[TemplateEntry] | None = None
+        self.followers: list[Callable[[], None]] = []
 
     def _changes(self, kind: str) -> Callable[[], None]:
         def changed() -> None:
-            self.announce(f"notifications/{kind}/list_changed", t.NotificationParams())
+            self._ranked = None
+            for follower in self.followers:
+                follower()
+            self.news.announce(f"notifications/{kind}/list_changed", t.NotificationParams())
 
         return changed
 
-    def announce(self, method: str, params: t.NotificationParams) -> None:
-        """Tell everybody who watches."""
-        for watcher in tuple(self._watchers):
-            watcher(method, params)
-
-    def watch(self, watcher: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
-        """Be told of every change until the returned function is called."""
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+    def entries(self) -> Iterator[Entry]:
+        """Everything."""
+        for shelf in (self.tools, self.resources, self.templates, self.prompts):
+            yield from shelf
 
     def find_resource(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, Values] | None:
         """The resource of this address: a fixed one first, then the most literal template."""
         entry = self.resources.get(uri)
         if entry is not None:
             return entry, {}
-        for template in sorted(self.templates, key=lambda entry: entry.template.rank):
+        if self._ranked is None:
+            self._ranked = sorted(self.templates, key=lambda entry: entry.template.rank)
+        for template in self._ranked:
             if template.enabled:
                 values = template.template.match(uri)
                 if values is not None:

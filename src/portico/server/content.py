@@ -15,8 +15,8 @@ from msgspec import UNSET
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.annotations_names import Names
-from portico.protocol.signature_codec import Codec, choose, show
+from portico.protocol.signature import Signature
+from portico.protocol.signature_codec import Codec
 
 Block: TypeAlias = t.ContentBlock
 
@@ -77,14 +77,17 @@ class File:
         self._type = mime_type or guessed or "application/octet-stream"
         self._uri = uri or (Path(path).absolute().as_uri() if path is not None else "file:///data")
 
+    @property
+    def contents(self) -> t.ResourceContents:
+        """The contents of a resource."""
+        if self._text is not None:
+            return t.ResourceContents(uri=self._uri, mime_type=self._type, text=clean(self._text))
+        blob = _base64(self._data)
+        return t.ResourceContents(uri=self._uri, mime_type=self._type, blob=blob)
+
     def block(self) -> Block:
         """The content block."""
-        if self._text is not None:
-            contents = t.ResourceContents(uri=self._uri, mime_type=self._type, text=self._text)
-        else:
-            blob = _base64(self._data)
-            contents = t.ResourceContents(uri=self._uri, mime_type=self._type, blob=blob)
-        return t.EmbeddedResource(resource=contents)
+        return t.EmbeddedResource(resource=self.contents)
 
 
 class Link:
@@ -217,9 +220,14 @@ def _cleaned(value: Any) -> Any:
     return value
 
 
+def _result() -> Any: ...
+
+
 @cache
 def _any() -> Codec:
-    return choose(Any, "the result", Names({}, {}), outgoing=True)
+    codec = Signature(_result).output()
+    assert codec is not None
+    return codec
 
 
 def encoded(value: Any, codec: Codec | None = None) -> bytes:
@@ -229,7 +237,7 @@ def encoded(value: Any, codec: Codec | None = None) -> bytes:
         return codec.encode(value)
     except LocalProtocolError:
         try:
-            plain = msgspec.to_builtins(value, enc_hook=show)
+            plain = msgspec.to_builtins(value)
             mended = _cleaned(plain)
         except Exception:
             mended = plain = None

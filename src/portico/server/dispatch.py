@@ -5,29 +5,37 @@ Rules: nothing here knows a transport. A handler gets a turn and returns a noun,
 """
 
 import asyncio
-import logging
-import secrets
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError
-from portico.ports import Handler, Middleware, Seal, Turn, stack
+from msgspec import Struct
+
+from portico.errors import ConnectionLost, Fault, FaultKind
+from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
 from portico.protocol.identity import Identity
-from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.reading import read
-from portico.protocol.revision import Asking, Revisions
-from portico.server.catalogue import Catalogue, Entry
+from portico.protocol.revision import Revisions
+from portico.server.binding import Crashes
+from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Shelf
+from portico.server.completing import completion
 from portico.server.context import Context
+from portico.server.returning import missing
 from portico.server.subscriptions import Listener
 
-log = logging.getLogger("portico.server")
-
-# How long a client may take between a question and its answer.
-STATE_LIFETIME_S = 600.0
 # Resources that one session may watch.
 MAX_SUBSCRIPTIONS = 1000
+
+E = TypeVar("E", bound=Entry)
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """How lists are given out: in which pages, and how long, for whom, they keep."""
+
+    page_size: int = PAGE_SIZE
+    ttl_ms: int | None = None
+    cache_scope: t.CacheScope | None = None
 
 
 class Dispatch:
@@ -38,20 +46,16 @@ class Dispatch:
         catalogue: Catalogue,
         identity: Callable[[], Identity],
         accepts: Revisions,
-        seal: Seal,
-        layers: Sequence[Middleware] = (),
-        *,
-        debug: bool = False,
-        clock: Callable[[], float] = time.time,
+        crashes: Crashes,
+        listing: Listing,
     ) -> None:
         self._catalogue = catalogue
         self._identity = identity
         self._accepts = accepts
-        self._seal = seal
-        self._debug = debug
-        self._clock = clock
-        self.complete: Callable[[Turn, t.CompleteRequestParams], Awaitable[t.Noun]] | None = None
-        rows: dict[str, Handler] = {
+        self._crashes = crashes
+        self._listing = listing
+        self._listeners: set[Listener] = set()
+        self._rows: dict[str, Handler] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -65,7 +69,11 @@ class Dispatch:
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
         }
-        self._handlers = {name: stack(handler, layers) for name, handler in rows.items()}
+        self._handlers = self._rows
+
+    def use(self, layers: Sequence[Middleware]) -> None:
+        """Put these layers around every handler, the first outermost."""
+        self._handlers = {name: stack(handler, layers) for name, handler in self._rows.items()}
 
     # ------------------------------------------------------------ the one way out
 
@@ -80,13 +88,16 @@ class Dispatch:
             return exchange.settle(result, self._wraps(turn, result))
         except Fault as fault:
             turn.fault = fault
-            return exchange.fail(fault)
-        except (asyncio.CancelledError, ConnectionLost):
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            turn.fault = self._crashed(turn, error)  # nobody gave this up: it gave up itself
+        except ConnectionLost:
             raise
         except Exception as error:
-            fault = self.crashed(turn, error)
-            turn.fault = fault
-            return exchange.fail(fault)
+            turn.fault = self._crashed(turn, error)
+        return exchange.fail(turn.fault)
 
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
         if not isinstance(result, t.CallToolResult):
@@ -94,75 +105,112 @@ class Dispatch:
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
 
-    def crashed(self, turn: Turn, error: BaseException) -> Fault:
-        """A fault that says nothing but an id, which the log has with the traceback."""
-        id = secrets.token_hex(3)
-        what = turn.exchange.row.name
-        log.error("%s failed (id %s)", what, id, exc_info=error)
-        words = f"{what} failed (id {id})"
-        return Fault(FaultKind.INTERNAL, f"{words}: {error!r}" if self._debug else words)
+    def _crashed(self, turn: Turn, error: BaseException) -> Fault:
+        words = self._crashes.words(turn.exchange.row.name, error)
+        return Fault(FaultKind.INTERNAL, words)
 
     # ------------------------------------------------------------ lists
 
     async def _discover(self, turn: Turn) -> t.Noun:
         return self._identity().discovery(self._accepts)
 
-    def _visible(self, turn: Turn) -> Callable[[Entry], bool]:
-        return lambda entry: entry.enabled
+    def _page(self, turn: Turn, shelf: Shelf[E]) -> tuple[list[E], str | None]:
+        cursor = read(t.PaginatedRequestParams, turn.exchange.request.params).cursor
+        return shelf.page(cursor, self._listing.page_size, lambda entry: entry.enabled)
 
     async def _list_tools(self, turn: Turn) -> t.Noun:
-        entries, after = self._catalogue.tools.page(self._cursor(turn), self._visible(turn))
-        return t.ListToolsResult(tools=[entry.noun for entry in entries], next_cursor=after)
+        entries, after = self._page(turn, self._catalogue.tools)
+        return t.ListToolsResult(
+            tools=[entry.noun for entry in entries],
+            next_cursor=after,
+            ttl_ms=self._listing.ttl_ms,
+            cache_scope=self._listing.cache_scope,
+        )
 
     async def _list_resources(self, turn: Turn) -> t.Noun:
-        entries, after = self._catalogue.resources.page(self._cursor(turn), self._visible(turn))
-        return t.ListResourcesResult(resources=[entry.noun for entry in entries], next_cursor=after)
+        entries, after = self._page(turn, self._catalogue.resources)
+        return t.ListResourcesResult(
+            resources=[entry.noun for entry in entries],
+            next_cursor=after,
+            ttl_ms=self._listing.ttl_ms,
+            cache_scope=self._listing.cache_scope,
+        )
 
     async def _list_templates(self, turn: Turn) -> t.Noun:
-        entries, after = self._catalogue.templates.page(self._cursor(turn), self._visible(turn))
-        found = [entry.noun for entry in entries]
-        return t.ListResourceTemplatesResult(resource_templates=found, next_cursor=after)
+        entries, after = self._page(turn, self._catalogue.templates)
+        return t.ListResourceTemplatesResult(
+            resource_templates=[entry.noun for entry in entries],
+            next_cursor=after,
+            ttl_ms=self._listing.ttl_ms,
+            cache_scope=self._listing.cache_scope,
+        )
 
     async def _list_prompts(self, turn: Turn) -> t.Noun:
-        entries, after = self._catalogue.prompts.page(self._cursor(turn), self._visible(turn))
-        return t.ListPromptsResult(prompts=[entry.noun for entry in entries], next_cursor=after)
-
-    def _cursor(self, turn: Turn) -> str | None:
-        return read(t.PaginatedRequestParams, turn.exchange.request.params).cursor
+        entries, after = self._page(turn, self._catalogue.prompts)
+        return t.ListPromptsResult(
+            prompts=[entry.noun for entry in entries],
+            next_cursor=after,
+            ttl_ms=self._listing.ttl_ms,
+            cache_scope=self._listing.cache_scope,
+        )
 
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, turn: Turn) -> t.Noun:
         params = read(t.CallToolRequestParams, turn.exchange.request.params)
-        entry = self._catalogue.tools.get(params.name)
-        if entry is None:
-            raise Fault(FaultKind.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}")
+        entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return await entry.run(turn, params)
 
     async def _get_prompt(self, turn: Turn) -> t.Noun:
         params = read(t.GetPromptRequestParams, turn.exchange.request.params)
-        entry = self._catalogue.prompts.get(params.name)
-        if entry is None:
-            raise Fault(FaultKind.INVALID_PARAMS, f"there is no prompt {params.name[:80]!r}")
+        entry = self._found(self._catalogue.prompts, params.name, "prompt", turn)
         return await entry.run(turn, params)
+
+    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: Turn) -> E:
+        entry = shelf.get(name)
+        if entry is None:  # D16: unknown is a protocol error in every revision
+            words = f"there is no {kind} {name[:80]!r}; list the {kind}s to see their names"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        _admit(entry, turn)
+        return entry
 
     async def _read_resource(self, turn: Turn) -> t.Noun:
         params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
         return await self.read_resource(turn, params)
 
-    async def read_resource(self, turn: Turn, params: t.ReadResourceRequestParams) -> t.Noun:
+    async def read_resource(
+        self, turn: Turn, params: t.ReadResourceRequestParams, context: Context | None = None
+    ) -> t.Noun:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
         if found is None:
             raise missing(params.uri)
         entry, values = found
-        return await entry.run(turn, params, values)
+        _admit(entry, turn)
+        return await entry.run(turn, params, values, context)
 
     async def _complete(self, turn: Turn) -> t.Noun:
         params = read(t.CompleteRequestParams, turn.exchange.request.params)
-        if self.complete is None:
-            return t.CompleteResult(completion=t.Completion(values=[]))
-        return await self.complete(turn, params)
+        ref, argument = params.ref, params.argument
+        if isinstance(ref, t.PromptReference):
+            entry: Entry = self._found(self._catalogue.prompts, ref.name, "prompt", turn)
+            known = {one.name for one in self._catalogue.prompts[ref.name].noun.arguments or ()}
+        else:
+            template = self._catalogue.templates.get(ref.uri)
+            if template is None:
+                if self._catalogue.find_resource(ref.uri) is None:
+                    words = f"there is no template {ref.uri[:80]!r}"
+                    raise Fault(FaultKind.INVALID_PARAMS, words)
+                return completion([])  # an address without variables has nothing to complete
+            entry, known = template, set(template.template.variables)
+        if argument.name not in known:
+            words = f"there is no argument {argument.name[:80]!r}; there are {sorted(known)}"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        completer = entry.completers.get(argument.name)
+        if completer is None:
+            return completion([])
+        others = (params.context.arguments if params.context is not None else None) or {}
+        return completion(await completer(turn, argument.value, others))
 
     # ------------------------------------------------------------ subscriptions
 
@@ -170,13 +218,22 @@ class Dispatch:
         uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
         if session is None:
-            raise LocalProtocolError("a subscription needs a session")
-        if self._catalogue.find_resource(uri) is None:
+            raise Fault(FaultKind.INVALID_REQUEST, "a subscription needs a session")
+        if self._catalogue.find_resource(uri) is None and not self._has_below(uri):
             raise missing(uri)
         if len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
-            raise Fault(FaultKind.INVALID_PARAMS, f"more than {MAX_SUBSCRIPTIONS} subscriptions")
+            words = f"more than {MAX_SUBSCRIPTIONS} subscriptions; unsubscribe from some"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
         session.subscriptions.add(uri)
         return t.EmptyResult()
+
+    def _has_below(self, uri: str) -> bool:
+        """Whether something is offered below an address that is nothing itself."""
+        start = uri.rstrip("/") + "/"
+        fixed = any(entry.noun.uri.startswith(start) for entry in self._catalogue.resources)
+        return fixed or any(
+            entry.noun.uri_template.startswith(start) for entry in self._catalogue.templates
+        )
 
     async def _unsubscribe(self, turn: Turn) -> t.Noun:
         uri = read(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
@@ -185,75 +242,37 @@ class Dispatch:
         return t.EmptyResult()
 
     async def _listen(self, turn: Turn) -> t.Noun:
-        offered = t.SubscriptionFilter(
-            tools_list_changed=True,
-            prompts_list_changed=True,
-            resources_list_changed=True,
-            resource_subscriptions=[],
+        offered = self._identity().capabilities
+        assert isinstance(offered, t.ServerCapabilities)
+        resources = offered.resources
+        pushed = t.SubscriptionFilter(
+            tools_list_changed=offered.tools is not None or None,
+            prompts_list_changed=offered.prompts is not None or None,
+            resources_list_changed=resources is not None or None,
+            resource_subscriptions=[] if resources is not None else None,
         )
-        subscription = Subscription(turn.exchange, offered)
-        return await Listener(subscription, turn, self._catalogue).run()
-
-    # ------------------------------------------------------------ questions
-
-    async def interviewed(
-        self,
-        turn: Turn,
-        params: t.InputResponseRequestParams,
-        run: Callable[[Context], Awaitable[t.Noun]],
-    ) -> t.Noun:
-        """Run a handler that may ask. Where questions go by result, they are its result."""
-        exchange = turn.exchange
-        by_result = exchange.peer.revision.asking is Asking.BY_RESULT
-        interview = self._interview(turn, params)
-        context = Context(turn, interview, self._reread)
+        listener = Listener(Subscription(turn.exchange, pushed), turn)
+        self._listeners.add(listener)
         try:
-            result = await run(context)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not context.asked or task is None or task.uncancel() > 0:
-                raise  # somebody else wants this to end
-        except Exception:
-            if not (context.asked and by_result):
-                raise
-        else:
-            if not (context.asked and by_result):
-                return result
-        if interview.unused:
-            log.warning(
-                "%s asks something else than last time: %d answers were not asked for; freeze "
-                "what changes with ctx.once",
-                exchange.row.name,
-                len(interview.unused),
-            )
-        return interview.result(
-            self._seal.seal,
-            principal=exchange.principal,
-            subject=subject_of(exchange.request.params),
-            expires_at=self._clock() + STATE_LIFETIME_S,
-        )
+            return await listener.run(self._catalogue.news)
+        finally:
+            self._listeners.discard(listener)
 
-    def _interview(self, turn: Turn, params: t.InputResponseRequestParams) -> Interview:
-        exchange = turn.exchange
-        memory = None
-        if params.request_state is not None:
-            memory = recall(
-                params.request_state,
-                self._seal.unseal,
-                principal=exchange.principal,
-                method=exchange.row.name,
-                subject=subject_of(exchange.request.params),
-                now=self._clock(),
-            )
-        return Interview(exchange.peer, exchange.row, memory, params.input_responses)
-
-    async def _reread(self, turn: Turn, uri: str) -> t.ReadResourceResult:
-        result = await self.read_resource(turn, t.ReadResourceRequestParams(uri=uri))
-        if not isinstance(result, t.ReadResourceResult):
-            raise LocalProtocolError(f"{uri} asks a question and cannot be read from a handler")
-        return result
+    def drain(self) -> None:
+        """End what only waits for news."""
+        for listener in self._listeners:
+            listener.end("the server is shutting down; listen again")
 
 
-def missing(uri: str) -> Fault:
-    """A resource that is not there, with its address, as the specification wants it."""
-    return Fault(FaultKind.RESOURCE_MISSING, "resource not found", {"uri": uri[:2000]})
+def _admit(entry: Entry, turn: Turn) -> None:
+    """Let a caller in whose scopes are enough.
+
+    Where nobody verifies callers there are no scopes to have; a caller who was verified without
+    any has none.
+    """
+    if entry.scopes and turn.exchange.principal:
+        granted: frozenset[str] = getattr(turn, "scopes", frozenset[str]())
+        lacking = sorted(entry.scopes - granted)
+        if lacking:
+            words = f"this needs the scope {' '.join(lacking)}"
+            raise Fault(FaultKind.INVALID_REQUEST, words)

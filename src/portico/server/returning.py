@@ -1,80 +1,162 @@
 """From a function to a resource or a prompt: what it returns, as the protocol wants it.
 
-Rules: pure but for running the function; nothing is fetched.
+Rules: pure but for running the function; nothing is fetched. A failure is a protocol error here,
+in the author's words or with an id.
 """
 
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, cast
 
 import msgspec
 
+from portico.errors import ConnectionLost, Fault, FaultKind, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.server.binding import Bound, Surroundings
-from portico.server.catalogue import Values
-from portico.server.content import blocks_of
+from portico.server.binding import Body, Bound, single
+from portico.server.catalogue import RunPrompt, Values
+from portico.server.content import Audio, File, Image, Message, blocks_of, clean, encoded
 from portico.server.context import Context
 
-Reader = Callable[[Turn, t.ReadResourceRequestParams, Values], Awaitable[t.Noun]]
-Prompter = Callable[[Turn, t.GetPromptRequestParams], Awaitable[t.Noun]]
+
+def missing(uri: str) -> Fault:
+    """A resource that is not there, with its address, as the specification wants it."""
+    return Fault(FaultKind.RESOURCE_MISSING, "resource not found", {"uri": uri[:2000]})
 
 
-def reader(bound: Bound, mime_type: str | None, surroundings: Surroundings) -> Reader:
+async def guarded(bound: Bound, what: str, context: Context | None, run: Awaitable[t.Noun]) -> Any:
+    """Run a function whose failures are protocol errors."""
+    try:
+        return await run
+    except (Exception, SystemExit, BaseExceptionGroup) as error:
+        cause = single(error)
+        if isinstance(cause, Fault):
+            raise cause from None
+        if isinstance(cause, ToolError):
+            raise Fault(FaultKind.INTERNAL, f"{what}: {cause}") from error
+        if isinstance(cause, ConnectionLost) and context is not None and context.lost:
+            raise
+        words = bound.surroundings.crashes.words(what, error)
+        raise Fault(FaultKind.INTERNAL, words) from error
+
+
+# ---------------------------------------------------------------- resources
+
+
+class Reader:
     """What answers `resources/read` for a function."""
 
-    async def run(turn: Turn, params: t.ReadResourceRequestParams, values: Values) -> t.Noun:
-        arguments = bound.signature.decode(msgspec.json.encode(values))
+    def __init__(
+        self,
+        bound: Bound,
+        mime_type: str | None,
+        ttl_ms: int | None = None,
+        cache_scope: t.CacheScope | None = None,
+    ) -> None:
+        self._bound = bound
+        self._mime_type = mime_type
+        self._ttl_ms = ttl_ms
+        self._cache_scope: t.CacheScope | None = cache_scope
+
+    async def run(
+        self,
+        turn: Turn,
+        params: t.ReadResourceRequestParams,
+        values: Values,
+        context: Context | None = None,
+        /,
+    ) -> t.Noun:
+        """Read it, for this caller."""
+        bound = self._bound
+        try:
+            arguments = bound.decode(msgspec.json.encode(values))
+        except Fault:
+            raise missing(params.uri) from None  # such an address is nobody's
 
         async def body(context: Context | None) -> t.Noun:
-            value = await bound.call(arguments, context, surroundings)
-            return _contents(value, params.uri, mime_type)
+            run = self._read(arguments, context, params.uri)
+            return await guarded(bound, bound.name, context, run)
 
-        if bound.alone:
-            return await body(None)
-        return await surroundings.interviewed(turn, params, body)
+        if bound.alone or context is not None:
+            return await body(context)
+        return await bound.surroundings.interviewed(turn, params, body)
 
-    return run
+    async def _read(self, arguments: dict[str, Any], context: Context | None, uri: str) -> t.Noun:
+        try:
+            value = await self._bound.call(arguments, context)
+        except FileNotFoundError:
+            raise missing(uri) from None
+        if value is None:
+            raise missing(uri)
+        result = contents_of(value, uri, self._mime_type)
+        return msgspec.structs.replace(
+            result,
+            ttl_ms=self._ttl_ms if result.ttl_ms is None else result.ttl_ms,
+            cache_scope=result.cache_scope or self._cache_scope,
+        )
 
 
-def _contents(value: Any, uri: str, mime_type: str | None) -> t.ReadResourceResult:
+def contents_of(value: Any, uri: str, mime_type: str | None) -> t.ReadResourceResult:
+    """What a function returned, as the contents of a resource."""
     if isinstance(value, t.ReadResourceResult):
         return value
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
+    items: list[Any] = [value]
+    if isinstance(value, list) and _several(cast("list[Any]", value)):
+        items = cast("list[Any]", value)
     return t.ReadResourceResult(contents=[_content(item, uri, mime_type) for item in items])
+
+
+def _several(values: list[Any]) -> bool:
+    """A list of contents is several contents; a list of anything else is one, as JSON."""
+    parts = (str, bytes, File, t.ResourceContents)
+    return bool(values) and all(isinstance(value, parts) for value in values)
 
 
 def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
     if isinstance(value, t.ResourceContents):
         return value
+    if isinstance(value, File):
+        return value.contents
+    if isinstance(value, Image | Audio):
+        block = cast("t.ImageContent | t.AudioContent", value.block())
+        return t.ResourceContents(uri=uri, mime_type=block.mime_type, blob=block.data)
     if isinstance(value, bytes):
         blob = base64.b64encode(value).decode()
         kind = mime_type or "application/octet-stream"
         return t.ResourceContents(uri=uri, mime_type=kind, blob=blob)
     if isinstance(value, str):
-        return t.ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=value)
-    text = msgspec.json.encode(value).decode()
+        return t.ResourceContents(uri=uri, mime_type=mime_type or "text/plain", text=clean(value))
+    text = encoded(value).decode()
     return t.ResourceContents(uri=uri, mime_type=mime_type or "application/json", text=text)
 
 
-def prompter(bound: Bound, noun: t.Prompt, surroundings: Surroundings) -> Prompter:
+# ---------------------------------------------------------------- prompts
+
+
+def prompter(bound: Bound, description: str | None) -> RunPrompt:
     """What answers `prompts/get` for a function."""
 
-    async def run(turn: Turn, params: t.GetPromptRequestParams) -> t.Noun:
-        arguments = bound.signature.decode(msgspec.json.encode(params.arguments or {}))
+    async def run(turn: Turn, params: t.GetPromptRequestParams, /) -> t.Noun:
+        try:
+            arguments = bound.decode(msgspec.json.encode(params.arguments or {}))
+        except Fault as fault:
+            raise Fault(fault.kind, f"{bound.name}: {fault.message}") from None
+
+        async def prompt(context: Context | None) -> t.Noun:
+            return prompted(await bound.call(arguments, context), description)
 
         async def body(context: Context | None) -> t.Noun:
-            value = await bound.call(arguments, context, surroundings)
-            return _prompted(value, noun)
+            return await guarded(bound, bound.name, context, prompt(context))
 
         if bound.alone:
             return await body(None)
-        return await surroundings.interviewed(turn, params, body)
+        return await bound.surroundings.interviewed(turn, params, cast("Body", body))
 
     return run
 
 
-def _prompted(value: Any, noun: t.Prompt) -> t.GetPromptResult:
+def prompted(value: Any, description: str | None) -> t.GetPromptResult:
+    """What a function returned, as the messages of a prompt."""
     if isinstance(value, t.GetPromptResult):
         return value
     items = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -82,6 +164,9 @@ def _prompted(value: Any, noun: t.Prompt) -> t.GetPromptResult:
     for item in items:
         if isinstance(item, t.PromptMessage):
             messages.append(item)
-        else:
-            messages += [t.PromptMessage(role="user", content=block) for block in blocks_of(item)]
-    return t.GetPromptResult(messages=messages, description=noun.description)
+            continue
+        said = item if isinstance(item, Message) else Message(item)
+        messages += [
+            t.PromptMessage(role=said.role, content=block) for block in blocks_of(said.content)
+        ]
+    return t.GetPromptResult(messages=messages, description=description)

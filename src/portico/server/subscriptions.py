@@ -9,7 +9,7 @@ import asyncio
 from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
-from portico.server.catalogue import Catalogue
+from portico.server.news import News
 
 # News of different resources that may wait for a slow listener.
 MAX_WAITING = 256
@@ -18,37 +18,47 @@ MAX_WAITING = 256
 class Listener:
     """A subscription, and the news that waits for it."""
 
-    def __init__(self, subscription: Subscription, turn: Turn, catalogue: Catalogue) -> None:
+    def __init__(self, subscription: Subscription, turn: Turn) -> None:
         self._subscription = subscription
         self._turn = turn
-        self._catalogue = catalogue
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
         self._wake = asyncio.Event()
-        self._overrun = False
+        self._ended: str | None = None
 
-    async def run(self) -> t.Noun:
-        """Acknowledge, then pass news on. Ends by being cancelled, or by ending it."""
-        unwatch = self._catalogue.watch(self._hear)
+    async def run(self, news: News) -> t.Noun:
+        """Acknowledge, then pass news on until one side ends it."""
+        unwatch = news.watch(self._hear)
         try:
             first = self._subscription.acknowledge()
             if first is not None:
                 await self._turn.wire.send(first)
-            while not self._overrun:
+            while self._ended is None:
                 await self._wake.wait()
                 self._wake.clear()
-                waiting, self._waiting = self._waiting, {}
-                for (method, _), params in waiting.items():
-                    frame = self._subscription.news(method, params)
-                    if frame is not None:
-                        await self._turn.wire.send(frame)
+                await self._pass_on()
+            for frame in self._subscription.end(self._ended):
+                await self._turn.wire.send(frame)
         finally:
             unwatch()
-        return self._subscription.result()
+        return t.SubscriptionsListenResult()  # which was sent already
+
+    async def _pass_on(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for (method, _), params in waiting.items():
+            frame = self._subscription.news(method, params)
+            if frame is not None:
+                await self._turn.wire.send(frame)
 
     def _hear(self, method: str, params: t.NotificationParams) -> None:
         uri = getattr(params, "uri", None)
         if not self._subscription.wants(method, uri):
             return
         self._waiting[method, uri] = params  # the same news twice is one
-        self._overrun = len(self._waiting) > MAX_WAITING
+        if len(self._waiting) > MAX_WAITING:
+            self.end("too much news at once; listen again, and look at everything anew")
+        self._wake.set()
+
+    def end(self, why: str) -> None:
+        """End it from this side, after what is still to be told."""
+        self._ended = self._ended or why
         self._wake.set()

@@ -1,14 +1,14 @@
 """One conversation over a channel that carries everything both ways: a pipe, or memory.
 
 It runs a `Link`: what the link wants sent is written, what it wants answered is answered in a
-task of its own, all in one group, and what it waits for is a future.
+task of its own, and what it waits for is a future.
 
 Rules: one owner: everything here happens in the loop that runs it. No message is decoded or
-judged here. A task in the group never raises.
+judged here. A task never raises, and whoever runs the conversation waits for its end: but only for
+so long, because a handler may refuse to stop.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from portico.errors import ConnectionLost, Fault, LocalProtocolError, PorticoError
+from portico.errors import ConnectionLost, Fault, PorticoError
 from portico.ports import Answer
 from portico.protocol.events import (
     Answered,
@@ -29,18 +29,17 @@ from portico.protocol.events import (
     Send,
     Told,
 )
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.jsonrpc import RequestId
-from portico.protocol.link import Link
+from portico.protocol.link import MAX_S, TIMEOUT_S, Link
 from portico.protocol.questions import Question
-from portico.protocol.revision import Pushing
-from portico.protocol.types import (
-    NotificationParams,
-    RequestParams,
-    ResourceUpdatedNotificationParams,
-)
+from portico.protocol.types import NotificationParams, RequestParams
+from portico.transport.news import news_for
 
 log = logging.getLogger("portico.transport")
+
+# A person must find the window, read the question and decide.
+ASK_S = 600.0
 
 
 class Channel(Protocol):
@@ -81,8 +80,8 @@ class DuplexTurn:
         await self._duplex.channel.drain()
 
     async def ask(self, question: Question) -> Raw:
-        """Ask by request, and wait."""
-        return await self._duplex.request(question.kind.method, question.params)
+        """Ask by request, and wait for as long as a person may need."""
+        return await self._duplex.request(question.kind.method, question.params, ASK_S)
 
     async def hang_up(self) -> None:
         """The channel carries everything else, too; it stays."""
@@ -96,7 +95,6 @@ class Duplex:
         link: Link,
         channel: Channel,
         answer: Answer,
-        group: asyncio.TaskGroup,
         *,
         told: Callable[[Told], None] | None = None,
         opened: Callable[[Opened], None] | None = None,
@@ -106,7 +104,6 @@ class Duplex:
         self.link = link
         self.channel = channel
         self._answer = answer
-        self._group = group
         self._told = told
         self._opened = opened
         self._progressed = progressed
@@ -115,6 +112,7 @@ class Duplex:
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._alarm: asyncio.TimerHandle | None = None
+        self._deaf = ""
 
     # ------------------------------------------------------------ in
 
@@ -134,7 +132,7 @@ class Duplex:
                 self.channel.write(event.data)
             case Call():
                 turn = DuplexTurn(event.exchange, self)
-                task = self._group.create_task(self._run(turn))
+                task = asyncio.get_running_loop().create_task(self._run(turn))
                 self._tasks[event.exchange] = task
             case Cancelled():
                 task = self._tasks.get(event.exchange)
@@ -179,9 +177,15 @@ class Duplex:
 
     # ------------------------------------------------------------ out
 
-    async def request(self, method: str, params: RequestParams) -> Raw:
+    async def request(
+        self, method: str, params: RequestParams, timeout_s: float = TIMEOUT_S
+    ) -> Raw:
         """Ask the peer and wait for its raw answer; giving up tells it so."""
-        id, data = self.link.request(method, params, now=self._clock())
+        if self._deaf:
+            raise ConnectionLost(self._deaf)
+        id, data = self.link.request(
+            method, params, now=self._clock(), timeout_s=timeout_s, max_s=max(MAX_S, timeout_s)
+        )
         future = self._waiting[id] = asyncio.get_running_loop().create_future()
         self._set_alarm()
         self.channel.write(data)
@@ -195,18 +199,9 @@ class Duplex:
 
     def news(self, method: str, params: NotificationParams) -> None:
         """Tell the peer of a change, where the revision tells without being asked."""
-        peer = self.link.peer
-        if peer is None or peer.revision.pushing is not Pushing.SESSION:
-            return
-        if isinstance(params, ResourceUpdatedNotificationParams) and not self._follows(params.uri):
-            return
-        with contextlib.suppress(LocalProtocolError):  # not ready, or not declared
-            self.channel.write(self.link.notify(method, params))
-
-    def _follows(self, uri: str) -> bool:
-        return any(
-            uri == own or uri.startswith(f"{own.rstrip('/')}/") for own in self.subscriptions
-        )
+        frame = news_for(self.link, self.subscriptions, method, params)
+        if frame is not None:
+            self.channel.write(frame)
 
     def _set_alarm(self) -> None:
         deadline = self.link.next_deadline
@@ -222,6 +217,18 @@ class Duplex:
             self._act(event)
         self._set_alarm()
 
+    # ------------------------------------------------------------ the end
+
+    async def finish(self, why: str, timeout_s: float) -> None:
+        """The peer says no more: what needs no further word of it may still be answered."""
+        self._deaf = why
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionLost(why))
+        calls = [task for exchange, task in self._tasks.items() if exchange.row.name != LISTEN]
+        if calls:
+            await asyncio.wait(calls, timeout=timeout_s)
+
     def close(self, why: str) -> None:
         """The channel is gone: tell everything that waits, stop everything that runs."""
         if self._alarm is not None:
@@ -231,3 +238,10 @@ class Duplex:
             self._act(event)
         for task in self._tasks.values():
             task.cancel()
+
+    async def ended(self, timeout_s: float) -> None:
+        """Wait for the last handler, if it ends in time."""
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks.values(), timeout=timeout_s)
+            if left:
+                log.warning("%d handlers do not stop, and are left alone", len(left))

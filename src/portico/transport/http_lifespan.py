@@ -18,7 +18,7 @@ Step = Callable[[], Awaitable[None]]
 class Keeper:
     """Starts a service that is mounted where no lifespan reaches it, when it is first needed.
 
-    A task keeps it: whoever ends the loop cancels its tasks, and so the service is left.
+    A task keeps it until the wish to end is heard, or until whoever ends the loop cancels it.
     """
 
     def __init__(self, start: Step, stop: Step) -> None:
@@ -26,16 +26,22 @@ class Keeper:
         self._stop = stop
         self.task: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] | None = None
 
     async def started(self) -> None:
         """Wait until it has started. Raises `Refusal` where it cannot; the next one tries again."""
         if self._ready is None or self.task is None or self.task.done():
             loop = asyncio.get_running_loop()
-            self._ready = loop.create_future()
-            self.task = loop.create_task(self._keep(self._ready))
+            self._ready, self._over = loop.create_future(), loop.create_future()
+            self.task = loop.create_task(self._keep(self._ready, self._over))
         await asyncio.shield(self._ready)
 
-    async def _keep(self, ready: "asyncio.Future[None]") -> None:
+    def end(self) -> None:
+        """Leave the service, if it was started here."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+    async def _keep(self, ready: "asyncio.Future[None]", over: "asyncio.Future[None]") -> None:
         try:
             await self._start()
         except Exception:
@@ -44,7 +50,7 @@ class Keeper:
             return
         ready.set_result(None)
         try:
-            await asyncio.get_running_loop().create_future()
+            await over
         finally:
             await self._stop()
 

@@ -14,7 +14,6 @@ signal to end refuses new work at once and lets what runs finish until the deadl
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import sys
 from collections import deque
@@ -33,6 +32,7 @@ from portico.errors import LocalProtocolError
 from portico.protocol.httprules_gate import HostPolicy
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import CLIENT_GONE, LINE_KEY, Receive, Scope, Send, Visit
+from portico.transport.signals import Signals
 
 log = logging.getLogger("portico.transport")
 
@@ -61,8 +61,6 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     unread_s: float = 30.0
     # 20,000 streams and as many callers as a machine can answer.
     connections: int = 30_000
-    # For calls in flight after a signal to end.
-    drain_s: float = 30.0
 
 
 DEFAULT_LIMITS: Final = RunLimits()
@@ -220,6 +218,7 @@ class Site:
         limits: RunLimits = DEFAULT_LIMITS,
     ) -> None:
         self.app = app
+        app.heeds_signals = False
         self.host = host
         self.port = port
         self.limits = limits
@@ -305,9 +304,9 @@ class Site:
         self.is_ready = False
         if self._server is not None:
             self._server.close()
-        await self.app.drain(
-            self.limits.drain_s if drain_s is None else drain_s, self._hang_up_idle
-        )
+        self.app.draining = True  # from here on no connection outlives its answer
+        self._hang_up_idle()
+        await self.app.drain(drain_s)
         if self._lifespan is not None:
             await self._lifespan.shutdown()
         await self._flush()
@@ -356,20 +355,31 @@ async def serve(
     `started` is told once the port is bound and the service runs.
     """
     site = Site(app, host, port, hosts=hosts, origins=origins, limits=limits)
-    signals = _Signals()
-    with signals:
+    loop = asyncio.get_running_loop()
+    wishes: list[asyncio.Future[None]] = [loop.create_future(), loop.create_future()]
+
+    def note() -> None:
+        wish = next((wish for wish in wishes if not wish.done()), None)
+        if wish is not None:
+            wish.set_result(None)
+
+    signals = Signals(note, alone=True)
+    signals.listen()
+    try:
         await site.start()
         if started is not None:
             started(site)
-        await signals.first
-        stopping = asyncio.ensure_future(site.stop())
-        await asyncio.wait({stopping, signals.second}, return_when=asyncio.FIRST_COMPLETED)
+        await wishes[0]
+        stopping = loop.create_task(site.stop())
+        await asyncio.wait({stopping, wishes[1]}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
             stopping.cancel()
             await asyncio.wait({stopping})
             await site.stop(0.0)
         else:
             stopping.result()
+    finally:
+        signals.stop()
 
 
 def run(app: HttpApp, host: str = "127.0.0.1", port: int = 8000, **settings: Any) -> None:
@@ -384,33 +394,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # Windows and PyPy have none
         return None
     return uvloop.new_event_loop
-
-
-class _Signals:
-    """The first and the second wish to end."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.first: asyncio.Future[None] = self._loop.create_future()
-        self.second: asyncio.Future[None] = self._loop.create_future()
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with contextlib.suppress(ValueError):  # not the main thread: somebody else's business
-                self._before[number] = signal.signal(number, self._heard)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _heard(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._note)
-
-    def _note(self) -> None:
-        future = self.second if self.first.done() else self.first
-        if not future.done():
-            future.set_result(None)
 
 
 def _bind(host: str, port: int) -> socket.socket:

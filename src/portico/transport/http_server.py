@@ -62,6 +62,7 @@ from portico.transport.http_visit import (
     LINE_KEY,
     App,
     Gone,
+    Intake,
     Limits,
     Pairs,
     Receive,
@@ -72,6 +73,7 @@ from portico.transport.http_visit import (
     too_slow,
     unexpected,
 )
+from portico.transport.signals import Signals
 
 log = logging.getLogger("portico.transport")
 
@@ -129,7 +131,10 @@ class HttpApp:
         self.path = path.rstrip("/") or "/"
         self.limits = limits
         self.sweep = Sweep()
+        self._intake = Intake()
         self.draining = False
+        # Whether the wish to end is to be heard here; our own server hears it itself.
+        self.heeds_signals = True
         self._around = around
         self._verify = verify
         self._given_policy = policy
@@ -144,6 +149,8 @@ class HttpApp:
         self._sse = SseSessions(service, limits)
         self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
         self._keeper = Keeper(self.start, self.stop)
+        self._signals = Signals(self._begin_to_end)
+        self._ending: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------ ASGI
 
@@ -193,6 +200,7 @@ class HttpApp:
         headers = gather(scope["headers"])
         turn = HttpTurn(receive, send, headers, self.limits)
         turn.line = scope.get(LINE_KEY)
+        turn.intake = self._intake
         try:
             turn.answers = gate.check(scope["method"], headers)
             if self.draining:
@@ -279,10 +287,9 @@ class HttpApp:
             if admission is None:
                 await self._sessions.open(turn, body, frame)
                 return
-            if admission.warning:
-                log.warning("%s", admission.warning)
             peer = admission.peer
             if session is not None and peer is known:
+                session.note(admission.warning)
                 await session.post(turn, body, frame)
                 return
             row, head = admission.row, admission.head
@@ -430,33 +437,42 @@ class HttpApp:
         self._gate_get = Gate(policy, ("GET",))
         self._gate_post = Gate(policy, ("POST",))
 
-    async def start(self) -> None:
-        """Start the service, once, and be ready."""
-        await self.service.start()
-        identity = self.service.identity
-        self._extensions = frozenset(identity.capabilities.extensions or ())
-        self._identity = identity
-        self._logs = identity.logs
-
     @property
     def has_around(self) -> bool:
         """Whether other paths are somebody else's."""
         return self._around is not None
 
-    async def drain(self, deadline_s: float, hang_up_idle: Callable[[], None]) -> None:
-        """Refuse what is new, end what waits for news, wait for calls until the deadline."""
+    async def start(self) -> None:
+        """Start the service, once, and be ready."""
+        await self.service.start()
+        identity = self.service.identity
+        self._extensions = frozenset(identity.capabilities.extensions or ())
+        self._logs = identity.logs
+        self._identity = identity
+        self.draining = False
+        if self.heeds_signals:
+            # Web servers wait for open streams before they say that it is over: for ever.
+            self._signals.listen()
+
+    def _begin_to_end(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end_by_signal())
+
+    async def _end_by_signal(self) -> None:
+        await self.drain()
+        self._keeper.end()
+
+    async def drain(self, deadline_s: float | None = None) -> None:
+        """Refuse what is new, end what waits for news, let calls finish until the deadline."""
         self.draining = True
-        getattr(self.service, "drain", lambda: None)()
+        self.service.drain()
         self._sessions.drain()
         self._sse.drain()
-        hang_up_idle()
-        await _settled(self._running(), deadline_s)
+        await _settled(self._running(), self.limits.drain_s if deadline_s is None else deadline_s)
+        await self._cut_all()
 
-    def _running(self) -> set[asyncio.Task[Any]]:
-        return {visit.task for visit in self.sweep if visit.task} | self._sessions.shared.tasks
-
-    async def stop(self) -> None:
-        """End everything, tell who is still there, then leave the service."""
+    async def _cut_all(self) -> None:
+        """End everything, and tell who is still there."""
         words = "the server is shutting down; try again"
         self._sessions.close(words)
         for visit in self.sweep:
@@ -466,6 +482,17 @@ class HttpApp:
         for visit in self.sweep:
             visit.leave(words, told=True)
         await _settled(self._running(), ENDING_S)
+
+    def _running(self) -> set[asyncio.Task[Any]]:
+        return {visit.task for visit in self.sweep if visit.task} | self._sessions.shared.tasks
+
+    async def stop(self) -> None:
+        """End everything, then leave the service."""
+        self._signals.stop()
+        await self._cut_all()
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
         self.sweep.stop()
         self._identity = None
         await self.service.stop()

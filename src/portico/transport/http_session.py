@@ -118,6 +118,7 @@ class Session:
         # Event ids of one session mean nothing in another.
         self._tag = secrets.token_hex(4)
         self._numbers = 0
+        self._warned = False
         self._streams: dict[str, Stream] = {}
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
@@ -167,8 +168,14 @@ class Session:
             else:
                 await answer_at_once(visit, stream.frames(), status)
         finally:
-            stream.awaited = False
+            stream.leave()
             self._release(stream)
+
+    def note(self, warning: str) -> None:
+        """Something was forgiven: said once, so that nobody fills our log with it."""
+        if warning and not self._warned:
+            self._warned = True
+            log.warning("%s", warning)
 
     def take(self, body: bytes) -> None:
         """A body with nothing to answer."""
@@ -214,7 +221,7 @@ class Session:
         except asyncio.CancelledError:
             data = exchange.abandon()  # the rest of its batch may be ready now
         except ConnectionLost:
-            exchange.abandon()
+            data = exchange.abandon()
         except Exception as error:
             data = exchange.fail(unexpected(error))
         finally:
@@ -308,7 +315,7 @@ class Session:
 
     def _release(self, stream: Stream) -> None:
         """Nobody reads a stream: keep it for who may come back, forget any other one."""
-        if stream.read or stream.awaited:
+        if stream.attended:
             return
         if not stream.fetchable:
             self._forget(stream)

@@ -19,16 +19,16 @@ from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.protocol.revision import Revisions
 from portico.protocol.sse import write
-from portico.protocol.types import NotificationParams
 from portico.transport.duplex import Duplex
 from portico.transport.http_streams import QUEUE_BYTES
-from portico.transport.http_visit import Limits, Visit, overload
-from portico.transport.news import news_for
+from portico.transport.http_visit import Limits, Visit, overload, unexpected
 
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 # 192 bits: the name is all that leads to somebody's stream.
 ID_BYTES = 24
+# What still runs when its stream is gone may clean up for so long.
+ENDING_S = 5.0
 # A reader that leaves this much unread is cut; one message may be larger by itself.
 MAX_UNREAD_BYTES = 1024 * 1024
 
@@ -108,36 +108,33 @@ class Channel:
 class SseSession:
     """One client on one stream."""
 
-    def __init__(
-        self, service: Service, link: Link, visit: Visit, group: asyncio.TaskGroup
-    ) -> None:
+    def __init__(self, service: Service, link: Link, visit: Visit) -> None:
         self.channel = Channel(visit)
         self.link = link
         self._service = service
         self._draining = False
         self._running = 0
-        self.duplex = Duplex(link, self.channel, self._answer, group, told=self._told)
-        self._unwatch = service.watch(self._hear)
+        self.duplex = Duplex(link, self.channel, self._answer, told=self._told)
+        self._unwatch = service.watch(self.duplex.news)
 
     async def _answer(self, turn: Turn) -> bytes | None:
         self._running += 1
         try:
             data = await self._service.answer(turn)
-            if data is not None:
-                self.channel.write(data)
-            return None
+        except ConnectionLost:
+            data = turn.exchange.abandon()
+        except Exception as error:
+            data = turn.exchange.fail(unexpected(error))
         finally:
             self._running -= 1
-            if self._draining and not self._running:
-                self.channel.finish()
+        if data is not None:
+            self.channel.write(data)
+        if self._draining and not self._running:
+            self.channel.finish()
+        return None
 
     def _told(self, told: Told) -> None:
         self._service.told(told, self.link.peer)
-
-    def _hear(self, method: str, params: NotificationParams) -> None:
-        frame = news_for(self.link, self.duplex.subscriptions, method, params)
-        if frame is not None:
-            self.channel.write(frame)
 
     def drain(self) -> None:
         """End the stream as soon as nothing runs."""
@@ -169,16 +166,16 @@ class SseSessions:
         accepts = Revisions(reversed(self._service.accepts.handshakes))
         link = Link(Side.SERVER, self._service.identity, accepts, principal)
         id = secrets.token_urlsafe(ID_BYTES)
-        async with asyncio.TaskGroup() as group:
-            session = self._by_id[id] = SseSession(self._service, link, visit, group)
-            try:
-                # R0050: a path alone, so it is of the same origin whatever stands in between.
-                endpoint = f"{root}{MESSAGES_PATH}?session_id={id}"
-                await visit.open(write(endpoint.encode(), event="endpoint"))
-                await session.channel.serve()
-            finally:
-                del self._by_id[id]
-                session.close("the stream ended")
+        session = self._by_id[id] = SseSession(self._service, link, visit)
+        try:
+            # R0050: a path alone, so it is of the same origin whatever stands in between.
+            endpoint = f"{root}{MESSAGES_PATH}?session_id={id}"
+            await visit.open(write(endpoint.encode(), event="endpoint"))
+            await session.channel.serve()
+        finally:
+            del self._by_id[id]
+            session.close("the stream ended")
+            await session.duplex.ended(ENDING_S)
 
     def _check_room(self, principal: str) -> None:
         mine = sum(s.link.principal == principal for s in self._by_id.values())

@@ -108,12 +108,12 @@ class Stream:
         return True
 
     def trim(self, limit: int) -> None:
-        """Forget the oldest messages beyond this many bytes; never the last, nor what is unread
-        by somebody who reads."""
+        """Forget the oldest messages beyond this many bytes; never the last, nor what somebody
+        who is there has still to read."""
         while self.size > limit and len(self._entries) > 1:
             number, frame = self._entries[0]
             if number > self._seen:
-                if self._reader is not None:
+                if self.attended:
                     return
                 self._seen = number
                 self.unread -= len(frame)
@@ -133,8 +133,8 @@ class Stream:
             self._ledger.size += size
 
     async def drained(self) -> None:
-        """Wait while a reader has much to read."""
-        while self._reader is not None and not self.over and self.unread > QUEUE_BYTES:
+        """Wait while somebody has much to read."""
+        while self.attended and not self.over and self.unread > QUEUE_BYTES:
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
@@ -145,6 +145,16 @@ class Stream:
     def read(self) -> bool:
         """Whether somebody reads it now."""
         return self._reader is not None
+
+    @property
+    def attended(self) -> bool:
+        """Whether somebody reads it, or is about to."""
+        return self._reader is not None or self.awaited
+
+    def leave(self) -> None:
+        """The request that it belongs to has no connection any more."""
+        self.awaited = False
+        self._make_room()
 
     @property
     def fetchable(self) -> bool:

@@ -68,6 +68,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # Time for a whole body, and the least of it that must arrive each second.
     body_s: float = 30.0
     body_bytes_per_s: int = 1024
+    # Unfinished bodies of all requests together.
+    intake_bytes: int = 256 * 1024 * 1024
     # A reader that takes nothing for so long is gone, or means harm.
     write_s: float = 30.0
     # Proxies cut what is silent for 30 to 60 seconds.
@@ -89,6 +91,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     # How long an ended stream can be fetched, and after how long its reader should come for it.
     kept_s: float = 5 * 60.0
     retry_ms: int = 1000
+    # For calls in flight after a wish to end.
+    drain_s: float = 30.0
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -104,6 +108,13 @@ class Line(Protocol):
 CLIENT_GONE: Final = "the client has gone"
 # Where the scope of a request has it.
 LINE_KEY: Final = "portico.line"
+
+
+class Intake:
+    """How many bytes of unfinished bodies are held at the moment, of all visits together."""
+
+    def __init__(self) -> None:
+        self.size = 0
 
 
 class Gone(Exception):
@@ -138,6 +149,7 @@ class Visit:
     alive_writes = 0
     watcher: "asyncio.Task[None] | None" = None
     line: Line | None = None
+    intake: Intake | None = None
     _lock: asyncio.Lock | None = None
 
     def __init__(self, receive: Receive, send: Send, headers: Headers, limits: Limits) -> None:
@@ -174,24 +186,36 @@ class Visit:
 
     async def _rest(self, message: Message) -> bytes:
         self._check_declared()
-        limit = self.limits.body_bytes
+        intake = self.intake or Intake()
         parts: list[bytes] = []
-        while True:
-            if message["type"] != "http.request":
-                self.ended = True
-                raise Gone
-            part: bytes = message.get("body", b"")
-            self.received += len(part)
-            if self.received <= limit:
-                parts.append(part)
-            else:
-                parts.clear()
-            if self.received > limit * FORGIVEN_BODIES or not message.get("more_body", False):
-                break
-            message = await self._receive()
+        try:
+            while True:
+                if message["type"] != "http.request":
+                    self.ended = True
+                    raise Gone
+                part: bytes = message.get("body", b"")
+                more: bool = message.get("more_body", False)
+                self._keep(parts, part, intake)
+                if not more or self.received > self.limits.body_bytes * FORGIVEN_BODIES:
+                    break
+                message = await self._receive()
+        finally:
+            intake.size -= sum(map(len, parts))
         self.reading = False
-        check_size(self.received, limit)
+        check_size(self.received, self.limits.body_bytes)
         return b"".join(parts)
+
+    def _keep(self, parts: list[bytes], part: bytes, intake: Intake) -> None:
+        """One more part of a body; of one that is too large nothing is kept."""
+        self.received += len(part)
+        if self.received > self.limits.body_bytes:
+            intake.size -= sum(map(len, parts))
+            parts.clear()
+        elif intake.size + len(part) > self.limits.intake_bytes:
+            raise overload("too many large requests at once; try again later")
+        else:
+            intake.size += len(part)
+            parts.append(part)
 
     # ------------------------------------------------------------ out
 

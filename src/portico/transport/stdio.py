@@ -4,12 +4,15 @@ Reading and writing happen in the loop itself, with no thread for each line: a d
 loop cannot watch (a plain file, or Windows) gets one reader thread for its whole life.
 
 Rules: nothing but messages reaches standard output: it is taken away from everybody else first.
-What the other side does not read is bounded, and then the channel ends.
+What the other side does not read is bounded, and then the channel ends. The end of the input is
+the end of the process, within a second, whatever still runs.
 """
 
 import asyncio
 import contextlib
+import logging
 import os
+import signal
 import stat
 import sys
 import threading
@@ -28,6 +31,13 @@ READ_BYTES = 256 * 1024
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 # Above this, whoever sends notices waits for the other side to read.
 DRAIN_BYTES = 1024 * 1024
+# Chunks that a reader thread may be ahead of the loop.
+CHUNKS_AHEAD = 4
+# After the end of the input: for calls to finish, for those that were stopped to clean up, and for
+# the other side to read the last answers. Together they stay below a second.
+FINISH_S = 0.4
+CLEAN_UP_S = 0.3
+FLUSH_S = 0.2
 
 
 class Pipe:
@@ -39,7 +49,7 @@ class Pipe:
         self._unread = bytearray()
         self._drained: asyncio.Event | None = None
         self._lost: str | None = None
-        self._set_blocking: list[tuple[int, bool]] = []
+        self._done: asyncio.Future[None] | None = None
 
     # ------------------------------------------------------------ out
 
@@ -94,6 +104,7 @@ class Pipe:
             asyncio.get_running_loop().remove_writer(self._writing)
             self._unread.clear()
         self._release()
+        self.finish()
 
     async def drain(self) -> None:
         """Wait while much is unread."""
@@ -108,30 +119,43 @@ class Pipe:
             async with asyncio.timeout(timeout_s):
                 while self._unread and self._drained is not None:
                     await self._drained.wait()
+        if self._unread:
+            self._lose("the other side did not read the rest")
 
     # ------------------------------------------------------------ in
+
+    @contextlib.contextmanager
+    def opened(self) -> Generator[None]:
+        """Ours from here on, to its end."""
+        with self._unblocked(self._writing), self._unblocked(self._reading):
+            yield
+
+    def finish(self) -> None:
+        """Read no more."""
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None)
 
     async def read(self, receive: Callable[[bytes], None], refuse: Callable[[Fault], None]) -> None:
         """Hand every line to `receive` until the other side is done."""
         lines = Lines()
+        done = self._done = asyncio.get_running_loop().create_future()
 
         def take(chunk: bytes) -> None:
-            for line in lines.feed(chunk):
-                if isinstance(line, Fault):
-                    refuse(line)
-                else:
-                    receive(line)
+            if not done.done():
+                for line in lines.feed(chunk):
+                    if isinstance(line, Fault):
+                        refuse(line)
+                    else:
+                        receive(line)
 
-        with self._unblocked(self._writing):
-            if _watchable(self._reading):
-                with self._unblocked(self._reading):
-                    await self._watch(take)
-            else:
-                await self._read_in_thread(take)
+        if _watchable(self._reading):
+            await self._watch(take, done)
+        else:
+            self._read_in_thread(take)
+            await done
 
-    async def _watch(self, take: Callable[[bytes], None]) -> None:
+    async def _watch(self, take: Callable[[bytes], None], done: asyncio.Future[None]) -> None:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
 
         def ready() -> None:
             try:
@@ -142,8 +166,8 @@ class Pipe:
                 chunk = b""
             if chunk:
                 take(chunk)
-            elif not done.done():
-                done.set_result(None)
+            else:
+                self.finish()
 
         loop.add_reader(self._reading, ready)
         try:
@@ -151,23 +175,23 @@ class Pipe:
         finally:
             loop.remove_reader(self._reading)
 
-    async def _read_in_thread(self, take: Callable[[bytes], None]) -> None:
+    def _read_in_thread(self, take: Callable[[bytes], None]) -> None:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
+        ahead = threading.Semaphore(CHUNKS_AHEAD)
 
-        def end() -> None:
-            if not done.done():
-                done.set_result(None)
+        def taken(chunk: bytes) -> None:
+            ahead.release()
+            take(chunk)
 
         def work() -> None:
             with contextlib.suppress(OSError, RuntimeError):  # closed under us: the loop is over
                 while chunk := os.read(self._reading, READ_BYTES):
-                    loop.call_soon_threadsafe(take, chunk)
+                    ahead.acquire()
+                    loop.call_soon_threadsafe(taken, chunk)
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(end)
+                loop.call_soon_threadsafe(self.finish)
 
         threading.Thread(target=work, name="portico-stdin", daemon=True).start()
-        await done
 
     @contextlib.contextmanager
     def _unblocked(self, descriptor: int) -> Generator[None]:
@@ -195,43 +219,98 @@ def own_streams() -> Generator[tuple[int, int]]:
     """Standard input and output for messages alone.
 
     The real ones move to new descriptors; what prints from then on, in Python or below it, goes
-    to standard error, and what reads standard input finds it empty.
+    to standard error, and what reads standard input finds it empty. What was printed before, and
+    is still in a buffer, goes there, too.
     """
-    sys.stdout.flush()
     reading, writing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDWR)
     try:
+        os.dup2(nothing, 0)
+        os.dup2(2 if _is_open(2) else nothing, 1)
+        _flush_prints()
         yield reading, writing
     finally:
-        sys.stdout.flush()
+        _flush_prints()
         os.dup2(reading, 0)
         os.dup2(writing, 1)
-        os.close(reading)
-        os.close(writing)
+        for descriptor in (reading, writing, nothing):
+            os.close(descriptor)
 
 
-async def serve_lines(pipe: Pipe, link: Link, service: Service) -> None:
-    """Run a server's link over a pipe until its input ends; then what still runs is cancelled."""
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _flush_prints() -> None:
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
+        sys.stdout.flush()
+
+
+async def serve_lines(pipe: Pipe, service: Service) -> None:
+    """Serve one client over a pipe until its input ends; then what still runs is stopped."""
+    link = Link(Side.SERVER, service.identity, service.accepts)
 
     def told(event: Told) -> None:
         service.told(event, link.peer)
 
-    async with asyncio.TaskGroup() as group:
-        duplex = Duplex(link, pipe, service.answer, group, told=told)
-        unwatch = service.watch(duplex.news)
+    duplex = Duplex(link, pipe, service.answer, told=told)
+    unwatch = service.watch(duplex.news)
+    with pipe.opened():
         try:
             await pipe.read(duplex.receive, duplex.refuse)
+            await duplex.finish("the input ended", FINISH_S)
         finally:
             unwatch()
             duplex.close("the input ended")
-    await pipe.flush(timeout_s=1.0)
+            await duplex.ended(CLEAN_UP_S)
+            await pipe.flush(FLUSH_S)
 
 
 async def serve_stdio(service: Service) -> None:
-    """Serve one client on this process's standard streams, until it closes our input."""
+    """Serve one client on this process's standard streams, until it closes our input.
+
+    SIGTERM ends it, too, if it is the main thread's loop that serves.
+    """
     with own_streams() as (reading, writing):
-        link = Link(Side.SERVER, service.identity, service.accepts)
-        await serve_lines(Pipe(reading, writing), link, service)
+        pipe = Pipe(reading, writing)
+        await service.start()
+        try:
+            with _ending_by_signal(service, pipe):
+                await serve_lines(pipe, service)
+        finally:
+            await service.stop()
+
+
+@contextlib.contextmanager
+def _ending_by_signal(service: Service, pipe: Pipe) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        service.drain()
+        pipe.finish()
+
+    try:
+        loop.add_signal_handler(signal.SIGTERM, end)
+    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def run_stdio(service: Service) -> None:
+    """`serve_stdio` in a loop of its own; afterwards no handler keeps the process."""
+    with asyncio.Runner() as runner:
+        with contextlib.suppress(KeyboardInterrupt):
+            runner.run(serve_stdio(service))
+        if asyncio.all_tasks(runner.get_loop()):
+            # Closing the loop would wait for a handler that refuses to stop.
+            logging.shutdown()
+            sys.stderr.flush()
+            os._exit(0)

@@ -1,0 +1,98 @@
+"""Running a handler that may ask, over as many rounds as its questions take.
+
+Where questions go by request the handler simply waits. Where they go by result, its questions are
+its result: the round ends, the state is sealed, and the retry begins from the top.
+
+Rules: settled means settled: what a handler does after its round has ended is dropped. A
+cancellation of ours never leaves this file, and one of somebody else's always does.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from portico.ports import Seal, Turn
+from portico.protocol import types as t
+from portico.protocol.interview import Interview, recall, subject_of
+from portico.protocol.revision import Asking
+from portico.server.binding import Body
+from portico.server.blocking import Unwound
+from portico.server.context import Context, Home
+
+log = logging.getLogger("portico.server")
+
+# How long a client may take between a question and its answer.
+STATE_LIFETIME_S = 600.0
+
+
+class Interviewer:
+    """Runs the handlers of a server that may ask."""
+
+    def __init__(
+        self,
+        seal: Callable[[], Seal],
+        home: Home,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._seal = seal
+        self._home = home
+        self._clock = clock
+
+    async def run(self, turn: Turn, params: t.InputResponseRequestParams, body: Body) -> t.Noun:
+        """Run a handler. Where questions go by result, they are its result."""
+        interview = self._interview(turn, params)
+        context = Context(turn, interview, self._home)
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        result: t.Noun | None = None
+        try:
+            result = await body(context)
+        except (asyncio.CancelledError, Unwound):
+            if not context.unwinding:
+                raise
+        except Exception:
+            if not context.unwinding:
+                raise
+        finally:
+            cancels = context.close()
+            if task is not None:
+                for _ in range(cancels):
+                    task.uncancel()
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError  # somebody else wants this to end, too
+        if result is not None and not context.asked:
+            return result
+        return self._demand(turn, interview)
+
+    def _interview(self, turn: Turn, params: t.InputResponseRequestParams) -> Interview:
+        exchange = turn.exchange
+        memory = None
+        if exchange.peer.revision.asking is not Asking.BY_RESULT:
+            return Interview(exchange.peer, exchange.row)
+        if params.request_state is not None:
+            memory = recall(
+                params.request_state,
+                self._seal().unseal,
+                principal=exchange.principal,
+                method=exchange.row.name,
+                subject=subject_of(exchange.request.params),
+                now=self._clock(),
+            )
+        return Interview(exchange.peer, exchange.row, memory, params.input_responses)
+
+    def _demand(self, turn: Turn, interview: Interview) -> t.InputRequiredResult:
+        exchange = turn.exchange
+        if interview.unused:
+            log.warning(
+                "%s asks something else than last time: %d answers were not asked for; freeze "
+                "what changes with ctx.once",
+                exchange.row.name,
+                len(interview.unused),
+            )
+        return interview.result(
+            self._seal().seal,
+            principal=exchange.principal,
+            subject=subject_of(exchange.request.params),
+            expires_at=self._clock() + STATE_LIFETIME_S,
+        )

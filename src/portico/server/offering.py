@@ -1,0 +1,380 @@
+"""How things come to be offered: the decorators, and what they make of a function.
+
+Rules: a decorated function stays a plain function. What could not work is refused here, when it is
+registered, in words that name the function and the parameter.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.httprules_params import param_headers
+from portico.protocol.shape_schema import is_object_schema
+from portico.protocol.uritemplate import Template
+from portico.server.binding import Bound, Surroundings, name_of
+from portico.server.catalogue import (
+    Catalogue,
+    Entry,
+    PromptEntry,
+    ResourceEntry,
+    Shelf,
+    TemplateEntry,
+    ToolEntry,
+)
+from portico.server.completing import Completer, from_function, listed
+from portico.server.files import Folder, reading
+from portico.server.returning import Reader, prompter
+from portico.server.tools import BoundTool
+
+log = logging.getLogger("portico.server")
+
+F = TypeVar("F", bound=Callable[..., Any])
+E = TypeVar("E", bound=Entry)
+
+# What every revision and every model provider takes; others are warned about, never refused.
+GOOD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+class ToolOptions(TypedDict, total=False):
+    """The keywords of `@server.tool`."""
+
+    name: str
+    title: str
+    description: str
+    icons: list[t.Icon]
+    tags: Iterable[str]
+    read_only: bool
+    destructive: bool
+    idempotent: bool
+    open_world: bool
+    scopes: Iterable[str]
+    timeout_s: float
+    inline: bool
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any]
+    structured_only: bool
+    meta: dict[str, Any]
+
+
+class ResourceOptions(TypedDict, total=False):
+    """The keywords of `@server.resource`."""
+
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    size: int
+    icons: list[t.Icon]
+    annotations: t.Annotations
+    tags: Iterable[str]
+    scopes: Iterable[str]
+    inline: bool
+    ttl_s: float
+    cache_scope: t.CacheScope
+    meta: dict[str, Any]
+
+
+class PromptOptions(TypedDict, total=False):
+    """The keywords of `@server.prompt`."""
+
+    name: str
+    title: str
+    description: str
+    icons: list[t.Icon]
+    tags: Iterable[str]
+    scopes: Iterable[str]
+    inline: bool
+    meta: dict[str, Any]
+
+
+class Offering:
+    """What a server offers, and the decorators that add to it."""
+
+    def __init__(self, catalogue: Catalogue, surroundings: Surroundings) -> None:
+        self._catalogue = catalogue
+        self._surroundings = surroundings
+        self._offered: dict[Any, list[tuple[str, Entry]]] = {}
+
+    @property
+    def tools(self) -> Shelf[ToolEntry]:
+        """The tools by name."""
+        return self._catalogue.tools
+
+    @property
+    def resources(self) -> Shelf[ResourceEntry]:
+        """The resources by address."""
+        return self._catalogue.resources
+
+    @property
+    def templates(self) -> Shelf[TemplateEntry]:
+        """The templates by their text."""
+        return self._catalogue.templates
+
+    @property
+    def prompts(self) -> Shelf[PromptEntry]:
+        """The prompts by name."""
+        return self._catalogue.prompts
+
+    # ------------------------------------------------------------ tools
+
+    @overload
+    def tool(self, function: F, /) -> F: ...
+    @overload
+    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
+    def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+        """Offer a function as a tool: `@server.tool`, or with keywords."""
+
+        def decorate(function: F) -> F:
+            self._add_tool(function, options)
+            return function
+
+        return _decorated(function, decorate, "tool")
+
+    def _add_tool(self, function: Callable[..., Any], options: ToolOptions) -> None:
+        name = name_of(function, options.get("name"))
+        bound = BoundTool(
+            function,
+            name,
+            self._surroundings,
+            inline=options.get("inline", False),
+            timeout_s=options.get("timeout_s"),
+            text=not options.get("structured_only", False),
+            input_schema=options.get("input_schema"),
+            output_schema=options.get("output_schema"),
+        )
+        output = bound.output_schema
+        hints = t.ToolAnnotations(
+            read_only_hint=options.get("read_only"),
+            destructive_hint=options.get("destructive"),
+            idempotent_hint=options.get("idempotent"),
+            open_world_hint=options.get("open_world"),
+        )
+        noun = t.Tool(
+            name=name,
+            title=options.get("title"),
+            description=options.get("description") or bound.signature.docs.text or None,
+            input_schema=options.get("input_schema") or bound.signature.schema,
+            output_schema=output,
+            annotations=hints if hints != t.ToolAnnotations() else None,
+            icons=options.get("icons"),
+            meta=options.get("meta"),
+        )
+        entry = ToolEntry(
+            noun=noun,
+            run=bound.run,
+            headers=param_headers(noun.input_schema),
+            wraps=None if output is None else not is_object_schema(output),
+            tags=frozenset(options.get("tags", ())),
+            scopes=frozenset(options.get("scopes", ())),
+            logs=bound.knows_context,
+        )
+        self._add(self.tools, name, entry, function, "tool")
+
+    # ------------------------------------------------------------ resources
+
+    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+        """Offer a function as a resource, or as many where the address is a template."""
+        if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LocalProtocolError("a resource needs its address: @server.resource('notes://a')")
+
+        def decorate(function: F) -> F:
+            name = options.get("name") or getattr(function, "__name__", "") or uri
+            bound = Bound(function, name, self._surroundings, inline=options.get("inline", False))
+            if "{" in uri:
+                self._add_template(uri, bound, options)
+            else:
+                self._add_resource(uri, bound, options)
+            return function
+
+        return decorate
+
+    def _add_resource(self, uri: str, bound: Bound, options: ResourceOptions) -> None:
+        if bound.signature.parameters:
+            names = [parameter.name for parameter in bound.signature.parameters]
+            raise LocalProtocolError(
+                f"{bound.name}: {uri} has no variables, but the function takes {names}; write "
+                f"{{{names[0]}}} where it belongs in the address"
+            )
+        noun = t.Resource(
+            uri=uri,
+            name=bound.name,
+            title=options.get("title"),
+            description=options.get("description") or bound.signature.docs.text or None,
+            mime_type=options.get("mime_type"),
+            size=options.get("size"),
+            icons=options.get("icons"),
+            annotations=options.get("annotations"),
+            meta=options.get("meta"),
+        )
+        entry = ResourceEntry(noun=noun, run=_reader(bound, options), logs=bound.knows_context)
+        _label(entry, options.get("tags"), options.get("scopes"))
+        self._add(self.resources, uri, entry, bound.function, "resource")
+
+    def _add_template(self, uri: str, bound: Bound, options: ResourceOptions) -> None:
+        template = Template(uri)
+        parameters = {parameter.wire: parameter for parameter in bound.signature.parameters}
+        strangers = [name for name in template.variables if name not in parameters]
+        lacking = [p.name for p in parameters.values() if p.required]
+        lacking = [name for name in lacking if name not in template.variables]
+        if strangers or lacking:
+            raise LocalProtocolError(
+                f"{bound.name}: {uri} and the function do not fit: "
+                + (f"it does not take {strangers}" if strangers else f"{lacking} is not in it")
+            )
+        noun = t.ResourceTemplate(
+            uri_template=uri,
+            name=bound.name,
+            title=options.get("title"),
+            description=options.get("description") or bound.signature.docs.text or None,
+            mime_type=options.get("mime_type"),
+            icons=options.get("icons"),
+            annotations=options.get("annotations"),
+            meta=options.get("meta"),
+        )
+        entry = TemplateEntry(
+            noun=noun,
+            template=template,
+            run=_reader(bound, options),
+            logs=bound.knows_context,
+            completers=_listed(bound),
+        )
+        _label(entry, options.get("tags"), options.get("scopes"))
+        self._add(self.templates, uri, entry, bound.function, "template")
+
+    def files(
+        self,
+        uri: str,
+        folder: str | Path,
+        *,
+        hidden: bool = False,
+        **options: Unpack[ResourceOptions],
+    ) -> None:
+        """Offer the files of a folder: `server.files("docs://", "./docs")`. Nothing leads out."""
+        prefix = uri if uri.endswith("/") else f"{uri}/"
+        read = reading(Folder(folder, hidden=hidden), prefix)
+        options.setdefault("name", Path(folder).name or "files")
+        options.setdefault("description", f"The files of {Path(folder).name}, by their path.")
+        self.resource(prefix + "{+path}", **options)(read)
+
+    # ------------------------------------------------------------ prompts
+
+    @overload
+    def prompt(self, function: F, /) -> F: ...
+    @overload
+    def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
+    def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
+        """Offer a function as a prompt: `@server.prompt`, or with keywords."""
+
+        def decorate(function: F) -> F:
+            self._add_prompt(function, options)
+            return function
+
+        return _decorated(function, decorate, "prompt")
+
+    def _add_prompt(self, function: Callable[..., Any], options: PromptOptions) -> None:
+        name = name_of(function, options.get("name"))
+        bound = Bound(function, name, self._surroundings, inline=options.get("inline", False))
+        arguments = [
+            t.PromptArgument(
+                name=parameter.wire,
+                title=parameter.schema.get("title"),
+                description=parameter.schema.get("description"),
+                required=parameter.required,
+            )
+            for parameter in bound.signature.parameters
+        ]
+        noun = t.Prompt(
+            name=name,
+            title=options.get("title"),
+            description=options.get("description") or bound.signature.docs.text or None,
+            arguments=arguments or None,
+            icons=options.get("icons"),
+            meta=options.get("meta"),
+        )
+        entry = PromptEntry(
+            noun=noun,
+            run=prompter(bound, noun.description),
+            logs=bound.knows_context,
+            completers=_listed(bound),
+        )
+        _label(entry, options.get("tags"), options.get("scopes"))
+        self._add(self.prompts, name, entry, function, "prompt")
+
+    # ------------------------------------------------------------ completions
+
+    def completion(self, of: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
+        """Complete an argument of a prompt or a template: the function, its name or address."""
+        entries = self._completable(of)
+        if not entries:
+            raise LocalProtocolError(
+                f"{of!r} is no prompt and no template here; register it before its completion"
+            )
+        for entry in entries:
+            known = _arguments(entry)
+            if argument not in known:
+                raise LocalProtocolError(f"{of!r} has no argument {argument!r}; it has {known}")
+
+        def decorate(function: F) -> F:
+            name = getattr(function, "__name__", argument)
+            completer = from_function(Bound(function, name, self._surroundings))
+            for entry in entries:
+                entry.completers = {**entry.completers, argument: completer}
+            return function
+
+        return decorate
+
+    def _completable(self, of: Callable[..., Any] | str) -> list[Entry]:
+        if isinstance(of, str):
+            found: list[Entry | None] = [self.prompts.get(of), self.templates.get(of)]
+            return [entry for entry in found if entry is not None]
+        return [
+            entry for kind, entry in self._offered.get(of, ()) if kind in ("prompt", "template")
+        ]
+
+    # ------------------------------------------------------------ all of them
+
+    def _add(self, shelf: Shelf[E], name: str, entry: E, function: Any, kind: str) -> None:
+        if kind in ("tool", "prompt") and not GOOD_NAME.fullmatch(name):
+            log.warning(
+                "the %s %r: some clients hide names that are not 1 to 128 of A-Z a-z 0-9 _ . -",
+                kind,
+                name,
+            )
+        if name in shelf:
+            log.warning("the %s %r is offered twice; the later one counts", kind, name)
+        shelf.add(name, entry)
+        self._offered.setdefault(function, []).append((kind, entry))
+
+
+def _decorated(function: Any, decorate: Callable[[Any], Any], kind: str) -> Any:
+    if function is None:
+        return decorate
+    if not callable(function):
+        raise LocalProtocolError(f"write @server.{kind}(name={function!r})")
+    return decorate(function)
+
+
+def _reader(bound: Bound, options: ResourceOptions) -> Any:
+    ttl_s = options.get("ttl_s")
+    ttl_ms = round(ttl_s * 1000) if ttl_s is not None else None
+    return Reader(bound, options.get("mime_type"), ttl_ms, options.get("cache_scope")).run
+
+
+def _label(entry: Entry, tags: Iterable[str] | None, scopes: Iterable[str] | None) -> None:
+    entry.tags = frozenset(tags or ())
+    entry.scopes = frozenset(scopes or ())
+
+
+def _listed(bound: Bound) -> dict[str, Completer]:
+    found = {parameter.wire: listed(parameter) for parameter in bound.signature.parameters}
+    return {name: completer for name, completer in found.items() if completer is not None}
+
+
+def _arguments(entry: Entry) -> list[str]:
+    if isinstance(entry, PromptEntry):
+        return [argument.name for argument in entry.noun.arguments or ()]
+    return list(entry.template.variables) if isinstance(entry, TemplateEntry) else []

@@ -1,0 +1,264 @@
+"""A client that speaks raw frames to a server in memory, in every revision, and hides nothing.
+
+    async with talk(server, revision, can={"elicitation": {}}, answer=reply) as client:
+        result = await client.call("forecast", {"city": "Oslo"})
+
+Where questions go by request they are answered as they come; where they go by result the request is
+sent again with the answers. `client.heard` has everything that the server said.
+
+Rules: every message of the server is held against the closed official schema of its revision,
+where that is at hand. No rule of the protocol is decided here; every wait ends.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from official import DATES, available
+from official_lines import complaints
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.revision import Asking, Revision
+from portico.server.app import Server
+from portico.transport.duplex import Duplex
+from stage import Message
+
+JSON = dict[str, Any]
+Reply = Callable[[str, JSON], JSON | None]
+WAIT_S = 5.0
+MAX_ROUNDS = 12
+
+EVERYTHING: JSON = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
+
+
+class Rejected(Exception):
+    """The server answered with an error."""
+
+    def __init__(self, error: JSON) -> None:
+        super().__init__(f"{error['code']}: {error['message']}")
+        self.code: int = error["code"]
+        self.message: str = error["message"]
+        self.data: Any = error.get("data")
+
+
+class Refusal(Exception):
+    """Raised by a test's `answer`: the client answers the question with an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def accept(**content: Any) -> Reply:
+    """Fill in every form like this."""
+    return lambda method, params: {"action": "accept", "content": content}
+
+
+def decline(method: str, params: JSON) -> JSON:
+    return {"action": "decline"}
+
+
+def nobody(method: str, params: JSON) -> JSON:
+    raise AssertionError(f"nobody expected {method}: {params}")
+
+
+class Client:
+    """The other side of a server's link."""
+
+    def __init__(self, revision: Revision, can: JSON, answer: Reply, meta: JSON) -> None:
+        self.revision = revision
+        self.can = can
+        self.answer = answer
+        self.meta = meta
+        self.heard: list[JSON] = []
+        self.asked: list[tuple[str, JSON]] = []
+        self.rounds = 0
+        self.duplex: Duplex
+        self._next = 100
+        self._methods: dict[Any, str] = {}
+        self._waiting: dict[Any, asyncio.Future[JSON]] = {}
+        self._news = asyncio.Condition()
+        self._background: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ the channel
+
+    def write(self, frame: bytes) -> None:
+        """The server says something."""
+        message = json.loads(frame)
+        messages: list[JSON] = message if isinstance(message, list) else [message]
+        for one in messages:
+            self._check(one)
+            self.heard.append(one)
+            if "method" in one and "id" in one:
+                self._question(one)
+            elif "id" in one and one["id"] in self._waiting:
+                self._waiting.pop(one["id"]).set_result(one)
+        task = asyncio.get_running_loop().create_task(self._wake())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def drain(self) -> None:
+        """There is always room."""
+
+    async def _wake(self) -> None:
+        async with self._news:
+            self._news.notify_all()
+
+    def _check(self, message: JSON) -> None:
+        if available() and self.revision.date in DATES:
+            answers = self._methods.get(message.get("id"))
+            found = complaints(Message(Side.SERVER, message, self.revision, answers))
+            assert not found, (message, found)
+
+    # ------------------------------------------------------------ what it says
+
+    def say(self, message: Any) -> None:
+        """Say something, whatever it is."""
+        data = message if isinstance(message, bytes) else json.dumps(message).encode()
+        self.duplex.receive(data)
+
+    def tell(self, method: str, params: JSON | None = None) -> None:
+        message: JSON = {"jsonrpc": "2.0", "method": method}
+        self.say(message | ({"params": params} if params is not None else {}))
+
+    def send(self, method: str, params: JSON | None = None, *, id: Any = None) -> Any:
+        """A request, with whatever its revision wants to be said; its id."""
+        if id is None:
+            self._next += 1
+            id = self._next
+        params = dict(params or {})
+        meta = dict(self.meta) | dict(params.pop("_meta", {}))
+        if not self.revision.handshake:
+            meta |= {
+                "io.modelcontextprotocol/protocolVersion": self.revision.date,
+                "io.modelcontextprotocol/clientCapabilities": self.can,
+            }
+        if meta:
+            params["_meta"] = meta
+        self._methods[id] = method
+        self._waiting[id] = asyncio.get_running_loop().create_future()
+        self.say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+        return id
+
+    async def outcome(self, id: Any) -> JSON:
+        """The answer to a request; raises `Rejected` for an error."""
+        future = self._waiting.get(id)
+        if future is None:
+            message = next(one for one in self.heard if one.get("id") == id and "method" not in one)
+        else:
+            async with asyncio.timeout(WAIT_S):
+                message = await future
+        if "error" in message:
+            raise Rejected(message["error"])
+        return message["result"]
+
+    async def ask(self, method: str, params: JSON | None = None) -> JSON:
+        """A request and its result; questions by result are answered, and it is sent again."""
+        for _ in range(MAX_ROUNDS):
+            result = await self.outcome(self.send(method, params))
+            if result.get("resultType") != "input_required":
+                return result
+            self.rounds += 1
+            answers: JSON = {}
+            for key, question in result.get("inputRequests", {}).items():
+                answer = self._answer(question["method"], question.get("params") or {})
+                if answer is not None:
+                    answers[key] = answer
+            params = dict(params or {}) | {"inputResponses": answers}
+            if "requestState" in result:
+                params["requestState"] = result["requestState"]
+        raise AssertionError("it asks for ever")
+
+    def _answer(self, method: str, params: JSON) -> JSON | None:
+        self.asked.append((method, params))
+        return self.answer(method, params)
+
+    def _question(self, message: JSON) -> None:
+        assert self.revision.asking is Asking.BY_REQUEST
+        try:
+            answer = self._answer(message["method"], message.get("params") or {})
+        except Refusal as refusal:
+            error = {"code": refusal.code, "message": str(refusal)}
+            self._later({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            return
+        if answer is not None:
+            self._later({"jsonrpc": "2.0", "id": message["id"], "result": answer})
+
+    def _later(self, message: JSON) -> None:
+        # Not inside the server's own write: it has not said that it waits yet.
+        asyncio.get_running_loop().call_soon(self.say, message)
+
+    # ------------------------------------------------------------ the usual things
+
+    async def call(self, tool: str, arguments: JSON | None = None, **params: Any) -> JSON:
+        """The result of a tool."""
+        body: JSON = {"name": tool, **params}
+        if arguments is not None:
+            body["arguments"] = arguments
+        return await self.ask("tools/call", body)
+
+    async def text(self, tool: str, arguments: JSON | None = None) -> str:
+        """The words of a tool's result, which is no error."""
+        result = await self.call(tool, arguments)
+        assert not result.get("isError"), result
+        return words(result)
+
+    async def failure(self, tool: str, arguments: JSON | None = None) -> str:
+        """The words of a tool's error."""
+        result = await self.call(tool, arguments)
+        assert result.get("isError") is True, result
+        return words(result)
+
+    async def read(self, uri: str) -> list[JSON]:
+        return (await self.ask("resources/read", {"uri": uri}))["contents"]
+
+    def told(self, method: str) -> list[JSON]:
+        """The params of all notifications of a method so far."""
+        return [one.get("params", {}) for one in self.heard if one.get("method") == method]
+
+    async def until(self, true: Callable[[], Any]) -> None:
+        """Wait until something that the server says makes this true."""
+        async with asyncio.timeout(WAIT_S), self._news:
+            await self._news.wait_for(true)
+
+
+def words(result: JSON) -> str:
+    return "".join(block.get("text", "") for block in result["content"])
+
+
+@asynccontextmanager
+async def talk(
+    server: Server,
+    revision: Revision,
+    *,
+    can: JSON | None = None,
+    answer: Reply = nobody,
+    meta: Mapping[str, Any] | None = None,
+    principal: str = "",
+) -> AsyncGenerator[Client]:
+    """A client of a server that is started for it, opened as its revision opens."""
+    client = Client(revision, EVERYTHING if can is None else can, answer, dict(meta or {}))
+    await server.start()
+    try:
+        link = Link(Side.SERVER, server.identity, server.accepts, principal)
+        duplex = Duplex(link, client, server.answer)
+        client.duplex = duplex
+        unwatch = server.watch(duplex.news)
+        if revision.handshake:
+            params = {
+                "protocolVersion": revision.date,
+                "capabilities": client.can,
+                "clientInfo": {"name": "talk", "version": "1"},
+            }
+            await client.outcome(client.send("initialize", params))
+            client.tell("notifications/initialized")
+        try:
+            yield client
+        finally:
+            unwatch()
+            duplex.close("the test is over")
+            await duplex.ended(WAIT_S)
+    finally:
+        await server.stop()

@@ -1,0 +1,528 @@
+"""Questions in the middle of a handler, in every way a handler can be written, in every revision.
+
+One text for each tool: where questions go by request it waits, where they go by result it runs
+again. Models are asked here, because every revision can ask one; what the client's model writes is
+the question in brackets, so that an answer that reaches another question shows.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Generator
+from typing import Annotated, Any
+
+import pytest
+
+from live import live
+from portico import BlockingContext, Context, Declined, Depends, Sample, Server, ToolError
+from portico.protocol.revision import Asking, Revision
+from server.talk import EVERYTHING, JSON, Refusal, Rejected, talk
+
+
+def model(method: str, params: JSON) -> JSON:
+    """The client's model: it repeats what it was asked."""
+    assert method == "sampling/createMessage"
+    asked = params["messages"][-1]["content"]["text"]
+    content = {"type": "text", "text": f"<{asked}>"}
+    return {"role": "assistant", "content": content, "model": "parrot"}
+
+
+async def word(ctx: Context, question: str) -> str:
+    return (await ctx.sample(question)).text
+
+
+class Counted:
+    """What a tool did, in order, over all its runs."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def __call__(self, what: str) -> None:
+        self.done.append(what)
+
+    def times(self, what: str) -> int:
+        return self.done.count(what)
+
+
+def runs(revision: Revision, rounds: int) -> int:
+    """How often a handler runs from the top that asks in so many rounds."""
+    return 1 if revision.asking is Asking.BY_REQUEST else rounds + 1
+
+
+@live
+async def test_two_questions_in_a_row(revision: Revision) -> None:
+    server, did = Server("s"), Counted()
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        did("run")
+        first = await word(ctx, "first")
+        second = await word(ctx, f"second after {first}")
+        return f"{first} {second}"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("both") == "<first> <second after <first>>"
+    assert did.times("run") == runs(revision, 2)
+
+
+@live
+async def test_a_question_that_depends_on_the_answer_before(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def perhaps(ctx: Context, more: bool) -> str:
+        first = await word(ctx, "first")
+        return f"{first} {await word(ctx, 'more')}" if more else first
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("perhaps", {"more": False}) == "<first>"
+        assert await client.text("perhaps", {"more": True}) == "<first> <more>"
+
+
+@live
+async def test_a_question_in_a_dependency_which_is_cleaned_up_every_time(
+    revision: Revision,
+) -> None:
+    server, did = Server("s"), Counted()
+
+    async def account(ctx: Context) -> AsyncGenerator[str]:
+        did("open")
+        try:
+            yield await word(ctx, "account")
+        finally:
+            did("close")
+
+    @server.tool
+    async def pay(name: Annotated[str, Depends(account)], ctx: Context) -> str:
+        return f"{name} {await word(ctx, 'amount')}"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("pay") == "<account> <amount>"
+    assert did.times("open") == runs(revision, 2)
+    # In the first run there was nothing to clean up but the question itself.
+    assert did.times("close") == did.times("open")
+
+
+@live
+async def test_gathered_questions_make_one_round(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        return " ".join(await asyncio.gather(word(ctx, "a"), word(ctx, "b")))
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("both") == "<a> <b>"
+        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 1)
+
+
+@live
+async def test_gathered_with_their_exceptions_they_are_questions_still(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        found = await asyncio.gather(word(ctx, "a"), word(ctx, "b"), return_exceptions=True)
+        return " ".join(map(str, found))
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("both") == "<a> <b>"
+
+
+@live
+async def test_questions_inside_a_task_group_make_one_round(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        async with asyncio.TaskGroup() as group:
+            a = group.create_task(word(ctx, "a"))
+            b = group.create_task(word(ctx, "b"))
+        return f"{a.result()} {b.result()}"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("both") == "<a> <b>"
+        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 1)
+
+
+@live
+async def test_several_in_one_round_by_ask(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        one, two = await ctx.ask(Sample("a"), Sample("b"))
+        return f"{one.text} {two.text}"
+
+    @server.tool
+    def both_in_a_thread(ctx: BlockingContext) -> str:
+        one, two = ctx.ask(Sample("a"), Sample("b"))
+        return f"{one.text} {two.text}"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("both") == "<a> <b>"
+        assert await client.text("both_in_a_thread") == "<a> <b>"
+        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 2)
+
+
+@live
+async def test_a_question_under_a_bare_except(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def stubborn(ctx: Context) -> str:
+        try:
+            return await word(ctx, "a")
+        except:  # noqa: E722
+            return "rubbish"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("stubborn") == "<a>"
+
+
+@live
+async def test_a_question_under_except_exception(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def careful(ctx: Context) -> str:
+        try:
+            return await word(ctx, "a")
+        except Exception:
+            return "rubbish"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("careful") == "<a>"
+
+
+@live
+async def test_a_finally_that_awaits_is_run_to_its_end(revision: Revision) -> None:
+    server, did = Server("s"), Counted()
+
+    @server.tool
+    async def tidy(ctx: Context) -> str:
+        try:
+            return await word(ctx, "a")
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            did("tidied")
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("tidy") == "<a>"
+    assert did.times("tidied") == runs(revision, 1)
+
+
+@live
+async def test_a_question_inside_a_finally_comes_after_the_first(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def last_word(ctx: Context) -> str:
+        found: list[str] = []
+        try:
+            found.append(await word(ctx, "a"))
+        finally:
+            found.append(await word(ctx, "b"))
+        return " ".join(found)
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("last_word") == "<a> <b>"
+        assert client.rounds == (0 if revision.asking is Asking.BY_REQUEST else 2)
+
+
+@live
+async def test_a_replay_that_takes_another_branch_gets_no_answer_of_another_question(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+    targets = iter(["A", "B", "B", "B"])
+
+    @server.tool
+    async def delete(ctx: Context) -> str:
+        target = next(targets)
+        sure = await word(ctx, f"delete {target}?")
+        return f"{target} {sure}"
+
+    async with talk(server, revision, answer=model) as client:
+        target = "A" if revision.asking is Asking.BY_REQUEST else "B"
+        assert await client.text("delete") == f"{target} <delete {target}?>"
+
+
+@live
+async def test_a_named_question_that_changes_does_not_get_the_old_answer(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+    targets = iter(["A", "B", "B", "B"])
+
+    @server.tool
+    async def delete(ctx: Context) -> str:
+        target = next(targets)
+        sure = await ctx.sample(f"delete {target}?", key="sure")
+        return f"{target} {sure.text}"
+
+    async with talk(server, revision, answer=model) as client:
+        target = "A" if revision.asking is Asking.BY_REQUEST else "B"
+        assert await client.text("delete") == f"{target} <delete {target}?>"
+
+
+@live
+async def test_an_effect_before_a_question_happens_once_with_once(revision: Revision) -> None:
+    server, did = Server("s"), Counted()
+
+    def pay() -> dict[str, int]:
+        did("paid")
+        return {"receipt": did.times("paid")}
+
+    async def pay_later() -> int:
+        await asyncio.sleep(0)
+        did("paid later")
+        return 7
+
+    @server.tool
+    async def order(ctx: Context) -> str:
+        did("ran")
+        receipt = await ctx.once("pay", pay)
+        number, same = await asyncio.gather(ctx.once("n", pay_later), ctx.once("n", pay_later))
+        first = await word(ctx, "a")
+        second = await word(ctx, "b")
+        return f"{receipt['receipt']} {number} {same} {first} {second}"
+
+    @server.tool
+    def order_in_a_thread(ctx: BlockingContext) -> str:
+        receipt = ctx.once("pay", lambda: did("paid in a thread") or 1)
+        return f"{receipt} {ctx.sample('a').text}"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("order") == "1 7 7 <a> <b>"
+        assert await client.text("order_in_a_thread") == "1 <a>"
+    assert did.times("ran") == runs(revision, 2)
+    assert [did.times(what) for what in ("paid", "paid later", "paid in a thread")] == [1, 1, 1]
+
+
+@live
+async def test_a_sync_tool_asks_in_its_thread_and_finally_runs(revision: Revision) -> None:
+    server, did = Server("s"), Counted()
+    here = threading.get_ident()
+
+    @server.tool
+    def both(ctx: BlockingContext) -> str:
+        assert threading.get_ident() != here
+        try:
+            return f"{ctx.sample('a').text} {ctx.sample('b').text}"
+        except Exception:
+            return "rubbish"
+        finally:
+            did("finally")
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("both") == "<a> <b>"
+    assert did.times("finally") == runs(revision, 2)
+
+
+@live
+async def test_a_sync_tool_with_a_bare_except_is_overruled(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    def stubborn(ctx: Context) -> str:
+        blocking: Any = ctx  # in a function that is not async, the context waits
+        try:
+            return blocking.sample("a").text
+        except:  # noqa: E722
+            return "rubbish"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("stubborn") == "<a>"
+
+
+@live
+async def test_a_sync_dependency_asks_and_is_cleaned_up(revision: Revision) -> None:
+    server, did = Server("s"), Counted()
+
+    def account(ctx: BlockingContext) -> Generator[str]:
+        try:
+            yield ctx.sample("account").text
+        finally:
+            did("closed")
+
+    @server.tool
+    def pay(name: Annotated[str, Depends(account)]) -> str:
+        return name
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("pay") == "<account>"
+    assert did.times("closed") == runs(revision, 1)
+
+
+@live
+async def test_a_sibling_at_work_is_stopped_with_its_question(revision: Revision) -> None:
+    server, did = Server("s"), Counted()
+    gate = asyncio.Event()
+
+    async def sibling() -> None:
+        did("sibling began")
+        await gate.wait()
+        did("sibling ended")
+
+    def answer(method: str, params: JSON) -> JSON:
+        if revision.asking is Asking.BY_REQUEST:
+            gate.set()
+        return model(method, params)
+
+    @server.tool
+    async def busy(ctx: Context) -> str:
+        if did.times("sibling began"):
+            gate.set()
+        found, _ = await asyncio.gather(word(ctx, "a"), sibling())
+        return found
+
+    async with talk(server, revision, answer=answer) as client:
+        assert await client.text("busy") == "<a>"
+    assert did.times("sibling ended") == 1
+
+
+@live
+async def test_a_question_in_a_forgotten_task_is_asked(revision: Revision) -> None:
+    server = Server("s")
+    tasks: list[asyncio.Task[str]] = []
+
+    @server.tool
+    async def careless(ctx: Context) -> str:
+        tasks.append(asyncio.get_running_loop().create_task(word(ctx, "a")))
+        await asyncio.sleep(0)
+        return "done"
+
+    async with talk(server, revision, answer=model) as client:
+        assert await client.text("careless") == "done"
+        assert client.asked
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled():
+                assert isinstance(task.exception(), Exception) or task.result() == "<a>"
+
+
+@live
+async def test_an_error_before_the_round_ends_is_the_outcome(revision: Revision) -> None:
+    server = Server("s")
+
+    async def fails() -> None:
+        raise ToolError("no such flight")
+
+    @server.tool
+    async def both(ctx: Context) -> str:
+        await asyncio.gather(word(ctx, "a"), fails())
+        return "never"
+
+    @server.tool
+    async def grouped(ctx: Context) -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(word(ctx, "a"))
+            group.create_task(fails())
+        return "never"
+
+    async with talk(server, revision, answer=lambda method, params: None) as client:
+        assert await client.failure("both") == "no such flight"
+        assert await client.failure("grouped") == "no such flight"
+
+
+@live
+async def test_a_caller_who_gives_up_while_being_asked_stops_the_handler(
+    revision: Revision,
+) -> None:
+    server, did = Server("s"), Counted()
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def slow(ctx: Context) -> str:
+        try:
+            begun.set()
+            if revision.asking is Asking.BY_REQUEST:
+                await word(ctx, "a")
+            await asyncio.Event().wait()
+        finally:
+            did("stopped")
+            gone.set()
+        return "never"
+
+    async with talk(server, revision, answer=lambda method, params: None) as client:
+        id = client.send("tools/call", {"name": "slow"})
+        await begun.wait()
+        await asyncio.sleep(0)
+        client.tell("notifications/cancelled", {"requestId": id})
+        async with asyncio.timeout(5):
+            await gone.wait()
+        assert not [one for one in client.heard if one.get("id") == id and "method" not in one]
+
+
+@live
+async def test_a_model_that_is_not_offered_is_told_in_each_way(revision: Revision) -> None:
+    """D10."""
+    server = Server("s")
+
+    @server.tool
+    async def needs(ctx: Context) -> str:
+        return await word(ctx, "a")
+
+    @server.prompt
+    async def prompt_needs(ctx: Context) -> str:
+        return await word(ctx, "a")
+
+    async with talk(server, revision, can={}) as client:
+        if revision.asking is Asking.BY_REQUEST:
+            assert "this needs a model" in await client.failure("needs")
+            with pytest.raises(Rejected) as caught:
+                await client.ask("prompts/get", {"name": "prompt_needs"})
+            assert caught.value.code == -32603
+        else:
+            with pytest.raises(Rejected) as caught:
+                await client.call("needs")
+            assert caught.value.code == -32021
+            assert caught.value.data == {"requiredCapabilities": {"sampling": {}}}
+
+
+@live
+async def test_a_client_that_answers_with_an_error_ends_the_call_with_its_words(
+    revision: Revision,
+) -> None:
+    if revision.asking is not Asking.BY_REQUEST:
+        return  # answers by result have no errors
+    server = Server("s")
+
+    @server.tool
+    async def needs(ctx: Context) -> str:
+        try:
+            return await word(ctx, "a")
+        except Declined:
+            return "declined"
+
+    def answer(method: str, params: JSON) -> JSON:
+        raise Refusal(refusals.pop(), "no")
+
+    async with talk(server, revision, answer=answer) as client:
+        refusals = [-32603, -1]
+        assert await client.text("needs") == "declined"
+        assert "the client could not answer" in await client.failure("needs")
+
+
+@live
+async def test_roots_are_asked_in_every_revision(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def folders(ctx: Context) -> str:
+        return " ".join(root.uri for root in await ctx.roots())
+
+    @server.tool
+    def folders_in_a_thread(ctx: BlockingContext) -> str:
+        return " ".join(root.uri for root in ctx.roots())
+
+    def answer(method: str, params: JSON) -> JSON:
+        assert method == "roots/list"
+        return {"roots": [{"uri": "file:///a"}, {"uri": "file:///b"}]}
+
+    async with talk(server, revision, can=EVERYTHING, answer=answer) as client:
+        assert await client.text("folders") == "file:///a file:///b"
+        assert await client.text("folders_in_a_thread") == "file:///a file:///b"
