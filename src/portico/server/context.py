@@ -85,6 +85,7 @@ class Context:
         self._once: dict[str, asyncio.Future[Any]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._threads: set[asyncio.Future[None]] = set()
+        self._asking: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Handle | None = None
         self._cancels = 0
         self.deadline: asyncio.Timeout | None = None
@@ -322,7 +323,7 @@ class Context:
         if exchange.peer.revision.asking is Asking.BY_RESULT:
             await self._unwind(threaded)
         try:
-            with self._paused():
+            with self._paused(), self._open():
                 raw = await self._turn.wire.ask(question)
             return self._interview.answered(key, raw)
         except RemoteError as error:
@@ -334,6 +335,16 @@ class Context:
             raise ToolError(f"the client did not answer: {error}") from error
         except Fault as fault:
             raise ToolError(f"the client's answer does not fit: {fault.message}") from fault
+
+    @contextlib.contextmanager
+    def _open(self) -> Generator[None]:
+        """A question that nobody waits for any more, once the run is over, is given up."""
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._asking.add(task)
+        try:
+            yield
+        finally:
+            self._asking.discard(task)
 
     @contextlib.contextmanager
     def _paused(self) -> Generator[None]:
@@ -421,6 +432,9 @@ class Context:
             self._timer.cancel()
         for future in self._waiting | self._threads:
             future.cancel()
+        for task in self._asking:
+            if task is not self._root:
+                task.cancel()
         return self._cancels
 
 
