@@ -17,6 +17,21 @@ META = {
 BOTH = "application/json, text/event-stream"
 
 
+def opening(date: str, capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
+    """An `initialize`."""
+    params = {
+        "protocolVersion": date,
+        "capabilities": capabilities or {},
+        "clientInfo": {"name": "caller", "version": "1.0"},
+    }
+    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+
+
+def cancelled(id: Any) -> dict[str, Any]:
+    """A wish to cancel."""
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}
+
+
 class Response:
     """The head of an answer, and its body as it comes."""
 
@@ -85,6 +100,12 @@ class Response:
             event = await self.event()
             if event.data:
                 return json.loads(event.data)
+
+    async def numbered(self) -> Event:
+        """The next event that carries a message, as it came."""
+        while not (event := await self.event()).data:
+            pass
+        return event
 
     async def rest(self) -> list[Event]:
         """Every event until the stream ends."""
@@ -243,13 +264,7 @@ class Caller:
         self, date: str, capabilities: dict[str, Any] | None = None, **headers: Any
     ) -> Response:
         """Open a session and remember it."""
-        params = {
-            "protocolVersion": date,
-            "capabilities": capabilities or {},
-            "clientInfo": {"name": "caller", "version": "1.0"},
-        }
-        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        response = await self.post(message, **headers)
+        response = await self.post(opening(date, capabilities), **headers)
         self.session = response.headers.get("mcp-session-id")
         if self.session is not None:
             self.revision = response.json["result"]["protocolVersion"]

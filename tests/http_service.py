@@ -29,6 +29,21 @@ SCHEMA: dict[str, Any] = {
 OFFERED = t.SubscriptionFilter(
     tools_list_changed=True, prompts_list_changed=True, resource_subscriptions=[]
 )
+# A call that reports twice; where its caller wants it, by progress.
+REPORT: dict[str, Any] = {"name": "report", "_meta": {"progressToken": "p"}}
+ABLE: dict[str, Any] = {"elicitation": {}, "roots": {}, "sampling": {}}
+
+
+def reporting(**arguments: Any) -> dict[str, Any]:
+    """The params of a call that reports."""
+    return {**REPORT, "arguments": arguments}
+
+
+def waiting(name: str = "wait") -> dict[str, Any]:
+    """The params of a call that waits for `go`."""
+    return {"name": "wait", "arguments": {"name": name}}
+
+
 Tool = Callable[[Turn, dict[str, Any]], Awaitable[t.Noun]]
 
 

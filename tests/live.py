@@ -10,11 +10,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
-from http_client import Caller
+from http_client import Caller, Response, Wire
 from http_service import FakeService
 from portico.protocol.revision import EVERY, Revisions
 from portico.transport.http_run import DEFAULT_LIMITS, RunLimits, Site
 from portico.transport.http_server import HttpApp
+from portico.transport.http_sessions import Sessions
 
 P = ParamSpec("P")
 TEST_S = 20.0
@@ -22,19 +23,29 @@ TEST_S = 20.0
 
 def live(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an async test in a loop of its own."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(_watched(test(*args, **kwargs)))
-
-    return run
+    return live_for(TEST_S)(test)
 
 
-async def _watched(test: Coroutine[Any, Any, None]) -> None:
+def live_for(
+    time_s: float,
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """The same for a test that takes longer."""
+
+    def made(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            asyncio.run(_watched(test(*args, **kwargs), time_s))
+
+        return run
+
+    return made
+
+
+async def _watched(test: Coroutine[Any, Any, None], time_s: float) -> None:
     unheard: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: unheard.append(repr(context)))
-    async with asyncio.timeout(TEST_S):
+    async with asyncio.timeout(time_s):
         await test
     await asyncio.sleep(0)
     own = asyncio.current_task()
@@ -51,6 +62,20 @@ class Stand:
         self.app = app
         self.site = site
         self.caller = caller
+
+    @property
+    def sessions(self) -> Sessions:
+        """Every session that is open."""
+        return self.app._sessions
+
+    async def begin_wait(self, id: Any = 1) -> tuple[Wire, asyncio.Task[Response]]:
+        """A call in a session that waits for `go`, on a connection that can be lost."""
+        before = self.service.running
+        params = {"name": "wait", "arguments": {}}
+        calling = asyncio.create_task(self.caller.ask("tools/call", params, id=id))
+        calling.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await until(lambda: self.service.running > before)
+        return self.caller.wires[-1], calling
 
     async def settled(self) -> None:
         """Wait until nothing is being served."""

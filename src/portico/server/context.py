@@ -1,7 +1,7 @@
 """What a handler may know and do while it runs: progress, log, questions, the caller.
 
 A handler asks the same way in every revision. Where questions go by request, asking waits on the
-way back. Where they go by result, asking ends the exchange: the question is registered, two turns
+way back. Where they go by result, asking ends the exchange: the question is registered, some turns
 of the loop later the handler's task is cancelled, and what the handler returns is dropped; on the
 retry it runs again from the top and finds its answers. It is cancelled, not raised through, so
 that `except Exception` cannot swallow it and gathered questions make one round. A function in a
@@ -48,6 +48,9 @@ from portico.server.workers import Workers
 
 log = logging.getLogger("portico.server")
 
+# Turns of the loop between a question and the end of its round: two, so that questions asked side
+# by side are asked together, and some more for a sibling's failure to come through a TaskGroup.
+TURNS = 8
 # A handler that goes on after its question was put is stopped again after so long.
 CLEAN_UP_S = 5.0
 
@@ -55,6 +58,10 @@ T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
+
+
+class CallerLost(ConnectionLost):
+    """It is our caller who has gone, and not somebody whom the handler talks to."""
 
 
 class Home(Protocol):
@@ -91,7 +98,6 @@ class Context:
         self.deadline: asyncio.Timeout | None = None
         self.asked = False
         self.unwinding = False
-        self.lost = False
         self.over = False
 
     # ------------------------------------------------------------ who
@@ -179,9 +185,8 @@ class Context:
         if frame is not None:
             try:
                 await self._turn.wire.send(frame)
-            except ConnectionLost:
-                self.lost = True  # our caller, and not somebody whom the handler talks to
-                raise
+            except ConnectionLost as lost:
+                raise CallerLost(str(lost)) from lost
 
     async def read(self, uri: str) -> t.ReadResourceResult:
         """Read one of this server's own resources, as this caller."""
@@ -401,16 +406,15 @@ class Context:
         """Wait for the end that a question by result brings."""
         self.asked = True
         if self._timer is None:
-            # Two turns, so that questions asked side by side are asked in one round.
-            self._timer = self._loop.call_soon(self._next_turn)
+            self._timer = self._loop.call_soon(self._turn_by_turn, TURNS)
         future: asyncio.Future[None] = self._loop.create_future()
         (self._threads if threaded else self._waiting).add(future)
         await future
 
-    def _next_turn(self) -> None:
-        self._timer = self._loop.call_soon(self._end_round)
-
-    def _end_round(self) -> None:
+    def _turn_by_turn(self, left: int) -> None:
+        if left > 1:
+            self._timer = self._loop.call_soon(self._turn_by_turn, left - 1)
+            return
         self.unwinding = True
         for future in self._threads:
             future.cancel()  # which raises in the thread, and ends the run from there

@@ -11,13 +11,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 from portico.ports import Seal, Turn
 from portico.protocol import types as t
 from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.revision import Asking
 from portico.server.binding import Body
-from portico.server.blocking import Unwound
 from portico.server.context import Context, Home
 
 log = logging.getLogger("portico.server")
@@ -43,24 +43,22 @@ class Interviewer:
         """Run a handler. Where questions go by result, they are its result."""
         interview = self._interview(turn, params)
         context = Context(turn, interview, self._home)
-        task = asyncio.current_task()
-        before = task.cancelling() if task is not None else 0
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        before = task.cancelling()
         result: t.Noun | None = None
         try:
             result = await body(context)
-        except (asyncio.CancelledError, Unwound):
-            if not context.unwinding:
-                raise
-        except Exception:
-            if not context.unwinding:
-                raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            others = task.cancelling() > before + context.close()
+            if not context.unwinding or (others and isinstance(error, asyncio.CancelledError)):
+                raise  # it failed before, or somebody else wants this to end
         finally:
-            cancels = context.close()
-            if task is not None:
-                for _ in range(cancels):
-                    task.uncancel()
-        if task is not None and task.cancelling() > before:
-            raise asyncio.CancelledError  # somebody else wants this to end, too
+            context.close()
+        while task.cancelling() > before:
+            # Ours, and those that a TaskGroup leaves behind before Python 3.13.
+            task.uncancel()
         if result is not None and not context.asked:
             return result
         return self._demand(turn, interview)

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import msgspec
 
-from portico.errors import ConnectionLost, Fault, FaultKind, ToolError
+from portico.errors import Fault, FaultKind, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.server.binding import Body, Bound, single
+from portico.server.binding import Bound, single
 from portico.server.catalogue import RunPrompt, Values
 from portico.server.content import Audio, File, Image, Message, blocks_of, clean, encoded
-from portico.server.context import Context
+from portico.server.context import CallerLost, Context
 
 
 def missing(uri: str) -> Fault:
@@ -24,19 +24,17 @@ def missing(uri: str) -> Fault:
     return Fault(FaultKind.RESOURCE_MISSING, "resource not found", {"uri": uri[:2000]})
 
 
-async def guarded(bound: Bound, what: str, context: Context | None, run: Awaitable[t.Noun]) -> Any:
+async def guarded(bound: Bound, run: Awaitable[t.Noun]) -> t.Noun:
     """Run a function whose failures are protocol errors."""
     try:
         return await run
     except (Exception, SystemExit, BaseExceptionGroup) as error:
         cause = single(error)
-        if isinstance(cause, Fault):
+        if isinstance(cause, Fault | CallerLost):
             raise cause from None
         if isinstance(cause, ToolError):
-            raise Fault(FaultKind.INTERNAL, f"{what}: {cause}") from error
-        if isinstance(cause, ConnectionLost) and context is not None and context.lost:
-            raise
-        words = bound.surroundings.crashes.words(what, error)
+            raise Fault(FaultKind.INTERNAL, f"{bound.name}: {cause}") from error
+        words = bound.surroundings.crashes.words(bound.name, error)
         raise Fault(FaultKind.INTERNAL, words) from error
 
 
@@ -73,13 +71,12 @@ class Reader:
         except Fault:
             raise missing(params.uri) from None  # such an address is nobody's
 
-        async def body(context: Context | None) -> t.Noun:
-            run = self._read(arguments, context, params.uri)
-            return await guarded(bound, bound.name, context, run)
-
         if bound.alone or context is not None:
-            return await body(context)
-        return await bound.surroundings.interviewed(turn, params, body)
+            return await guarded(bound, self._read(arguments, context, params.uri))
+        run = bound.surroundings.interviewed(
+            turn, params, lambda context: self._read(arguments, context, params.uri)
+        )
+        return await guarded(bound, run)
 
     async def _read(self, arguments: dict[str, Any], context: Context | None, uri: str) -> t.Noun:
         try:
@@ -145,12 +142,9 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
         async def prompt(context: Context | None) -> t.Noun:
             return prompted(await bound.call(arguments, context), description)
 
-        async def body(context: Context | None) -> t.Noun:
-            return await guarded(bound, bound.name, context, prompt(context))
-
         if bound.alone:
-            return await body(None)
-        return await bound.surroundings.interviewed(turn, params, cast("Body", body))
+            return await guarded(bound, prompt(None))
+        return await guarded(bound, bound.surroundings.interviewed(turn, params, prompt))
 
     return run
 

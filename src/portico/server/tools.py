@@ -8,13 +8,13 @@ import asyncio
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
 
-from portico.errors import ConnectionLost, Fault, LocalProtocolError, ToolError
+from portico.errors import Fault, LocalProtocolError, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.problems import told
@@ -23,7 +23,7 @@ from portico.protocol.schema import Schema, Validator
 from portico.protocol.signature_codec import Codec
 from portico.server.binding import Bound, Surroundings, single
 from portico.server.content import Audio, File, Image, Link, Result, encoded, result_of
-from portico.server.context import Context
+from portico.server.context import CallerLost, Context
 
 
 class BoundTool(Bound):
@@ -70,22 +70,22 @@ class BoundTool(Bound):
                 return failed(f"{self.name}: {fault.message}")
             raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
         if self.alone:
-            return await self._guarded(arguments, None)
-        return await self.surroundings.interviewed(
-            turn, params, lambda context: self._guarded(arguments, context)
+            return await self._guarded(self._timed(arguments, None))
+        return await self._guarded(
+            self.surroundings.interviewed(
+                turn, params, lambda context: self._timed(arguments, context)
+            )
         )
 
-    async def _guarded(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
+    async def _guarded(self, run: Awaitable[t.Noun]) -> t.Noun:
         try:
-            return await self._timed(arguments, context)
+            return await run
         except (Exception, SystemExit, BaseExceptionGroup) as error:
             cause = single(error)
             if isinstance(cause, ToolError):
                 return failed(str(cause))
-            if isinstance(cause, Fault):
+            if isinstance(cause, Fault | CallerLost):
                 raise cause from None
-            if isinstance(cause, ConnectionLost) and context is not None and context.lost:
-                raise
             return failed(self.surroundings.crashes.words(self.name, error))
 
     async def _timed(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:

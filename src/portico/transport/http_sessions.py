@@ -8,6 +8,7 @@ used makes room, never one that somebody is connected to.
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from portico.ports import Service
 from portico.protocol import httprules as rules
@@ -24,6 +25,8 @@ from portico.transport.http_visit import Limits, Visit, overload
 
 # Who says nothing at all after initialize was never there.
 FIRST_USE_S = 60.0
+# A client that is there says its second word by then; until then its place is not given away.
+SECOND_WORD_S = 1.0
 # How often all sessions are looked at, for those that nobody uses any more.
 LOOK_S = 15.0
 # 192 bits: nobody guesses one (R0283).
@@ -93,7 +96,14 @@ class Sessions:
             if len(mine) >= limits.sessions_per_principal:
                 self._evict(mine)
         if len(self._by_id) >= limits.sessions:
-            self._evict(self._unused.values() if self._unused else self._by_id.values())
+            self._evict(self._least_used())
+
+    def _least_used(self) -> Iterator[Session]:
+        """Whom to end first: those that were opened and left, then the least recently used."""
+        young = self.shared.clock() - SECOND_WORD_S
+        yield from takewhile(lambda session: session.created < young, self._unused.values())
+        yield from (s for s in self._by_id.values() if s.id not in self._unused)
+        yield from self._unused.values()
 
     def _evict(self, sessions: Iterable[Session]) -> None:
         idle = next((session for session in sessions if not session.busy), None)

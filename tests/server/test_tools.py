@@ -1,0 +1,652 @@
+"""Tools: what an author writes, what each revision is told of it, and every way to fail."""
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from live import live
+from portico import (
+    Audio,
+    Context,
+    File,
+    Icon,
+    Image,
+    Link,
+    LocalProtocolError,
+    Result,
+    Server,
+    ToolError,
+)
+from portico.protocol.revision import BadToolInput, OutputRoot, Revision
+from server.talk import Rejected, talk, words
+
+
+@dataclass
+class Forecast:
+    city: str
+    days: int
+
+
+def weather() -> Server:
+    server = Server("weather", version="1.0", title="Weather", instructions="Ask for a city.")
+
+    @server.tool(
+        title="Forecast",
+        tags={"public"},
+        read_only=True,
+        idempotent=True,
+        icons=[Icon(src="https://example.com/i.png")],
+        meta={"example.com/cost": 3},
+    )
+    async def forecast(city: str, days: Annotated[int, Meta(ge=1, le=10)] = 3) -> Forecast:
+        """Forecast for a city.
+
+        A second paragraph, which models read, too.
+
+        Args:
+            city: Name of the city.
+        """
+        return Forecast(city, days)
+
+    return server
+
+
+async def listed(server: Server, revision: Revision) -> list[dict[str, Any]]:
+    async with talk(server, revision) as client:
+        return (await client.ask("tools/list"))["tools"]
+
+
+# ---------------------------------------------------------------- what is said of a tool
+
+
+@pytest.mark.spec("R0130", "R0132")
+@live
+async def test_a_tool_is_listed_as_its_revision_knows_tools(revision: Revision) -> None:
+    (tool,) = await listed(weather(), revision)
+    assert tool["name"] == "forecast"
+    assert tool["description"].startswith("Forecast for a city.\n\nA second paragraph")
+    assert tool["inputSchema"]["properties"]["city"]["description"] == "Name of the city."
+    assert tool["inputSchema"]["properties"]["days"]["maximum"] == 10
+    assert tool["inputSchema"]["required"] == ["city"]
+    shown = {name for name in ("title", "annotations", "outputSchema", "icons", "_meta")}
+    known = {
+        "2024-11-05": set[str](),
+        "2025-03-26": {"annotations"},
+        "2025-06-18": {"title", "annotations", "outputSchema", "_meta"},
+    }.get(revision.date, shown)
+    assert shown & tool.keys() == known
+    if "annotations" in known:
+        assert tool["annotations"]["readOnlyHint"] is True
+        older = "title" not in known
+        assert tool["annotations"].get("title") == ("Forecast" if older else None)
+
+
+@live
+async def test_an_output_that_is_no_object_is_wrapped_where_only_objects_may_be(
+    revision: Revision,
+) -> None:
+    """D17."""
+    server = Server("s")
+
+    @server.tool
+    async def count() -> list[int]:
+        return [1, 2]
+
+    async with talk(server, revision) as client:
+        (tool,) = (await client.ask("tools/list"))["tools"]
+        result = await client.call("count")
+        assert words(result) == "[1,2]"
+        if revision.output_root is OutputRoot.NONE:
+            assert "outputSchema" not in tool
+            assert "structuredContent" not in result
+        elif revision.output_root is OutputRoot.OBJECT:
+            assert tool["outputSchema"]["properties"]["result"]["type"] == "array"
+            assert result["structuredContent"] == {"result": [1, 2]}
+        else:
+            assert tool["outputSchema"]["type"] == "array"
+            assert result["structuredContent"] == [1, 2]
+
+
+@live
+async def test_structured_only_leaves_the_copy_in_words_out(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool(structured_only=True)
+    async def forecast() -> Forecast:
+        return Forecast("Oslo", 3)
+
+    async with talk(server, revision) as client:
+        assert (await client.call("forecast"))["content"] == []
+
+
+@live
+async def test_content_of_every_kind_reaches_each_revision_as_it_knows_it(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+
+    class Plot:
+        def _repr_png_(self) -> bytes:
+            return b"png"
+
+    @server.tool
+    async def everything() -> list[Any]:
+        return [
+            "words",
+            Image(b"i", format="png"),
+            Audio(b"a", format="wav"),
+            File("text", uri="notes://a"),
+            Link("notes://b", "b"),
+            b"raw",
+            Plot(),
+            {"a": 1},
+        ]
+
+    async with talk(server, revision) as client:
+        content = (await client.call("everything"))["content"]
+    types = [block["type"] for block in content]
+    audio = "audio" if "audio" in revision.blocks else "resource"
+    link = "resource_link" if "resource_link" in revision.blocks else "text"
+    assert types == ["text", "image", audio, "resource", link, "resource", "image", "text"]
+    assert "notes://b" in str(content[4])
+    assert content[-1]["text"] == '{"a":1}'
+
+
+@live
+async def test_a_result_says_it_all(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def full() -> Result:
+        return Result("words", data={"a": 1}, meta={"example.com/x": 1}, is_error=False)
+
+    @server.tool
+    async def only_data() -> Result:
+        return Result(data=[1, 2])
+
+    @server.tool
+    async def bad() -> Result:
+        return Result("no", is_error=True)
+
+    @server.tool
+    async def nothing() -> None:
+        return None
+
+    async with talk(server, revision) as client:
+        result = await client.call("full")
+        assert words(result) == "words"
+        assert result["_meta"]["example.com/x"] == 1
+        if revision.output_root is not OutputRoot.NONE:
+            assert result["structuredContent"] == {"a": 1}
+        assert words(await client.call("only_data")) == "[1,2]"
+        assert await client.failure("bad") == "no"
+        assert (await client.call("nothing"))["content"] == []
+
+
+@live
+async def test_what_cannot_be_sent_is_put_right(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def text() -> str:
+        return "half \ud800 whole \ud83d\ude00"
+
+    @server.tool
+    async def data() -> dict[str, list[str]]:
+        return {"a": ["\udfff"]}
+
+    async with talk(server, revision) as client:
+        assert await client.text("text") == "half \ufffd whole 😀"
+        assert await client.text("data") == '{"a":["\ufffd"]}'
+
+
+# ---------------------------------------------------------------- schemas that are given
+
+RAW = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["a", "b"]}, "n": {"type": "integer"}},
+    "required": ["kind"],
+}
+
+
+@live
+async def test_a_schema_that_is_given_is_listed_as_it_is_and_enforced(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool(input_schema=RAW)
+    async def rest(kind: str, **others: Any) -> str:
+        return f"{kind} {others}"
+
+    async with talk(server, revision) as client:
+        (tool,) = (await client.ask("tools/list"))["tools"]
+        assert tool["inputSchema"] == RAW
+        assert await client.text("rest", {"kind": "a", "n": 1, "x": [2]}) == "a {'n': 1, 'x': [2]}"
+        assert "'a', 'b'" in await refused(client, "rest", {"kind": "c"})
+        assert "kind" in await refused(client, "rest", {})
+
+
+@pytest.mark.spec("R0377")
+@live
+async def test_a_result_that_breaks_its_promise_is_a_crash_and_not_sent(
+    revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+    promise = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    @server.tool(output_schema=promise)
+    async def promised(value: Any) -> Any:
+        return value
+
+    @server.tool(output_schema=promise)
+    async def by_hand(value: Any) -> Any:
+        return Result("x", data=value)
+
+    @server.tool(output_schema=promise)
+    async def without() -> Any:
+        return Result("x")
+
+    @server.tool
+    async def wrong() -> Forecast:
+        return Forecast("Oslo", "three")  # type: ignore[arg-type]
+
+    async with talk(server, revision) as client:
+        for tool in ("promised", "by_hand"):
+            result = await client.call(tool, {"value": {"n": 1}})
+            if revision.output_root is not OutputRoot.NONE:
+                assert result["structuredContent"] == {"n": 1}
+            assert "failed (id" in await client.failure(tool, {"value": {"n": "x"}})
+        assert "failed (id" in await client.failure("without")
+        assert "failed (id" in await client.failure("wrong")
+    assert "promised data by its schema" in caplog.text
+
+
+# ---------------------------------------------------------------- bad arguments
+
+
+async def refused(client: Any, tool: str, arguments: Any) -> str:
+    """The words for bad arguments, in the way of the revision (D16)."""
+    if client.revision.bad_tool_input is BadToolInput.RESULT:
+        return await client.failure(tool, arguments)
+    with pytest.raises(Rejected) as caught:
+        await client.call(tool, arguments)
+    assert caught.value.code == -32602
+    return caught.value.message
+
+
+@live
+async def test_bad_arguments_are_told_in_words_that_name_tool_argument_and_wish(
+    revision: Revision,
+) -> None:
+    server = weather()
+
+    @server.tool
+    async def paint(colour: Literal["red", "green"], size: int = 1) -> None: ...
+
+    async with talk(server, revision) as client:
+        for tool, arguments, told in (
+            ("forecast", {}, "forecast: missing required argument 'city'"),
+            ("forecast", {"city": 3.5}, "forecast: city: expected a string, got a number"),
+            ("forecast", {"city": "Oslo", "days": 11}, "forecast: days: expected at most 10"),
+            (
+                "forecast",
+                {"city": "Oslo", "dys": 2},
+                "forecast: unknown argument 'dys'; did you mean 'days'?",
+            ),
+            ("paint", {"colour": "blue"}, "paint: colour: expected one of 'red', 'green'"),
+        ):
+            assert await refused(client, tool, arguments) == told
+
+
+@live
+async def test_loose_values_are_taken_where_the_type_has_no_string(revision: Revision) -> None:
+    server = weather()
+    async with talk(server, revision) as client:
+        assert await client.text("forecast", {"city": "Oslo", "days": "4"}) == (
+            '{"city":"Oslo","days":4}'
+        )
+        assert "4" in await client.text("forecast", {"city": "Oslo", "days": 4.0})
+
+
+@pytest.mark.spec("R0140")
+@live
+async def test_an_unknown_tool_is_a_protocol_error_in_every_revision(revision: Revision) -> None:
+    """D16."""
+    async with talk(weather(), revision) as client:
+        for params in ({"name": "nope"}, {"name": "forecast", "arguments": []}, {}):
+            with pytest.raises(Rejected) as caught:
+                await client.ask("tools/call", params)
+            assert caught.value.code == -32602
+
+
+# ---------------------------------------------------------------- failures
+
+
+@live
+async def test_a_tool_error_is_read_by_the_model(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def forecast() -> str:
+        raise ToolError("No city 'Olso'. Did you mean 'Oslo'?")
+
+    @server.tool
+    def forecast_in_a_thread() -> str:
+        raise ToolError("no city")
+
+    async with talk(server, revision) as client:
+        assert await client.failure("forecast") == "No city 'Olso'. Did you mean 'Oslo'?"
+        assert await client.failure("forecast_in_a_thread") == "no city"
+
+
+@live
+async def test_a_crash_tells_the_caller_an_id_and_the_log_everything(
+    revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def crash() -> str:
+        raise ValueError("a secret")
+
+    @server.tool
+    def crash_in_a_thread() -> str:
+        return next(iter(()))
+
+    @server.tool
+    def leaves() -> str:
+        sys.exit(3)
+
+    @server.tool
+    async def gives_up() -> str:
+        raise asyncio.CancelledError
+
+    async with talk(server, revision) as client:
+        told = await client.failure("crash")
+        assert told.startswith("crash failed (id ") and "secret" not in told
+        id = told.removeprefix("crash failed (id ").removesuffix(")")
+        assert id in caplog.text and "a secret" in caplog.text
+        assert "failed (id" in await client.failure("crash_in_a_thread")
+        assert "failed (id" in await client.failure("leaves")
+        with pytest.raises(Rejected, match=r"tools/call failed \(id"):
+            await client.call("gives_up")
+        assert await client.failure("crash") != told  # and the next one is served
+
+
+@live
+async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
+    server = Server("s", debug=True)
+
+    @server.tool
+    async def crash() -> str:
+        raise ValueError("shown")
+
+    async with talk(server, revision) as client:
+        assert "ValueError('shown')" in await client.failure("crash")
+
+
+def test_tracebacks_are_rationed(caplog: pytest.LogCaptureFixture) -> None:
+    from portico.server.binding import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
+
+    now = 1000.0
+    crashes = Crashes(clock=lambda: now)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(MAX_TRACEBACKS + 1):
+            crashes.words("x", ValueError("v"))
+        assert [bool(record.exc_info) for record in caplog.records][-2:] == [True, False]
+        now += TRACEBACKS_S + 1
+        crashes.words("x", ValueError("v"))
+    assert caplog.records[-1].exc_info
+
+
+@live
+async def test_a_time_out_is_told_and_stops_the_function(revision: Revision) -> None:
+    server = Server("s")
+    stopped = asyncio.Event()
+
+    @server.tool(timeout_s=0.01)
+    async def slow() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    @server.tool(timeout_s=5)
+    async def own_time_out() -> str:
+        raise TimeoutError("of its own")
+
+    async with talk(server, revision) as client:
+        assert await client.failure("slow") == "slow did not finish within 0.01 s; try less"
+        assert stopped.is_set()
+        assert "failed (id" in await client.failure("own_time_out")
+
+
+# ---------------------------------------------------------------- where it runs
+
+
+@live
+async def test_sync_functions_run_in_a_thread_unless_inline(revision: Revision) -> None:
+    server = Server("s")
+    here = threading.get_ident()
+
+    @server.tool
+    def threaded() -> bool:
+        return threading.get_ident() == here
+
+    @server.tool(inline=True)
+    def inline() -> bool:
+        return threading.get_ident() == here
+
+    @server.tool(inline=True)
+    def inline_that_waits(ctx: Context) -> str:
+        return ctx.principal or ctx.info("x") or "never"  # type: ignore[return-value]
+
+    async with talk(server, revision) as client:
+        assert await client.text("threaded") == "false"
+        assert await client.text("inline") == "true"
+        assert "failed (id" in await client.failure("inline_that_waits")
+
+
+@live
+async def test_one_slow_function_does_not_hold_up_the_others(revision: Revision) -> None:
+    server = Server("s")
+    gate = threading.Event()
+
+    @server.tool
+    def slow() -> str:
+        assert gate.wait(5)
+        return "slow"
+
+    @server.tool
+    async def quick() -> str:
+        return "quick"
+
+    async with talk(server, revision) as client:
+        id = client.send("tools/call", {"name": "slow"})
+        assert await client.text("quick") == "quick"
+        gate.set()
+        assert words(await client.outcome(id)) == "slow"
+
+
+@live
+async def test_a_cancelled_call_is_not_answered_and_its_function_is_stopped(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+    begun, stopped = asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def slow() -> str:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return "never"
+
+    async with talk(server, revision) as client:
+        id = client.send("tools/call", {"name": "slow"})
+        await begun.wait()
+        client.tell("notifications/cancelled", {"requestId": id, "reason": "enough"})
+        async with asyncio.timeout(5):
+            await stopped.wait()
+        assert not [one for one in client.heard if one.get("id") == id]
+
+
+@live
+async def test_progress_and_log_reach_who_wants_them(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        await ctx.progress(1, 3, "one")
+        await ctx.progress(2.5, 3)
+        await ctx.debug("quiet")
+        await ctx.warning({"loud": True}, "logger")
+        return f"{ctx.revision} {ctx.principal!r} {ctx.session is not None}"
+
+    async with talk(server, revision) as client:
+        assert await client.text("work") == f"{revision.date} '' {revision.handshake}"
+        assert client.told("notifications/progress") == []
+        quiet = client.told("notifications/message")
+        assert len(quiet) == (1 if revision.handshake else 0)
+        meta = {"progressToken": "t"}
+        if not revision.handshake:
+            meta["io.modelcontextprotocol/logLevel"] = "debug"
+        else:
+            await client.ask("logging/setLevel", {"level": "debug"})
+        await client.call("work", _meta=meta)
+        first, second = client.told("notifications/progress")
+        assert (first["progressToken"], first["progress"], first["total"]) == ("t", 1, 3)
+        assert first.get("message") == (None if revision.date == "2024-11-05" else "one")
+        assert second["progress"] == 2.5
+        loud = client.told("notifications/message")[len(quiet) :]
+        assert [(one["level"], one["data"]) for one in loud] == [
+            ("debug", "quiet"),
+            ("warning", {"loud": True}),
+        ]
+
+
+# ---------------------------------------------------------------- registration
+
+
+def test_a_decorated_function_stays_a_plain_function() -> None:
+    server = Server("s")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool(name="sum", tags={"maths"})
+    def other(a: int) -> int:
+        return a
+
+    assert add(1, 2) == 3
+    assert other(4) == 4
+    assert server.tools["add"].noun.name == "add"
+    assert server.tools["sum"].tags == {"maths"}
+    assert server.tools.names == ["add", "sum"]
+
+
+def test_what_cannot_work_is_refused_at_registration_with_a_way_out() -> None:
+    server = Server("s")
+    with pytest.raises(LocalProtocolError, match=r"write @server.tool\(name='x'\)"):
+        server.tool("x")  # type: ignore[call-overload]
+    with pytest.raises(LocalProtocolError, match="has no name"):
+        server.tool(lambda: 1)
+    with pytest.raises(LocalProtocolError, match="above 0"):
+        server.tool(timeout_s=0)(test_a_decorated_function_stays_a_plain_function)
+    with pytest.raises(LocalProtocolError, match="parameter 'args'"):
+
+        @server.tool
+        def stars(*args: int) -> None: ...
+
+    with pytest.raises(LocalProtocolError, match="page_size"):
+        Server("s", page_size=0)
+    assert len(server.tools) == 0
+
+
+def test_strange_names_and_twins_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server("s")
+    server.tool(name="a b")(weather)
+    assert "some clients hide names" in caplog.text
+    server.tool(name="a b")(weather)
+    assert "offered twice" in caplog.text
+
+
+@live
+async def test_many_calls_at_once_are_each_answered(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    def wait(n: int) -> int:
+        time.sleep(0.001)
+        return n
+
+    async with talk(server, revision) as client:
+        ids = [
+            client.send("tools/call", {"name": "wait", "arguments": {"n": n}}) for n in range(60)
+        ]
+        found = [words(await client.outcome(id)) for id in ids]
+        assert found == [str(n) for n in range(60)]
+
+
+@live
+async def test_methods_callables_and_partials_are_tools_too(revision: Revision) -> None:
+    from functools import partial
+
+    class Counter:
+        def __init__(self) -> None:
+            self.n = 0
+
+        def add(self, step: int) -> int:
+            self.n += step
+            return self.n
+
+        async def __call__(self, step: int) -> int:
+            return self.add(step)
+
+    server, counter = Server("s"), Counter()
+    server.tool(counter.add)
+    server.tool(name="call")(counter)
+    server.tool(name="part")(partial(counter.add, step=7))
+    async with talk(server, revision) as client:
+        assert await client.text("add", {"step": 1}) == "1"
+        assert await client.text("call", {"step": 2}) == "3"
+        assert await client.text("part") == "10"
+
+
+@live
+async def test_structs_and_models_are_read_and_written(revision: Revision) -> None:
+    import pydantic
+
+    class Point(msgspec.Struct):
+        x: int
+        y: int = 0
+
+    class Person(pydantic.BaseModel):
+        name: str = pydantic.Field(min_length=2)
+
+    server = Server("s")
+
+    @server.tool
+    async def move(point: Point, by: Point) -> Point:
+        return Point(point.x + by.x, point.y + by.y)
+
+    @server.tool
+    async def greet(person: Person) -> Person:
+        return Person(name=person.name.upper())
+
+    async with talk(server, revision) as client:
+        found = await client.text("move", {"point": {"x": 1}, "by": {"x": 2, "y": 3}})
+        assert found == '{"x":3,"y":3}'
+        assert await client.text("greet", {"person": {"name": "ann"}}) == '{"name":"ANN"}'
+        assert "person.name" in await refused(client, "greet", {"person": {"name": "a"}})

@@ -1,0 +1,401 @@
+"""What sessions may take, what is kept of them, and how they end, over real sockets."""
+
+import asyncio
+import gc
+import json
+import os
+
+import pytest
+
+from http_client import Caller, opening
+from http_service import ABLE, REPORT, FakeService, reporting, waiting
+from live import Records, Stand, live, live_for, stand, until
+from portico.protocol.exchange import Exchange
+from portico.protocol.httprules_gate import Headers
+from portico.protocol.link import Link
+from portico.protocol.revision import (
+    JUNE_2025,
+    MARCH_2025,
+    NOVEMBER_2025,
+    Revisions,
+)
+from portico.transport.http_run import Connection
+from portico.transport.http_session import Session
+from portico.transport.http_streams import Stream
+from portico.transport.http_visit import Limits, Visit
+
+SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
+each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)
+
+
+# ---------------------------------------------------------------- limits and ends
+
+
+@live
+async def test_deleting_a_session_answers_what_runs_and_ends_its_streams() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        _, news = await s.caller.get()
+        calling = asyncio.create_task(s.caller.ask("tools/call", waiting()))
+        await s.service.marks.reached("wait begun")
+        _, stream = await s.caller.asking("tools/call", reporting(wait=True), id=2)
+        await stream.message()
+        assert (await s.caller.request("DELETE")).status == 200
+        assert (await calling).code == -32603
+        assert (await stream.message())["error"]["code"] == -32603
+        assert all(not event.data for event in await news.rest())
+        await s.service.marks.reached("wait cancelled")
+        await s.settled()
+        assert not s.sessions.shared.tasks
+
+
+@live
+async def test_deleting_a_session_ends_the_questions_that_wait_in_it() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25", ABLE)
+        _, stream = await s.caller.asking("tools/call", {"name": "ask"})
+        await stream.message()
+        assert (await s.caller.request("DELETE")).status == 200
+        assert (await stream.message())["error"]["code"] == -32603
+        await s.settled()
+
+
+@live
+async def test_the_longest_unused_session_makes_room_for_a_new_one() -> None:
+    async with stand(limits=Limits(sessions=2)) as s:
+        callers = [Caller(s.site.port) for _ in range(3)]
+        for caller in callers[:2]:
+            await caller.initialize("2025-11-25")
+        wire, _ = await callers[0].get()
+        assert (await callers[2].initialize("2025-11-25")).status == 200
+        assert (await callers[1].ask("ping")).status == 404
+        assert (await callers[0].ask("ping")).status == 200
+        assert len(s.sessions) == 2
+        wire.abort()
+
+
+@live
+async def test_where_every_session_is_in_use_there_is_no_room() -> None:
+    async with stand(limits=Limits(sessions=1)) as s, Caller(s.site.port) as other:
+        await s.caller.initialize("2025-11-25")
+        await s.caller.get()
+        answer = await other.initialize("2025-11-25")
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        assert len(s.sessions) == 1
+        assert s.service.watchers == 1
+
+
+async def verify(headers: Headers) -> str:
+    return headers.get(b"authorization", b"").decode()
+
+
+@live
+async def test_one_principal_cannot_take_all_places() -> None:
+    async with stand(verify=verify, limits=Limits(sessions_per_principal=2)) as s:
+        for _ in range(10):
+            s.caller.session = None
+            message = opening("2025-11-25")
+            assert (await s.caller.post(message, authorization="ada")).status == 200
+        assert len(s.sessions) == 2
+
+
+@live
+async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        table = s.sessions
+        (session,) = table
+        limits = s.app.limits
+        now = session.used
+        table.look_at(session, now + limits.session_idle_s)
+        assert len(table) == 1
+        table.look_at(session, now + limits.session_idle_s + 1)
+        assert len(table) == 0
+        s.caller.session = None
+        await s.caller.initialize("2025-11-25")
+        (session,) = table
+        session.created -= limits.session_s + 1
+        assert (await s.caller.ask("ping")).status == 404
+        s.caller.session = None
+        await s.caller.initialize("2025-11-25")
+        (session,) = table
+        table._unused[session.id] = session
+        table.look_at(session, session.used + 61)
+        assert len(table) == 0
+        assert s.service.watchers == 0
+
+
+@live
+async def test_the_timer_looks_at_sessions() -> None:
+    async with stand(limits=Limits(session_idle_s=-1)) as s:
+        await s.caller.initialize("2025-11-25")
+        await until(lambda: len(s.sessions) == 0)
+
+
+@live
+async def test_a_session_with_a_connection_is_not_idle() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        await s.caller.get()
+        table = s.sessions
+        (session,) = table
+        table.look_at(session, table.shared.clock() + 10 * s.app.limits.session_idle_s)
+        assert len(table) == 1
+
+
+@live
+async def test_streams_of_one_session_are_bounded() -> None:
+    async with stand(limits=Limits(session_streams=3)) as s:
+        await s.caller.initialize("2025-11-25")
+        for _ in range(3):
+            _, stream = await s.caller.get()
+            assert stream.status == 200
+        _, stream = await s.caller.get()
+        assert stream.status == 503
+
+
+@live
+async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> None:
+    async with stand(limits=Limits(session_bytes=10_000)) as s:
+        await s.caller.initialize("2025-11-25")
+        for id in range(20):
+            await s.caller.ask("tools/call", reporting(steps=2, size=1000), id=id)
+        table = s.sessions
+        (session,) = table
+        assert 0 < session.size <= 10_000
+        assert table.shared.ledger.size == session.size
+        table.look_at(session, table.shared.clock() + s.app.limits.kept_s + 1)
+        assert session.size == table.shared.ledger.size == 0
+
+
+@live
+async def test_what_is_kept_for_all_sessions_together_is_bounded() -> None:
+    async with stand(limits=Limits(kept_bytes=10_000)) as s:
+        for _ in range(10):
+            s.caller.session = None
+            await s.caller.initialize("2025-11-25")
+            await s.caller.ask("tools/call", reporting(steps=2, size=1000))
+        table = s.sessions
+        assert len(table) == 10
+        assert 0 < table.shared.ledger.size <= 13_000
+        first, *_, last = table
+        assert (first.size, last.size > 2000) == (0, True)
+
+
+@live
+async def test_json_answers_are_not_kept() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        for id in range(5):
+            await s.caller.ask("tools/list", id=id)
+        (session,) = s.sessions
+        assert not session._streams
+
+
+@live
+async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() -> None:
+    async with stand(limits=Limits(stream_bytes=5_000)) as s:
+        await s.caller.initialize("2025-11-25")
+        params = reporting(steps=20, size=1000, wait=True)
+        wire, stream = await s.caller.asking("tools/call", params)
+        event = await stream.numbered()
+        wire.abort()
+        await until(lambda: len(s.app.sweep) == 0)
+        for step in range(1, 21):
+            s.service.go.mark(f"step {step}")
+        await until(lambda: s.service.running == 0)
+        (session,) = s.sessions
+        assert session.size < 7_000
+        _, resumed = await s.caller.get(last_event_id=event.id)
+        assert resumed.status == 400  # what came after it is gone, and that must be said
+
+
+@live
+async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_is_cut() -> None:
+    async with stand(limits=Limits(write_s=0.01, stream_bytes=2_000_000)) as s:
+        await s.caller.initialize("2025-11-25")
+        params = reporting(steps=200, size=100_000)
+        wire, stream = await s.caller.asking("tools/call", params)
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until(lambda: s.service.running == 0)
+        await s.settled()
+        (session,) = s.sessions
+        assert session.size < 2_300_000
+        assert stream.is_stream
+
+
+@live
+async def test_nothing_is_lost_between_a_handler_and_a_reader_that_reads() -> None:
+    async with stand(limits=Limits(stream_bytes=100_000)) as s:
+        await s.caller.initialize("2025-11-25")
+        wire, stream = await s.caller.asking("tools/call", reporting(steps=100, size=20_000))
+        events = [json.loads(event.data) for event in await stream.rest() if event.data]
+        assert [m["params"]["progress"] for m in events[:-1]] == list(range(1, 101))
+        wire.close()
+
+
+@live
+async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
+    async with stand(limits=Limits(visits=2)) as s:
+        await s.caller.initialize("2025-11-25")
+        for id in range(2):
+            wire, _ = await s.begin_wait(id)
+            wire.abort()
+            await until(lambda: len(s.app.sweep) == 0)
+        assert (await s.caller.ask("tools/list", id=9)).status == 503
+        s.service.go.mark("wait")
+        await s.settled()
+        assert (await s.caller.ask("tools/list", id=9)).status == 200
+
+
+@live
+async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -> None:
+    async with stand(limits=Limits(sessions=5)) as s, Caller(s.site.port) as other:
+        await s.caller.initialize("2025-11-25")
+        for _ in range(50):
+            assert (await other.post(opening("2025-11-25"))).status == 200
+            for session in s.sessions:
+                session.created -= 1.1  # nothing more came for so long
+        assert len(s.sessions) == 5
+        assert s.service.watchers == 5
+        assert (await s.caller.ask("ping")).status == 200
+
+
+@live
+async def test_a_session_that_was_just_opened_keeps_its_place_before_one_that_idles() -> None:
+    async with stand(limits=Limits(sessions=2)) as s:
+        callers = [Caller(s.site.port) for _ in range(3)]
+        await callers[0].initialize("2025-11-25")
+        opened = await callers[1].post(opening("2025-11-25"))
+        await callers[2].initialize("2025-11-25")
+        callers[1].session = opened.headers["mcp-session-id"]
+        assert (await callers[0].ask("ping")).status == 404
+        assert (await callers[1].ask("ping")).status == 200
+
+
+@live
+async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        with Records("portico.transport") as records:
+            for id in range(3):
+                answer = await s.caller.ask("tools/list", id=id, mcp_protocol_version="2025-06-18")
+                assert answer.status == 200
+        assert records.lines == [
+            "WARNING MCP-Protocol-Version is 2025-06-18, the session speaks 2025-11-25"
+        ]
+
+
+@live
+async def test_a_long_call_becomes_a_stream_that_can_be_resumed() -> None:
+    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+        await s.caller.initialize("2025-11-25")
+        wire, stream = await s.caller.asking("tools/call", waiting())
+        assert stream.is_stream
+        event = await stream.event()
+        assert event.data == b""
+        wire.abort()
+        _, resumed = await s.caller.get(last_event_id=event.id)
+        s.service.go.mark("wait")
+        assert (await resumed.message())["result"]["content"][0]["text"] == "waited"
+
+
+@live
+async def test_a_question_that_nobody_answers_ends() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25", ABLE)
+        _, stream = await s.caller.asking("tools/call", {"name": "ask"})
+        question = await stream.message()
+        table = s.sessions
+        table._tick(table.shared.clock() + 601)
+        gone = await stream.message()
+        assert gone["params"]["requestId"] == question["id"]
+        assert "lost: no answer" in (await stream.message())["result"]["content"][0]["text"]
+
+
+@live
+async def test_sessions_are_left_when_the_server_stops() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        await s.caller.get()
+        calling = asyncio.create_task(s.caller.ask("tools/call", waiting()))
+        await s.service.marks.reached("wait begun")
+        await s.site.stop(0.0)
+        assert (await calling).code == -32603
+        assert s.service.watchers == 0
+        assert isinstance(s.service, FakeService)
+        assert s.service.stops == 1
+
+
+@live
+async def test_a_server_of_one_revision_with_sessions_has_no_other() -> None:
+    async with stand(Revisions((JUNE_2025,))) as s:
+        assert (await s.caller.modern("tools/list")).status == 400
+        await s.caller.initialize("2025-06-18")
+        assert (await s.caller.ask("tools/list")).status == 200
+
+
+# ---------------------------------------------------------------- rude clients
+
+
+def _counted() -> dict[str, int]:
+    """How many of everything that a client can leave behind there are."""
+    gc.collect()
+    kinds = (Visit, Session, Stream, Link, Exchange, Connection, asyncio.Task)
+    found = [type(thing) for thing in gc.get_objects() if isinstance(thing, kinds)]
+    return {kind.__name__: found.count(kind) for kind in set(found)}
+
+
+async def _be_rude(s: Stand, turn: int) -> None:
+    """Open a session, and leave it in one of many ways."""
+    async with Caller(s.site.port) as caller:
+        await caller.initialize(SESSIONS[turn % 3].date, ABLE)
+        match turn % 8:
+            case 0:
+                await caller.request("DELETE")
+            case 1:
+                await caller.get()
+            case 2:
+                await caller.asking("tools/call", REPORT)
+            case 3:
+                _, stream = await caller.asking("tools/call", {"name": "roots"})
+                await stream.message()
+            case 4:
+                wire = await caller.wire()
+                await wire.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
+            case 5:
+                _, stream = await caller.get()
+                await caller.request("DELETE")
+                await stream.rest()
+            case 6:
+                caller.session = None
+                _, stream = await caller.begin("GET", path="/sse", accept="text/event-stream")
+                await stream.event()
+            case _:
+                await caller.ask("tools/list")
+
+
+@pytest.mark.slow
+@live_for(300)
+async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
+    async with stand(limits=Limits(sessions=500)) as s:
+        before: dict[str, int] = {}
+        descriptors = 0
+        for thousand in range(11):
+            for hundred in range(10):
+                await asyncio.gather(*(_be_rude(s, 100 * hundred + n) for n in range(100)))
+            for session in s.sessions:
+                s.sessions.end(session, "the test is over")
+            session = None
+            await s.settled()
+            await until(lambda: not s.site._connections)
+            for notes in (s.service.turns, s.service.principals, s.service.heard):
+                notes.clear()
+            if thousand == 0:  # the first thousand warm up
+                before, descriptors = _counted(), len(os.listdir("/dev/fd"))
+        assert _counted() == before
+        assert len(os.listdir("/dev/fd")) == descriptors
+        assert s.sessions.shared.ledger.size == 0
+        assert not s.sessions.shared.tasks
+        assert s.service.watchers == 0
