@@ -169,9 +169,7 @@ async def test_elicitation_sep1034_defaults(
 
 def titled(*names: str) -> list[EnumOption]:
     """Choices with words to show: `value1` is shown as the first of these."""
-    return [
-        EnumOption(const=f"value{nth}", title=name) for nth, name in enumerate(names, start=1)
-    ]
+    return [EnumOption(const=f"value{nth}", title=name) for nth, name in enumerate(names, start=1)]
 
 
 # Written out, as no type says that an Enum is to be sent in the old way of giving it titles.

@@ -287,3 +287,28 @@ def test_an_answer_that_is_there_counts_though_the_capability_is_not_declared_ag
     state, seat, roots = first_round(server)
     answers = {seat: GOOD_SEAT, roots: GOOD_ROOTS}
     assert "content" in server.post(again(state, answers), can={})["result"]
+
+
+@pytest.mark.spec("R0811")
+def test_an_answer_under_a_given_name_counts_where_a_client_lost_the_state(
+    revision: Revision,
+) -> None:
+    """Only a name that the author gave says what was asked; a digest is ours alone."""
+
+    def interview(can: JSON) -> Interview:
+        link = server_of(revision)
+        exchange = call(link, request(revision, 1, "tools/call", CALL, can))
+        given = {"seat": Raw(json.dumps(GOOD_SEAT).encode()), "other": Raw(b"7")}
+        return Interview(exchange.peer, exchange.row, None, given)
+
+    able = interview({"elicitation": {}, "roots": {}})
+    key, answer = able.ask(SEAT, "seat")
+    assert (key, text_of(answer)) == ("seat", "12A")
+    assert able.ask(SEAT, "seat")[1] is None  # the next of that name is another question
+    assert able.ask(SEAT)[1] is None
+    with pytest.raises(Fault) as caught:
+        able.ask(ROOTS, "other")
+    assert caught.value.kind is FaultKind.INVALID_PARAMS
+    with pytest.raises(Fault) as caught:
+        interview({}).ask(SEAT, "seat")
+    assert caught.value.kind is FaultKind.CAPABILITY_MISSING

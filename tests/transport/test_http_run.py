@@ -153,14 +153,20 @@ async def test_headers_that_dribble_are_cut() -> None:
 
 @live
 async def test_a_connection_between_two_requests_is_not_taken_for_a_silent_one() -> None:
-    async with stand(run=RunLimits(head_s=0.5)) as s:
+    async with stand(run=RunLimits(head_s=5, idle_s=20)) as s:
         wire = await s.caller.wire()
         await wire.send(discover(s.site.port))
         await (await wire.head()).read()
         (connection,) = s.site._connections
-        connection.check(asyncio.get_running_loop().time() + 5)
-        await wire.send(discover(s.site.port))
-        assert (await wire.head()).status == 200
+        now = asyncio.get_running_loop().time()
+        for round in range(3):
+            await wire.send(discover(s.site.port))
+            await (await wire.head()).read()
+            connection.check(now + 100 * round)
+            connection.check(now + 100 * round + 19)
+            assert not connection.transport.is_closing()
+        connection.check(now + 300)
+        assert await wire.closed()
 
 
 @pytest.mark.parametrize(
@@ -217,6 +223,20 @@ async def test_a_pipelined_request_is_not_read_and_the_first_is_answered_last() 
 
 
 @live
+async def test_rubbish_after_a_request_does_not_keep_it_from_its_answer() -> None:
+    async with stand() as s:
+        wire = await s.caller.wire()
+        await wire.send(call_wait(s.site.port) + b"\x16\x03\x01")
+        await s.service.marks.reached("wait begun")
+        await wire.send(b"\x00" * 100)
+        s.service.go.mark("wait")
+        answer = await wire.head()
+        await answer.read()
+        assert answer.text == "waited"
+        assert await wire.closed()
+
+
+@live
 async def test_a_pipelining_client_that_goes_cancels_its_call() -> None:
     async with stand() as s:
         wire = await s.caller.wire()
@@ -239,17 +259,45 @@ async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection() -> N
         assert (await s.caller.call("echo")).status == 200
 
 
+class Slow:
+    """A transport whose reader takes what a test says it takes."""
+
+    def __init__(self) -> None:
+        self.unread = 0
+        self.aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cut"),
+    [
+        ([900_000 - 30_000 * second for second in range(30)], False),
+        ([900_000] * 12, True),
+        ([900_000 - 10 * second for second in range(12)], True),
+        ([900_000, 800_000, 0, *[900_000] * 9], False),
+        ([500_000, *[900_000] * 11], True),
+    ],
+    ids=["reads", "does not", "dribbles", "read all between", "gets more and reads nothing"],
+)
 @live
-async def test_a_slow_reader_that_reads_is_not_cut() -> None:
+async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: bool) -> None:
     async with stand(run=RunLimits(unread_s=10)) as s:
-        answer = await s.caller.call("large", size=5_000_000)
-        assert len(answer.text) == 5_000_000
-        (connection, *_) = [*s.site._connections, None]
-        if connection is not None:
-            now = asyncio.get_running_loop().time()
-            connection.check(now)
-            connection.check(now + 100)
-            assert not connection.transport.is_closing()
+        calling = asyncio.create_task(s.caller.call("wait"))
+        await s.service.marks.reached("wait begun")
+        (connection,) = s.site._connections
+        real, slow = connection.transport, Slow()
+        connection.transport = slow  # type: ignore[assignment]
+        for second, slow.unread in enumerate(sizes):
+            connection.check(1000.0 + second)
+        connection.transport = real
+        assert slow.aborted is cut
+        s.service.go.mark("wait")
+        assert (await calling).status == 200
 
 
 @live

@@ -108,7 +108,7 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
         (session,) = table
         limits = s.app.limits
         now = session.used
-        table.look_at(session, now + limits.session_idle_s)
+        table.look_at(session, now + limits.session_idle_s - 1)
         assert len(table) == 1
         table.look_at(session, now + limits.session_idle_s + 1)
         assert len(table) == 0

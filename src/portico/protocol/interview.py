@@ -115,6 +115,8 @@ class Interview:
         # R0811: what nobody asked for in the last round is left alone.
         asked = memory.asked if memory else ()
         self._answers |= {key: raw for key, raw in (responses or {}).items() if key in asked}
+        # Without a state nothing says what was asked; only a name that the author gave does.
+        self._ahead = dict(responses or {}) if memory is None else {}
         self._unused = set(self._answers)
         self._occurrences: dict[str, int] = {}
         self._keys: set[str] = set()
@@ -124,17 +126,20 @@ class Interview:
         """The key of a question, and its answer if that is already there.
 
         Without one it is pending: send it, or end the exchange with `result`. `key` is a name to
-        use on the wire. Raises what the handler must see where this peer cannot be asked, or the
+        use on the wire; an answer under it counts even where a client lost the state. Raises what the handler must see where this peer cannot be asked, or the
         answer does not fit.
         """
         capabilities = self._check(question)
-        key = self._key(question, key)
+        name, key = key, self._key(question, key)
         raw = self._answers.get(key)
         if raw is not None:
             self._unused.discard(key)
             return key, question.read_answer(raw, self._peer.revision)
         if not can_answer(question, capabilities, self._peer.revision):
             raise unanswerable(question, self._peer, self._row)
+        if key == name and key in self._ahead:
+            raw = self._answers[key] = self._ahead.pop(key)
+            return key, question.read_answer(raw, self._peer.revision)
         if len(self.pending) >= MAX_QUESTIONS:
             raise LocalProtocolError(f"more than {MAX_QUESTIONS} questions in one round")
         self.pending[key] = question

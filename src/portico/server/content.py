@@ -120,7 +120,7 @@ class Result:
 
     def __init__(
         self,
-        content: Any = (),
+        content: Any = None,
         *,
         data: Any = UNSET,
         meta: dict[str, Any] | None = None,

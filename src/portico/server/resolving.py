@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from portico.server.blocking import BlockingContext
 from portico.server.context import Context
@@ -24,7 +24,8 @@ class Shared:
 
     def __init__(self) -> None:
         self._values: dict[Provide, asyncio.Future[Any]] = {}
-        self._keepers: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
+        self._keepers: set[asyncio.Task[None]] = set()
+        self._made: list[tuple[asyncio.Event, asyncio.Task[None]]] = []
 
     async def get(self, function: Provide, make: Make) -> Any:
         """The one value of this function."""
@@ -32,17 +33,18 @@ class Shared:
         if found is None:
             loop = asyncio.get_running_loop()
             found = self._values[function] = loop.create_future()
-            done = asyncio.Event()
-            keeper = loop.create_task(self._keep(function, make, found, done))
-            self._keepers.append((done, keeper))
+            keeper = loop.create_task(self._keep(function, make, found))
+            self._keepers.add(keeper)
+            keeper.add_done_callback(self._keepers.discard)
         return await asyncio.shield(found)  # one call that gives up is none of the others' business
 
-    async def _keep(
-        self, function: Provide, make: Make, value: asyncio.Future[Any], done: asyncio.Event
-    ) -> None:
+    async def _keep(self, function: Provide, make: Make, value: asyncio.Future[Any]) -> None:
+        done = asyncio.Event()
         try:
             async with contextlib.AsyncExitStack() as stack:
                 value.set_result(await make(stack))
+                # What it is made of was made before it, and so is cleaned up after it.
+                self._made.append((done, cast("asyncio.Task[None]", asyncio.current_task())))
                 await done.wait()
         except BaseException as error:
             if value.done():
@@ -52,12 +54,15 @@ class Shared:
             value.exception()  # whoever waits sees it
 
     async def close(self) -> None:
-        """Clean all of them up, the last first."""
+        """Clean all of them up, the last that was made first."""
         self._values.clear()
-        while self._keepers:
-            done, keeper = self._keepers.pop()
+        while self._made:
+            done, keeper = self._made.pop()
             done.set()
             await keeper
+        for keeper in tuple(self._keepers):
+            keeper.cancel()
+            await asyncio.wait([keeper])
 
 
 class Resolver:

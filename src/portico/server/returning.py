@@ -76,7 +76,12 @@ class Reader:
         run = bound.surroundings.interviewed(
             turn, params, lambda context: self._read(arguments, context, params.uri)
         )
-        return await guarded(bound, run)
+        result = await guarded(bound, run)
+        answered = params.request_state is not None or params.input_responses is not None
+        if answered and isinstance(result, t.ReadResourceResult):
+            # R1003: it depends on more than its address, so nobody may keep it.
+            result = msgspec.structs.replace(result, ttl_ms=0, cache_scope="private")
+        return result
 
     async def _read(self, arguments: dict[str, Any], context: Context | None, uri: str) -> t.Noun:
         try:

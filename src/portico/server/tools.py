@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from portico.errors import Fault, LocalProtocolError, ToolError
+from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.problems import told
@@ -63,8 +63,13 @@ class BoundTool(Bound):
 
     async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
         """Answer a call."""
+        raw = bytes(params.arguments).strip()
+        if raw == b"null":  # what some clients send for none
+            raw = b""
+        if raw and raw[:1] != b"{":  # D16: that is not even a call
+            raise Fault(FaultKind.INVALID_PARAMS, f"{self.name}: arguments must be an object")
         try:
-            arguments = self.decode(params.arguments)
+            arguments = self.decode(raw)
         except Fault as fault:
             if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
                 return failed(f"{self.name}: {fault.message}")
@@ -139,7 +144,12 @@ _CONTENT = (
 
 def returns_content(annotation: Any) -> bool:
     """Whether a return type says content, or nothing at all, rather than data with a schema."""
-    return annotation in _NOTHING or _holds_content(annotation)
+    if annotation in _NOTHING or annotation in (list, tuple):
+        return True
+    several = get_origin(annotation) in (list, tuple, Sequence)
+    if several and all(inner in (Any, object, ...) for inner in get_args(annotation)):
+        return True  # of anything: pictures, perhaps
+    return _holds_content(annotation)
 
 
 def _holds_content(annotation: Any) -> bool:

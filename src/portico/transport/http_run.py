@@ -31,7 +31,16 @@ from uvicorn.server import ServerState
 from portico.errors import LocalProtocolError
 from portico.protocol.httprules_gate import HostPolicy
 from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import CLIENT_GONE, LINE_KEY, Receive, Scope, Send, Visit
+from portico.transport.http_visit import (
+    CLIENT_GONE,
+    CLOSE_HEADER,
+    LINE_KEY,
+    Pairs,
+    Receive,
+    Scope,
+    Send,
+    Visit,
+)
 from portico.transport.signals import Signals
 
 log = logging.getLogger("portico.transport")
@@ -56,7 +65,7 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     # From the first byte, or from the connection, to the end of the headers.
     head_s: float = 10.0
     # Between two requests on one connection.
-    idle_s: int = 60
+    idle_s: float = 60.0
     # An answer of which nothing is taken for so long is dropped, and the connection with it.
     unread_s: float = 30.0
     # 20,000 streams and as many callers as a machine can answer.
@@ -82,8 +91,10 @@ class Connection(HttpToolsProtocol):
         "_chunk_bytes",
         "_deaf",
         "_head_bytes",
-        "_head_since",
+        "_idle",
+        "_in_head",
         "_limits",
+        "_quiet_since",
         "_refusal",
         "_unread",
         "lost",
@@ -95,7 +106,10 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, state, app_state)
         self._limits = limits
-        self._head_since = self.loop.time()
+        # Whether headers are awaited, or a next request; since when, as far as `check` has seen.
+        self._in_head = True
+        self._idle = False
+        self._quiet_since = 0.0
         self._head_bytes = 0
         self._chunk_bytes = 0
         self._deaf = False
@@ -125,29 +139,34 @@ class Connection(HttpToolsProtocol):
         """Some bytes: headers within their limit, a body, or more than was asked for."""
         if self._deaf or self.parser is None:
             return
-        self._unset_keepalive_if_required()
         self._chunk_bytes = len(data)
         self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
-            if self._head_since and self._head_bytes > self._limits.head_bytes:
+            if self._in_head and self._head_bytes > self._limits.head_bytes:
                 self._refuse(431)
         except httptools.HttpParserUpgrade:
             self._deafen()
         except httptools.HttpParserError:
-            if not self._deaf:
+            if self._answering and not self.cycle.more_body:
+                self._deafen()  # it comes after a whole request, which is still answered
+            elif not self._deaf:
                 self._refuse(self._refusal)
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def on_message_begin(self) -> None:
         """A request begins; one that comes before the last was answered is not read."""
-        if self.cycle is not None and not self.cycle.response_complete:  # type: ignore[redundant-expr]
+        if self._answering:
             # Its disconnect would be told to the newer one. A client that gets no answer
             # sends the request again, on another connection.
             self._deafen()
             raise _Cut
         super().on_message_begin()
         self.scope[LINE_KEY] = self  # type: ignore[typeddict-unknown-key]
-        self._head_since = self.loop.time()
+        self._in_head, self._idle, self._quiet_since = True, False, 0.0
         self._head_bytes = self._chunk_bytes
 
     def on_headers_complete(self) -> None:
@@ -160,8 +179,45 @@ class Connection(HttpToolsProtocol):
         if large or len(self.headers) > limits.head_count:
             self._refusal = 431
             raise _Cut
-        self._head_since = 0.0
+        self._in_head = False
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """It was answered; `check` ends the connection if nothing more comes, without a timer."""
+        self._idle, self._quiet_since = True, 0.0
+        self.flow.resume_reading()
+
+    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
+        """Write a whole answer in one piece, which by `send` takes two writes and much looking.
+
+        Only where `send` is the server's own: whoever wraps it wants to see what passes.
+        """
+        cycle = self.cycle
+        if (
+            getattr(send, "__self__", None) is not cycle
+            or cycle.response_started
+            or self.flow.write_paused
+            or cycle.scope["method"] == "HEAD"
+        ):
+            return False
+        if cycle.disconnected:
+            return True
+        lines = [STATUS_LINE[status]]
+        for name, value in [*cycle.default_headers, *headers]:
+            lines += (name, b": ", value, b"\r\n")
+        if CLOSE_HEADER in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines += (b"\r\n", body)
+        self.transport.write(b"".join(lines))
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
 
     def _deafen(self) -> None:
         """Read no more; what is being answered is the last."""
@@ -172,11 +228,10 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, status: int) -> None:
         """Answer what cannot be read, unless an answer is under way, and hang up."""
         self._deafen()
-        cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:  # type: ignore[redundant-expr]
-            cycle.disconnected = True
-            cycle.message_event.set()
-            if cycle.response_started:
+        if self._answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
                 self.transport.abort()
                 return
         head = b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -186,9 +241,14 @@ class Connection(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """End what has lasted too long."""
         limits = self._limits
-        if self._head_since and now - self._head_since > limits.head_s and not self._deaf:
-            self._refuse(408)
-            return
+        if (self._in_head or self._idle) and not self._deaf:
+            if not self._quiet_since:
+                self._quiet_since = now
+            elif self._in_head and now - self._quiet_since > limits.head_s:
+                self._refuse(408)
+                return
+            elif self._idle and now - self._quiet_since > limits.idle_s:
+                self.transport.close()
         unread = self.transport.get_write_buffer_size()
         since, size = self._unread
         if not unread:
@@ -234,7 +294,6 @@ class Site:
             proxy_headers=False,
             ws="none",
             interface="asgi3",
-            timeout_keep_alive=limits.idle_s,
         )
         self._lifespan: LifespanOn | None = None
         self._server: asyncio.Server | None = None
@@ -260,16 +319,19 @@ class Site:
                 HostPolicy.for_bind(self.host, self.port, hosts=self._hosts, origins=self._origins)
             )
             self._config.load()
-            self._lifespan = LifespanOn(self._config)
-            await self._lifespan.startup()
-            if self._lifespan.should_exit:
+            lifespan = LifespanOn(self._config)
+            await lifespan.startup()
+            if lifespan.should_exit:
                 raise LocalProtocolError("the server could not be started; its log says why")
+            self._lifespan = lifespan
             loop = asyncio.get_running_loop()
-            self._step(loop)
             self._server = await loop.create_server(self._connect, sock=bound, backlog=2048)
         except BaseException:
             bound.close()
+            if self._lifespan is not None:
+                await self._lifespan.shutdown()
             raise
+        self._step(loop)
         self.is_ready = True
 
     def _connect(self) -> Connection:

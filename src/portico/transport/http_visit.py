@@ -99,10 +99,15 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Line(Protocol):
-    """A connection of our own server: it tells its visit at once when the client goes."""
+    """A connection of our own server: it tells its visit at once when the client goes, and takes
+    an answer in one piece."""
 
     visit: "Visit | None"
     lost: bool
+
+    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
+        """Write a whole answer at once; False where it must go the usual way, by `send`."""
+        ...
 
 
 CLIENT_GONE: Final = "the client has gone"
@@ -222,12 +227,14 @@ class Visit:
     async def reply(self, status: int, body: bytes, more: Pairs | None = None) -> None:
         """The whole answer at once; JSON, where there is any."""
         length = (b"content-length", b"%d" % len(body))
-        headers = [JSON_HEADER, length] if body else [length]
+        headers: Pairs = [JSON_HEADER, length] if body else [length]
         if more:
             headers += more
         self.started = self.writing = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        line = self.line
+        if line is None or not line.answer(self._send, status, headers, body):
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": body})
         self.ended = True
 
     async def open(self, first: bytes = b"", more: Pairs | None = None) -> None:

@@ -1,0 +1,303 @@
+"""What is offered: pages, changes that every client hears of, hiding, mounting, middleware."""
+
+import threading
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from live import live
+from portico import Context, LocalProtocolError, Server
+from portico.errors import Fault, FaultKind
+from portico.ports import Handler, Turn
+from portico.protocol import types as t
+from portico.protocol.revision import Pushing, Revision
+from server.talk import EVERYTHING, JSON, Client, Rejected, talk, words
+
+
+def add_tools(server: Server, *names: str) -> None:
+    for name in names:
+        server.tool(name=name, tags={name[0]})(lambda: "x")
+
+
+async def names(client: Client) -> list[str]:
+    return [tool["name"] for tool in (await client.ask("tools/list"))["tools"]]
+
+
+async def listening(client: Client, **wanted: object) -> None:
+    """Hear of changes, in whichever way the revision tells them."""
+    if client.revision.pushing is Pushing.LISTEN:
+        client.send("subscriptions/listen", {"notifications": wanted})
+        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+
+
+TOOLS = "notifications/tools/list_changed"
+PROMPTS = "notifications/prompts/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+
+
+# ---------------------------------------------------------------- pages
+
+
+@pytest.mark.spec("R0162", "R0977")
+@live
+async def test_pages_are_stable_while_entries_come_and_go(revision: Revision) -> None:
+    server = Server("s", page_size=2)
+    add_tools(server, *"abcde")
+    async with talk(server, revision) as client:
+        first = await client.ask("tools/list")
+        assert [tool["name"] for tool in first["tools"]] == ["a", "b"]
+        server.tools.remove("a")
+        server.tools.remove("c")
+        add_tools(server, "f", "b")  # b is replaced, and keeps its place
+        second = await client.ask("tools/list", {"cursor": first["nextCursor"]})
+        assert [tool["name"] for tool in second["tools"]] == ["d", "e"]
+        third = await client.ask("tools/list", {"cursor": second["nextCursor"]})
+        assert [tool["name"] for tool in third["tools"]] == ["f"]
+        assert "nextCursor" not in third
+        assert await client.ask("tools/list") == await client.ask("tools/list")
+
+
+@pytest.mark.spec("R0165")
+@live
+async def test_a_cursor_that_is_none_of_ours_is_refused(revision: Revision) -> None:
+    server = Server("s")
+    add_tools(server, "a")
+    async with talk(server, revision) as client:
+        for cursor in ("", "x", "é", "YWZ0ZXI6eA", "YWZ0ZXI6LTE", "A" * 65, "b3RoZXI6MQ"):
+            with pytest.raises(Rejected, match="cursor") as caught:
+                await client.ask("tools/list", {"cursor": cursor})
+            assert caught.value.code == -32602
+
+
+# ---------------------------------------------------------------- changes
+
+
+@pytest.mark.spec("R0115", "R0128", "R0143", "R0960", "R0980")
+@live
+async def test_every_change_is_told_once_in_the_way_of_the_era(revision: Revision) -> None:
+    server = Server("s")
+    add_tools(server, "a")
+    server.prompt(name="p")(lambda: "x")
+    server.resource("r://a")(lambda: "x")
+    async with talk(server, revision) as client:
+        await listening(
+            client, toolsListChanged=True, promptsListChanged=True, resourcesListChanged=True
+        )
+        add_tools(server, "b", "c", "d")
+        await client.until(lambda: client.told(TOOLS))
+        server.prompts.remove("p")
+        server.resource("r://{x}")(lambda x: x)
+        await client.until(lambda: client.told(PROMPTS) and client.told(RESOURCES))
+        assert [len(client.told(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [1, 1, 1]
+        assert await names(client) == [*"abcd"]
+
+
+@live
+async def test_who_did_not_ask_is_not_told_where_one_must_ask(revision: Revision) -> None:
+    if revision.pushing is not Pushing.LISTEN:
+        return
+    server = Server("s")
+    add_tools(server, "a")
+    server.prompt(name="p")(lambda: "x")
+    async with talk(server, revision) as client:
+        await listening(client, promptsListChanged=True)
+        add_tools(server, "b")
+        server.prompts.remove("p")
+        await client.until(lambda: client.told(PROMPTS))
+        assert not client.told(TOOLS)
+
+
+@live
+async def test_a_change_made_in_a_thread_is_told_too(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    def grow() -> str:
+        add_tools(server, "new")
+        return threading.current_thread().name
+
+    async with talk(server, revision) as client:
+        await listening(client, toolsListChanged=True)
+        assert (await client.text("grow")).startswith("portico")
+        await client.until(lambda: client.told(TOOLS))
+        assert await names(client) == ["grow", "new"]
+
+
+@pytest.mark.spec("R0809")
+@live
+async def test_draining_ends_what_waits_for_news_with_its_result(revision: Revision) -> None:
+    if revision.pushing is not Pushing.LISTEN:
+        return
+    server = Server("s")
+    add_tools(server, "a")
+    async with talk(server, revision) as client:
+        id = client.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        server.drain()
+        result = await client.outcome(id)
+        assert result["_meta"]["io.modelcontextprotocol/subscriptionId"] == id
+        (cancelled,) = client.told("notifications/cancelled")
+        assert cancelled["requestId"] == id
+
+
+@live
+async def test_a_listener_that_falls_too_far_behind_is_ended(revision: Revision) -> None:
+    if revision.pushing is not Pushing.LISTEN:
+        return
+    server = Server("s")
+    server.resource("r://{x}")(lambda x: x)
+    async with talk(server, revision) as client:
+        uris = {"resourceSubscriptions": ["r://a"]}
+        id = client.send("subscriptions/listen", {"notifications": uris})
+        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+        for n in range(300):
+            server.updated(f"r://a/{n}")
+        await client.outcome(id)
+        (cancelled,) = client.told("notifications/cancelled")
+        assert "look at everything anew" in cancelled["reason"]
+
+
+@live
+async def test_what_a_server_does_not_have_is_left_out_of_the_acknowledgement(
+    revision: Revision,
+) -> None:
+    if revision.pushing is not Pushing.LISTEN:
+        return
+    server = Server("s")
+    add_tools(server, "a")
+    async with talk(server, revision) as client:
+        await listening(
+            client, toolsListChanged=True, promptsListChanged=True, resourceSubscriptions=["r://a"]
+        )
+        (agreed,) = client.told("notifications/subscriptions/acknowledged")
+        assert agreed["notifications"] == {"toolsListChanged": True}
+
+
+# ---------------------------------------------------------------- hiding
+
+
+@live
+async def test_what_is_hidden_is_neither_listed_nor_called(revision: Revision) -> None:
+    server = Server("s")
+    add_tools(server, "a1", "a2", "b1")
+    server.prompt(name="p", tags={"a"})(lambda: "x")
+    async with talk(server, revision) as client:
+        await listening(client, toolsListChanged=True)
+        server.disable("b1", tags={"a"})
+        await client.until(lambda: client.told(TOOLS))
+        assert await names(client) == []
+        assert (await client.ask("prompts/list"))["prompts"] == []
+        with pytest.raises(Rejected, match="no tool 'b1'"):
+            await client.call("b1")
+        server.enable(tags={"a"})
+        assert await names(client) == ["a1", "a2"]
+        server.enable("b1")
+        assert await client.text("b1") == "x"
+    with pytest.raises(LocalProtocolError, match="nothing here is called 'nope'"):
+        server.disable("nope")
+
+
+@live
+async def test_scopes_keep_out_who_was_verified_without_them(revision: Revision) -> None:
+    server = Server("s")
+    server.tool(name="open")(lambda: "x")
+    server.tool(name="shut", scopes={"admin"})(lambda: "x")
+    async with talk(server, revision) as client:
+        assert await client.text("shut") == "x"  # where nobody is verified nobody has scopes
+    async with talk(server, revision, principal="ann") as client:
+        assert await client.text("open") == "x"
+        with pytest.raises(Rejected, match="needs the scope admin"):
+            await client.call("shut")
+
+
+# ---------------------------------------------------------------- mounting
+
+
+@live
+async def test_a_mounted_server_is_offered_as_it_is_at_every_moment(revision: Revision) -> None:
+    maps, server = Server("maps"), Server("s")
+    add_tools(maps, "route")
+    add_tools(server, "own")
+    maps.prompt(name="plan")(lambda: "p")
+    maps.resource("maps://{x}")(lambda x: f"map {x}")
+
+    @maps.tool
+    async def ask(ctx: Context) -> str:
+        return f"{len(await ctx.roots())} {ctx.state}"
+
+    server.mount(maps, namespace="maps")
+
+    def answer(method: str, params: JSON) -> JSON:
+        return {"roots": []}
+
+    async with talk(server, revision, can=EVERYTHING, answer=answer) as client:
+        assert await names(client) == ["own", "maps_route", "maps_ask"]
+        assert await client.text("maps_route") == "x"
+        assert await client.text("maps_ask") == "0 None"
+        assert (await client.read("maps://a"))[0]["text"] == "map a"
+        assert (await client.ask("prompts/get", {"name": "maps_plan"}))["messages"]
+        await listening(client, toolsListChanged=True, resourceSubscriptions=["maps://a"])
+        if revision.pushing is Pushing.SESSION:
+            await client.ask("resources/subscribe", {"uri": "maps://a"})
+        add_tools(maps, "later")
+        maps.disable("route")
+        maps.updated("maps://a")
+        await client.until(lambda: client.told(TOOLS))
+        await client.until(lambda: client.told("notifications/resources/updated"))
+        assert await names(client) == ["own", "maps_ask", "maps_later"]
+        maps.tools.remove("later")
+        maps.enable("route")
+        assert await names(client) == ["own", "maps_route", "maps_ask"]
+
+
+def test_what_cannot_be_mounted_is_refused() -> None:
+    server, other = Server("s"), Server("o")
+    add_tools(server, "a")
+    add_tools(other, "a")
+    with pytest.raises(LocalProtocolError, match="'a' is offered here already"):
+        server.mount(other)
+    with pytest.raises(LocalProtocolError, match="in itself"):
+        server.mount(server)
+    server.mount(other, namespace="o")
+    with pytest.raises(LocalProtocolError, match="in itself"):
+        other.mount(server)
+
+
+# ---------------------------------------------------------------- layers
+
+
+def noting(seen: list[str], name: str) -> Callable[[Turn, Handler], Awaitable[t.Noun]]:
+    async def layer(turn: Turn, inner: Handler) -> t.Noun:
+        seen.append(f"{name} {turn.exchange.row.name}")
+        return await inner(turn)
+
+    return layer
+
+
+@live
+async def test_layers_stand_around_every_handler_the_first_outermost(revision: Revision) -> None:
+    server, other, seen = Server("s"), Server("o"), list[str]()
+    add_tools(server, "a")
+    add_tools(other, "b")
+    server.mount(other, "o")
+    server.use(noting(seen, "one"))
+    server.use(noting(seen, "two"))
+    other.use(noting(seen, "inner"))
+
+    @server.use
+    async def guard(turn: Turn, inner: Handler) -> t.Noun:
+        if turn.exchange.row.name == "prompts/list":
+            raise Fault(FaultKind.INVALID_REQUEST, "not today")
+        result = await inner(turn)
+        if isinstance(result, t.CallToolResult) and result.is_error is None:
+            return t.CallToolResult(content=[*result.content, t.TextContent(text="!")])
+        return result
+
+    server.prompt(name="p")(lambda: "x")
+    async with talk(server, revision) as client:
+        assert words(await client.call("a")) == "x!"
+        assert words(await client.call("o_b")) == "x!"
+        with pytest.raises(Rejected, match="not today"):
+            await client.ask("prompts/list")
+    assert seen[:2] == ["one tools/call", "two tools/call"]
+    assert "inner tools/call" in seen
