@@ -134,7 +134,6 @@ def in_words(fault: Fault) -> bool:
     return True
 
 
-@pytest.mark.spec("R0796")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
     revision: Revision, kind: str, tmp_path: Path
@@ -159,7 +158,6 @@ def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
     play(scene)
 
 
-@pytest.mark.spec("R0796")
 def test_another_spelling_of_a_spent_state_is_refused_too(revision: Revision) -> None:
     async def scene() -> None:
         ring, once = KeyRing([KEY]), SingleUse(MemoryStore())
@@ -174,7 +172,6 @@ def test_another_spelling_of_a_spent_state_is_refused_too(revision: Revision) ->
     play(scene)
 
 
-@pytest.mark.spec("R0796")
 def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
     revision: Revision,
 ) -> None:
@@ -196,7 +193,6 @@ def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
     play(scene)
 
 
-@pytest.mark.spec("R0796")
 def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
     async def scene() -> None:
         ring, once = KeyRing([KEY]), SingleUse(MemoryStore())
@@ -208,7 +204,6 @@ def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
     play(scene)
 
 
-@pytest.mark.spec("R0796")
 def test_where_the_store_cannot_say_the_state_does_not_pass(revision: Revision) -> None:
     async def scene() -> None:
         ring, store = KeyRing([KEY]), MemoryStore(limits=Limits(principal_entries=1))

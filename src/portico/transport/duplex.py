@@ -16,7 +16,7 @@ from typing import Protocol
 
 from msgspec import Raw
 
-from portico.errors import ConnectionLost, Fault, PorticoError
+from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
 from portico.ports import Answer
 from portico.protocol.events import (
     Answered,
@@ -163,6 +163,12 @@ class Duplex:
                 self.channel.write(data)
         except ConnectionLost:
             pass
+        except Exception as error:
+            log.error("the service raised %s", type(error).__name__, exc_info=error)
+            fault = Fault(FaultKind.INTERNAL, "the server failed; its log says why")
+            data = turn.exchange.fail(fault)
+            if data is not None:
+                self.channel.write(data)
         finally:
             self._tasks.pop(turn.exchange, None)
 

@@ -219,6 +219,12 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
+    def drop(self, send: Send) -> None:
+        """End the connection without another word, if this answer is still on it."""
+        if getattr(send, "__self__", None) is self.cycle:
+            self.cycle.disconnected = True
+            self.transport.abort()
+
     def _deafen(self) -> None:
         """Read no more; what is being answered is the last."""
         self._deaf = True

@@ -147,6 +147,7 @@ class HttpApp:
         self._load: dict[str, int] = {}
         self._sessions = Sessions(service, limits, self.sweep)
         self._sse = SseSessions(service, limits)
+        self._has_sessions = bool(service.accepts.handshakes)
         self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
         self._keeper = Keeper(self.start, self.stop)
         self._signals = Signals(self._begin_to_end)
@@ -224,8 +225,9 @@ class HttpApp:
                 raise
             if turn.told:
                 await self._cut(turn)
+            turn.drop()
         except (Gone, ConnectionLost):
-            pass
+            turn.drop()
         finally:
             self.sweep.remove(turn)
             if turn.principal:
@@ -275,7 +277,7 @@ class HttpApp:
         raw_id = b""
         try:
             body = await turn.body()
-            if b"mcp-session-id" in headers and self._recogniser.accepts.handshakes:
+            if b"mcp-session-id" in headers and self._has_sessions:
                 session = self._sessions.find(rules.session_id(headers), turn.principal)
                 known = session.peer if session is not None else rules.ENDED
             frame = decode(body)

@@ -9,6 +9,7 @@ Rules: each message is on one stream. What runs is answered, whatever ends the s
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 from collections.abc import Callable, Coroutine
@@ -104,6 +105,44 @@ class SessionTurn:
             self._stream.part()
 
 
+class Pump:
+    """Writes a stream to the connection of its own POST, from its first event on.
+
+    Most answers are no stream, and need none: the task begins where the stream does.
+    """
+
+    def __init__(
+        self, stream: Stream, visit: Visit, release: Callable[[Stream], None], shared: Shared
+    ) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self._stream = stream
+        self._visit = visit
+        self._release = release
+        self._shared = shared
+        stream.on_streaming = self._begin
+        visit.on_silence = stream.commit
+
+    def _begin(self) -> None:
+        if self._stream.awaited:
+            self.task = self._shared.spawn(self._run())
+
+    async def _run(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError, ConnectionLost):
+            await self._stream.serve(self._visit)
+
+    def lose(self) -> None:
+        """The client has gone: from here on the stream is kept for who comes back."""
+        self.stop()
+        self._stream.leave()
+        self._release(self._stream)
+
+    def stop(self) -> None:
+        """Write no more."""
+        if self.task is not None:
+            self.task.cancel()
+            self._stream.let_go(self._visit)
+
+
 class Session:
     """One client that has opened a conversation with `initialize`."""
 
@@ -122,7 +161,7 @@ class Session:
         self._streams: dict[str, Stream] = {}
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
-        self._running: dict[Exchange, tuple[asyncio.Task[None], Stream]] = {}
+        self._running: dict[Exchange, tuple[Callable[[], object], Stream]] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
         self._unwatch = self._service.watch(self._hear)
@@ -150,26 +189,33 @@ class Session:
         """A body with something to answer. Raises `Fault` where it is refused."""
         if isinstance(frame, Request) and frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
-        self._shared.check_load()
         stream = self._stream(visit.answers.events)
-        visit.on_silence = stream.commit
         stream.awaited = True
-        status = rules.OK
-        if isinstance(frame, Batch):
-            status = rules.status_of_batch(frame)
-            stream.boxed = len(frame.items)
-        self._act(self.link.receive(body, self._shared.clock()), stream)
-        if not stream.pending:
-            stream.finish()
+        pump = Pump(stream, visit, self._release, self._shared)
         try:
-            await stream.decided()
-            if stream.streaming:
-                await stream.serve(visit)
+            events = self.link.receive(body, self._shared.clock())
+            if isinstance(frame, Batch):
+                stream.boxed = len(frame.items)
+                self._act(events, stream)
+                if stream.pending:
+                    await stream.finished()
+            elif len(events) == 1 and isinstance(call := events[0], Call):
+                visit.on_gone = pump.lose
+                await self._answer_here(call.exchange, visit, stream)
             else:
+                self._act(events, stream)
+            stream.finish()
+            if pump.task is not None:
+                await asyncio.wait({pump.task})
+            elif not visit.gone:
+                status = rules.status_of_batch(frame) if isinstance(frame, Batch) else rules.OK
                 await answer_at_once(visit, stream.frames(), status)
         finally:
+            pump.stop()
             stream.leave()
             self._release(stream)
+        if visit.gone:
+            visit.drop()
 
     def note(self, warning: str) -> None:
         """Something was forgiven: said once, so that nobody fills our log with it."""
@@ -206,34 +252,58 @@ class Session:
 
     # ------------------------------------------------------------ requests to us
 
-    def _call(self, exchange: Exchange, stream: Stream) -> None:
-        stream.pending += 1
-        turn = SessionTurn(exchange, self, stream)
-        task = self._shared.spawn(self._run(turn, stream))
-        self._running[exchange] = (task, stream)
-        self._ids[exchange.request.id] = exchange
+    async def _answer_here(self, exchange: Exchange, visit: Visit, stream: Stream) -> None:
+        """Work on a request in the task of its own POST, whether or not its client stays."""
+        self._enter(exchange, visit.stop, stream)
+        try:
+            data = await self._answer(SessionTurn(exchange, self, stream))
+        except asyncio.CancelledError:
+            exchange.abandon()
+            if not visit.is_ours():
+                raise
+            data = None
+        finally:
+            self._leave(exchange)
+        if data is not None:
+            stream.answer(data)
 
-    async def _run(self, turn: SessionTurn, stream: Stream) -> None:
-        exchange = turn.exchange
+    def _call(self, exchange: Exchange, stream: Stream) -> None:
+        """Work on one request of a batch, beside the others."""
+        self._shared.check_load()
+        stream.pending += 1
+        task = self._shared.spawn(self._answer_beside(exchange, stream))
+        self._enter(exchange, task.cancel, stream)
+
+    async def _answer_beside(self, exchange: Exchange, stream: Stream) -> None:
         data: bytes | None = None
         try:
-            data = await self._service.answer(turn)
+            data = await self._answer(SessionTurn(exchange, self, stream))
         except asyncio.CancelledError:
             data = exchange.abandon()  # the rest of its batch may be ready now
-        except ConnectionLost:
-            data = exchange.abandon()
-        except Exception as error:
-            data = exchange.fail(unexpected(error))
         finally:
+            self._leave(exchange)
             if data is not None:
                 stream.answer(data)
-            self._running.pop(exchange, None)
-            if self._ids.get(exchange.request.id) is exchange:
-                del self._ids[exchange.request.id]
             stream.pending -= 1
             if not stream.pending:
                 stream.finish()
-                self._release(stream)
+
+    async def _answer(self, turn: SessionTurn) -> bytes | None:
+        try:
+            return await self._service.answer(turn)
+        except ConnectionLost:
+            return turn.exchange.abandon()
+        except Exception as error:
+            return turn.exchange.fail(unexpected(error))
+
+    def _enter(self, exchange: Exchange, stop: Callable[[], object], stream: Stream) -> None:
+        self._running[exchange] = (stop, stream)
+        self._ids[exchange.request.id] = exchange
+
+    def _leave(self, exchange: Exchange) -> None:
+        del self._running[exchange]
+        if self._ids.get(exchange.request.id) is exchange:
+            del self._ids[exchange.request.id]
 
     def _cancel(self, exchange: Exchange) -> Stream | None:
         """Stop a call; the stream, where the rest of its batch is complete with that."""
@@ -241,8 +311,8 @@ class Session:
         if found is None:
             return None
         self._ids.pop(exchange.request.id, None)
-        task, stream = found
-        task.cancel()
+        stop, stream = found
+        stop()
         return stream if stream.boxed and stream.pending == 1 else None
 
     # ------------------------------------------------------------ requests of ours
@@ -401,11 +471,11 @@ class Session:
     def close(self, why: str) -> None:
         """Answer what runs, end every stream, and be no more."""
         self._unwatch()
-        for exchange, (task, stream) in list(self._running.items()):
+        for exchange, (stop, stream) in list(self._running.items()):
             data = exchange.fail(Fault(FaultKind.INTERNAL, why))
             if data is not None:
                 stream.answer(data)
-            task.cancel()
+            stop()
         self._act(self.link.close(why), None)
         for stream in list(self._streams.values()):
             self._forget(stream)

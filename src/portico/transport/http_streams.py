@@ -58,6 +58,7 @@ class Stream:
         self.pending = 0
         self.boxed = 0
         self.on_caught_up: Callable[[], None] | None = None
+        self.on_streaming: Callable[[], None] | None = None
         self._ledger: Ledger | None = ledger
         self._primed = primed
         self._retry_ms = retry_ms
@@ -68,13 +69,14 @@ class Stream:
         self._served = False
         self._parting = False
         self._news: asyncio.Future[None] | None = None
+        self._end: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
 
     # ------------------------------------------------------------ what is put on it
 
     def put(self, frame: bytes) -> None:
         """A message before the answer: from here on this is a stream of events."""
-        self.streaming = True
+        self.commit()
         self.answer(frame)
 
     def answer(self, frame: bytes) -> None:
@@ -88,22 +90,33 @@ class Stream:
         self._wake()
 
     def commit(self) -> None:
-        """Become a stream of events before there is one: somebody has waited long enough."""
-        self.streaming = True
-        self._wake()
+        """Become a stream of events: there is one, or somebody has waited long enough."""
+        if not self.streaming and not self.over:
+            self.streaming = True
+            if self.on_streaming is not None:
+                self.on_streaming()
 
     def finish(self) -> None:
         """Nothing more comes."""
         self.over = True
         self._wake()
         self._make_room()
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+
+    async def finished(self) -> None:
+        """Wait until nothing more comes."""
+        if not self.over:
+            self._end = asyncio.get_running_loop().create_future()
+            await self._end
 
     def part(self) -> bool:
         """Let the reader go, to come back for the rest; False where it knows no way back."""
         if not self._primed or self.over:
             return False
         if self._reader is not None or not self._served:
-            self.streaming = self._parting = True
+            self._parting = True
+            self.commit()
             self._wake()
         return True
 
@@ -169,11 +182,6 @@ class Stream:
         """What was put on it."""
         return [frame for _, frame in self._entries]
 
-    async def decided(self) -> None:
-        """Wait until it is over, or has become a stream of events."""
-        while not self.over and not self.streaming:
-            await self._wait()
-
     async def serve(self, visit: Visit, after: int = 0) -> None:
         """Write everything after an event to a visit, until the end or until it is left."""
         if self._reader is not None:
@@ -199,11 +207,15 @@ class Stream:
                         await self._wait()
             await visit.end(self._take() + self._prime(self._seen))  # R0489
         finally:
-            if self._reader is visit:
-                self._reader = None
-                self._parting = False
-                self.left_at = asyncio.get_running_loop().time()
-                self._make_room()
+            self.let_go(visit)
+
+    def let_go(self, visit: Visit) -> None:
+        """This reader reads no more."""
+        if self._reader is visit:
+            self._reader = None
+            self._parting = False
+            self.left_at = asyncio.get_running_loop().time()
+            self._make_room()
 
     def _rewind(self, after: int) -> None:
         self._seen = after

@@ -101,7 +101,7 @@ class Sweep:
         if visit.alive_writes != visit.writes:
             visit.alive_writes, visit.alive_at = visit.writes, now
         silence = now - visit.alive_at
-        if visit.ended:
+        if visit.ended or visit.gone:
             return
         if visit.reading:
             age = now - visit.since

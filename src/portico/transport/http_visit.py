@@ -109,6 +109,10 @@ class Line(Protocol):
         """Write a whole answer at once; False where it must go the usual way, by `send`."""
         ...
 
+    def drop(self, send: Send) -> None:
+        """End the connection as it is, if this answer is still on it."""
+        ...
+
 
 CLIENT_GONE: Final = "the client has gone"
 # Where the scope of a request has it.
@@ -146,8 +150,11 @@ class Visit:
     gone = ""
     told = False
     principal = ""
-    # What to do instead of a comment where a stream is silent before it has begun.
+    cancelled = False
+    # What to do instead of a comment where a stream is silent before it has begun, and what
+    # instead of a cancellation where the client goes and its request is worked on all the same.
     on_silence: Callable[[], None] | None = None
+    on_gone: Callable[[], None] | None = None
     # Kept by the sweep: since when it is here, its last sign of life, and who watches for its end.
     since = 0.0
     alive_at = 0.0
@@ -283,15 +290,29 @@ class Visit:
 
     def leave(self, why: str, *, told: bool = False) -> None:
         """Nobody waits any more, or nobody may: stop what is being done for this visit."""
-        if not self.gone and not self.ended:
-            self.gone = why
-            self.told = told
-            if self.task is not None:
-                self.task.cancel()
+        if self.gone or self.ended:
+            return
+        self.gone = why
+        self.told = told
+        if self.on_gone is not None and not told:
+            self.on_gone()
+        else:
+            self.stop()
+
+    def stop(self) -> None:
+        """Cancel what is being done for this visit, in our own name."""
+        if self.task is not None:
+            self.cancelled = True
+            self.task.cancel()
 
     def is_ours(self) -> bool:
-        """Whether the cancellation that was just caught was `leave`'s alone; then it is taken."""
-        return bool(self.gone) and self.task is not None and self.task.uncancel() == 0
+        """Whether the cancellation that was just caught was ours alone; then it is taken."""
+        return self.cancelled and self.task is not None and self.task.uncancel() == 0
+
+    def drop(self) -> None:
+        """Nobody reads the rest of the answer: let go of the connection, where it is ours."""
+        if self.line is not None and not self.ended:
+            self.line.drop(self._send)
 
     async def watch(self) -> None:
         """Wait until the client goes, and leave then."""

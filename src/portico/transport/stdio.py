@@ -10,6 +10,7 @@ the end of the process, within a second, whatever still runs.
 
 import asyncio
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Generator
+from typing import cast
 
 from portico.errors import ConnectionLost, Fault
 from portico.ports import Service
@@ -248,6 +250,7 @@ def _is_open(descriptor: int) -> bool:
 def _flush_prints() -> None:
     with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or none at all
         sys.stdout.flush()
+        cast("io.TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)  # it is a log now
 
 
 async def serve_lines(pipe: Pipe, service: Service) -> None:

@@ -1,0 +1,292 @@
+"""One conversation over a channel that carries everything: tasks, questions, batches, its end."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from http_service import FakeService
+from live import live, until
+from portico.errors import ConnectionLost, TimedOut
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.events import Opened, Told
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.revision import ALL, Asking, Revision
+from portico.transport.duplex import ASK_S, Duplex
+
+BY_REQUEST = pytest.mark.parametrize(
+    "revision", [one for one in ALL if one.asking is Asking.BY_REQUEST], ids=lambda one: one.date
+)
+
+
+class Clock:
+    """A time that moves when it is told to; alarms are rung by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Talk:
+    """A duplex over memory: `wrote` is what it wrote, decoded."""
+
+    def __init__(
+        self, revision: Revision, service: FakeService, clock: Callable[[], float]
+    ) -> None:
+        self.revision = revision
+        self.service = service
+        self.wrote: list[Any] = []
+        self.told: list[str] = []
+        self.opened: list[Opened] = []
+        self.drained = asyncio.Event()
+        self.drained.set()
+        link = Link(Side.SERVER, service.identity, service.accepts)
+        self.duplex = Duplex(
+            link,
+            self,
+            service.answer,
+            told=self._told,
+            opened=self.opened.append,
+            clock=clock,
+        )
+
+    def _told(self, told: Told) -> None:
+        self.told.append(told.row.name)
+
+    def write(self, frame: bytes) -> None:
+        self.wrote.append(json.loads(frame))
+
+    async def drain(self) -> None:
+        await self.drained.wait()
+
+    def say(self, message: Any) -> None:
+        self.duplex.receive(json.dumps(message).encode())
+
+    def request(self, id: Any, method: str, **params: Any) -> dict[str, Any]:
+        if not self.revision.handshake:
+            params["_meta"] = {
+                "io.modelcontextprotocol/protocolVersion": self.revision.date,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+    def call(self, id: Any, tool: str, **arguments: Any) -> dict[str, Any]:
+        return self.request(id, "tools/call", name=tool, arguments=arguments)
+
+    async def answer(self, id: Any) -> Any:
+        """The answer under an id, when it is there."""
+
+        def found() -> list[Any]:
+            answers = [one for one in self.wrote if isinstance(one, dict) and "method" not in one]
+            return [one for one in answers if one.get("id") == id]
+
+        await until(lambda: bool(found()))
+        return found()[0]
+
+    async def said(self, method: str) -> Any:
+        """Wait until the last thing that was written is of this method."""
+        await until(lambda: bool(self.wrote) and self.wrote[-1].get("method") == method)
+        return self.wrote[-1]
+
+    def open(self) -> None:
+        if self.revision.handshake:
+            params = {
+                "protocolVersion": self.revision.date,
+                "capabilities": {"elicitation": {}, "roots": {}, "sampling": {}},
+                "clientInfo": {"name": "c", "version": "1"},
+            }
+            self.say({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
+            self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+@asynccontextmanager
+async def talking(
+    revision: Revision, clock: Callable[[], float] | None = None
+) -> AsyncGenerator[Talk]:
+    talk = Talk(revision, FakeService(), clock or asyncio.get_running_loop().time)
+    talk.open()
+    try:
+        yield talk
+    finally:
+        talk.duplex.close("the test is over")
+        await talk.duplex.ended(5)
+
+
+@live
+async def test_calls_are_answered_side_by_side(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        talk.say(talk.call(1, "wait", name="slow"))
+        await talk.service.marks.reached("slow begun")
+        talk.say(talk.call("1", "echo", say="quick"))
+        assert (await talk.answer("1"))["result"]["content"][0]["text"] == "quick"
+        talk.service.go.mark("slow")
+        assert (await talk.answer(1))["result"]["content"][0]["text"] == "waited"
+        assert bool(talk.opened) is revision.handshake
+
+
+@live
+async def test_a_cancelled_call_is_stopped_and_not_answered(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        talk.say(talk.call(1, "wait", name="w"))
+        await talk.service.marks.reached("w begun")
+        params = {"requestId": 1}
+        talk.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await talk.service.marks.reached("w cancelled")
+        talk.say(talk.call(1, "echo"))  # the id is free again
+        assert (await talk.answer(1))["result"]["content"][0]["text"] == "hello"
+
+
+@live
+async def test_a_batch_is_answered_in_one_piece_also_if_part_of_it_is_cancelled() -> None:
+    (revision,) = [one for one in ALL if one.batches]
+    async with talking(revision) as talk:
+        talk.say([talk.call(1, "echo"), talk.call(2, "wait", name="w"), talk.call(3, "echo")])
+        await talk.service.marks.reached("w begun")
+        params = {"requestId": 2}
+        talk.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        await until(lambda: isinstance(talk.wrote[-1], list))
+        assert sorted(one["id"] for one in talk.wrote[-1]) == [1, 3]
+
+
+@live
+async def test_who_reports_waits_for_a_slow_reader(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        talk.drained.clear()
+        call = talk.call(1, "report", steps=2)
+        call["params"].setdefault("_meta", {})["progressToken"] = 7
+        talk.say(call)
+        await talk.said("notifications/progress")
+        assert "step 1" not in talk.service.marks.log
+        talk.drained.set()
+        await talk.answer(1)
+
+
+@live
+async def test_news_reaches_who_opened_a_session_and_follows(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        changed = t.NotificationParams()
+        talk.duplex.news("notifications/tools/list_changed", changed)
+        updated = t.ResourceUpdatedNotificationParams(uri="a://b/c")
+        talk.duplex.news("notifications/resources/updated", updated)
+        if revision.handshake:
+            talk.say(talk.request(1, "resources/subscribe", uri="a://b"))
+            await talk.answer(1)
+        talk.duplex.news("notifications/resources/updated", updated)
+        methods = [one["method"] for one in talk.wrote if "method" in one]
+        news = ["notifications/tools/list_changed", "notifications/resources/updated"]
+        assert methods == (news if revision.handshake else [])
+
+
+@live
+async def test_other_notifications_are_passed_on(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        talk.say({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+        wanted = ["notifications/roots/list_changed"] if revision.handshake else []
+        assert [name for name in talk.told if "roots" in name] == wanted
+
+
+@BY_REQUEST
+@live
+async def test_a_question_waits_for_its_answer_or_its_error(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        talk.say(talk.call("good", "roots"))
+        asked = await talk.said("roots/list")
+        result = {"roots": [{"uri": "file:///a"}]}
+        talk.say({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+        assert (await talk.answer("good"))["result"]["content"][0]["text"] == "1 roots"
+        talk.say(talk.call("bad", "roots"))
+        asked = await talk.said("roots/list")
+        error = {"code": -32603, "message": "no"}
+        talk.say({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+        # A service that lets it pass has failed, and its caller is told.
+        assert (await talk.answer("bad"))["error"]["code"] == -32603
+
+
+@BY_REQUEST
+@live
+async def test_a_question_that_nobody_answers_ends_in_time_and_is_called_off(
+    revision: Revision,
+) -> None:
+    clock = Clock()
+    async with talking(revision, clock) as talk:
+        asking = asyncio.ensure_future(
+            talk.duplex.request("roots/list", t.ListRootsRequestParams(), ASK_S)
+        )
+        await talk.said("roots/list")
+        clock.now = ASK_S - 1
+        talk.duplex._ring()
+        assert not asking.done()
+        clock.now = ASK_S
+        talk.duplex._ring()
+        with pytest.raises(TimedOut):
+            await asking
+        assert talk.wrote[-1]["method"] == "notifications/cancelled"
+
+
+@BY_REQUEST
+@live
+async def test_a_question_that_is_no_longer_wanted_is_called_off(revision: Revision) -> None:
+    async with talking(revision) as talk:
+        asking = asyncio.ensure_future(talk.duplex.request("ping", t.RequestParams()))
+        await talk.said("ping")
+        id = talk.wrote[-1]["id"]
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert talk.wrote[-1]["params"]["requestId"] == id
+        talk.say({"jsonrpc": "2.0", "id": id, "result": {}})  # too late, and nothing to anybody
+
+
+@BY_REQUEST
+@live
+async def test_after_the_end_of_the_input_calls_finish_and_questions_fail(
+    revision: Revision,
+) -> None:
+    async with talking(revision) as talk:
+        talk.say(talk.call(1, "wait", name="w"))
+        await talk.service.marks.reached("w begun")
+        asking = asyncio.ensure_future(talk.duplex.request("ping", t.RequestParams()))
+        await talk.said("ping")
+        finishing = asyncio.ensure_future(talk.duplex.finish("the input ended", 5))
+        with pytest.raises(ConnectionLost, match="the input ended"):
+            await asking
+        with pytest.raises(ConnectionLost, match="the input ended"):
+            await talk.duplex.request("ping", t.RequestParams())
+        talk.service.go.mark("w")
+        await finishing
+        assert (await talk.answer(1))["result"]["content"][0]["text"] == "waited"
+
+
+@live
+async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
+    revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    class Stubborn(FakeService):
+        async def answer(self, turn: Turn) -> bytes | None:
+            begun.set()
+            while not gate.is_set():
+                try:
+                    await gate.wait()
+                except asyncio.CancelledError:
+                    continue
+            raise ConnectionLost("gone")
+
+    talk = Talk(revision, Stubborn(), asyncio.get_running_loop().time)
+    talk.open()
+    talk.say(talk.call(1, "echo"))
+    await begun.wait()
+    talk.duplex.close("the test is over")
+    await talk.duplex.ended(0.01)
+    assert "do not stop" in caplog.text
+    gate.set()
+    await talk.duplex.ended(5)
+    talk.say(talk.call(2, "echo"))
+    assert not [one for one in talk.wrote if one.get("id") in (1, 2)]
