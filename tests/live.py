@@ -77,6 +77,10 @@ class Stand:
         await until(lambda: self.service.running > before)
         return self.caller.wires[-1], calling
 
+    async def lost(self) -> None:
+        """Wait until every client that has gone is known to have."""
+        await until(lambda: all(visit.gone or visit.ended for visit in self.app.sweep))
+
     async def settled(self) -> None:
         """Wait until nothing is being served."""
         await until(lambda: len(self.app.sweep) == 0 and self.service.running == 0)

@@ -279,9 +279,12 @@ def test_an_exchange_without_a_link_writes_its_own_answer(revision: Revision) ->
     alone = Exchange(linked.request, linked.head, linked.row, linked.peer, linked.shaper, "ada")
     assert alone.principal == "ada"
     assert alone.settle(DONE) == linked.settle(DONE)
+    fault = Fault(FaultKind.INTERNAL, "no")
+    assert (alone.settle(DONE), alone.fail(fault), alone.abandon()) == (None, None, None)
     gone = Exchange(linked.request, linked.head, linked.row, linked.peer, linked.shaper)
     assert gone.abandon() is None
     assert gone.settled
+    assert gone.fail(fault) is None
 
 
 def test_a_result_of_another_method_is_no_answer(revision: Revision) -> None:
@@ -459,6 +462,14 @@ def test_a_task_of_the_core_is_an_answer_where_the_core_has_tasks(revision: Revi
             exchange.settle(CORE_HANDLE)
         with pytest.raises(LocalProtocolError, match="cannot become a task"):
             exchange.settle(HANDLE)
+    if revision.handshake:  # where an extension is declared, and not the revision's own
+        session = served(revision, can=TASKS)
+        with pytest.raises(LocalProtocolError, match="cannot become a task"):
+            call(session, request(revision, 1, "tools/call", {"name": "n"})).settle(HANDLE)
+        client, server = opened(revision)
+        question = call(client, server.request("roots/list", now=0.0)[1])
+        if revision.tasks is Tasks.CORE:
+            assert question.settle(CORE_HANDLE) is not None
 
 
 def test_the_payload_of_a_task_is_the_result_of_whatever_became_it() -> None:

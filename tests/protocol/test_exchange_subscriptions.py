@@ -132,6 +132,12 @@ def test_the_acknowledgement_is_the_first_thing_that_a_subscription_says(
     ]
 
 
+def test_news_keeps_what_it_says_besides() -> None:
+    subscription = listening(EVERYTHING)
+    news = subscription.news(LISTS["toolsListChanged"], t.NotificationParams(meta={"a/b": 1}))
+    assert said(news)["params"]["_meta"] == {"a/b": 1, t.SUBSCRIPTION_ID_KEY: 1}
+
+
 def test_what_is_not_offered_is_left_out_of_the_agreement() -> None:
     offered = t.SubscriptionFilter(tools_list_changed=True)
     subscription = listening(EVERYTHING, offered, acknowledged=False)

@@ -524,6 +524,7 @@ def test_after_the_end_nothing_is_sent_and_nothing_is_heard(revision: Revision) 
     (cancelled,) = server.close("the pipe broke")
     assert isinstance(cancelled, Cancelled)
     assert (cancelled.exchange, cancelled.reason) == (exchange, "the pipe broke")
+    assert exchange.settled
     assert exchange.settle(DONE) is None
     (over,) = client.close()
     assert isinstance(over, Answered)

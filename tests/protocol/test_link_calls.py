@@ -120,6 +120,11 @@ def test_an_error_ends_the_call_that_it_names_with_all_that_it_says(revision: Re
         outcome = over.outcome
         assert (outcome.code, outcome.message, outcome.data) == (-32002, "no such", {"uri": "x"})
         id, _ = calling(asker)
+        (over,) = asker.receive(line(id=id, error={"code": 1, "message": "m"}), 0.0)
+        assert isinstance(over, Answered)
+        assert isinstance(over.outcome, RemoteError)
+        assert over.outcome.data is None
+        id, _ = calling(asker)
         body = b'{"jsonrpc":"2.0","id":%d,"error":{"code":1,"message":"m","data":1%b}}'
         (over,) = asker.receive(body % (id, b"0" * 5000), 0.0)  # data that nobody can read
         assert isinstance(over, Answered)

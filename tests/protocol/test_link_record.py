@@ -25,6 +25,11 @@ def test_another_process_goes_on_from_the_record(revision: Revision) -> None:
         assert msgspec.json.encode(again.record()) == plain
         assert (again.phase, again.principal) == (link.phase, "ada")
         assert (again.peer is None) is (link.peer is None)
+        if again.peer is not None and link.peer is not None:
+            assert (again.peer.info, again.peer.log_level) == (link.peer.info, link.peer.log_level)
+    if server.peer is not None:
+        assert server.record().log_level == "alert"
+        assert server.record().info is not None
     record = msgspec.json.decode(msgspec.json.encode(client.record()), type=Record)
     elsewhere = Link.restore(record, client.identity, client.accepts)
     assert elsewhere.next_deadline == 9.0

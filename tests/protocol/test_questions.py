@@ -118,6 +118,7 @@ def test_a_demand_holds_elicitations_samplings_and_roots_and_nothing_else(
         Kind.SAMPLE,
         Kind.ROOTS,
     ]
+    assert questions["3"] == ROOTS
     for method in ("tools/call", "ping", "", 7):
         strange = {"inputRequests": {"k": {"method": method, "params": {}}}}
         with pytest.raises(Fault):
@@ -243,6 +244,8 @@ def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Re
 def test_a_server_is_never_asked(revision: Revision) -> None:
     with pytest.raises(LocalProtocolError, match="only a client answers"):
         check_asking(ROOTS, Peer(revision, t.ServerCapabilities()))
+    with pytest.raises(LocalProtocolError, match="needs roots, and the client"):
+        check_asking(ROOTS, Peer(revision, client_can()))
 
 
 # ---------------------------------------------------------------- a client is asked

@@ -227,7 +227,8 @@ def test_a_notice_of_completion_carries_the_id_of_its_question(revision: Revisio
     _, server = opened(revision)
     notice = server.notify("notifications/elicitation/complete", completion_of(visit(id="e7")))
     assert said(notice)["params"] == {"elicitationId": "e7"}
-    for wrong in (SEAT, ROOTS, visit(id=None)):
+    formal = Question(replace(SEAT.params, elicitation_id="e1"))
+    for wrong in (SEAT, ROOTS, visit(id=None), formal):
         with pytest.raises(LocalProtocolError, match="has an id"):
             completion_of(wrong)
     with pytest.raises(Fault):

@@ -201,7 +201,7 @@ async def test_an_unread_stream_that_nobody_reads_forgets_its_oldest_messages() 
         wire, stream = await s.caller.asking("tools/call", params)
         event = await stream.numbered()
         wire.abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await s.lost()
         for step in range(1, 21):
             s.service.go.mark(f"step {step}")
         await until(lambda: s.service.running == 0)
@@ -242,7 +242,7 @@ async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
         for id in range(2):
             wire, _ = await s.begin_wait(id)
             wire.abort()
-            await until(lambda: len(s.app.sweep) == 0)
+            await s.lost()
         assert (await s.caller.ask("tools/list", id=9)).status == 503
         s.service.go.mark("wait")
         await s.settled()

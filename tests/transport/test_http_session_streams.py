@@ -57,7 +57,7 @@ async def test_an_answer_that_nobody_was_there_for_waits_on_its_stream() -> None
         wire, stream = await s.caller.asking("tools/call", reporting(steps=1, wait=True))
         event = await stream.numbered()
         wire.abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await s.lost()
         s.service.go.mark("step 1")
         await until(lambda: s.service.running == 0)
         _, resumed = await s.caller.get(last_event_id=event.id)
@@ -172,7 +172,7 @@ async def test_a_call_whose_client_can_never_come_back_can_ask_nothing() -> None
         wire, calling = await s.begin_wait()
         turn = s.service.turns[-1]
         wire.abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await s.lost()
         with pytest.raises(ConnectionLost, match="cannot come back"):
             await turn.wire.ask(Question(t.ListRootsRequestParams()))
         await turn.wire.send(b"{}")
@@ -287,7 +287,7 @@ async def test_a_lost_stream_of_news_goes_on() -> None:
         event = await stream.numbered()
         s.service.publish("notifications/prompts/list_changed")
         wire.abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await s.lost()
         s.service.publish("notifications/resources/list_changed")
         _, resumed = await s.caller.get(last_event_id=event.id)
         assert (await resumed.message())["method"] == "notifications/prompts/list_changed"

@@ -8,7 +8,7 @@ import pytest
 
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, REPORT, waiting
-from live import live, stand, until
+from live import live, stand
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.revision import (
     EVERY,
@@ -409,7 +409,7 @@ async def test_losing_the_connection_is_not_cancelling(revision: Revision) -> No
         await s.caller.initialize(revision.date)
         wire, _ = await s.begin_wait()
         wire.abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await s.lost()
         assert s.service.running == 1
         s.service.go.mark("wait")
         await s.service.marks.reached("wait done")

@@ -81,7 +81,8 @@ class Exchange(Struct, eq=False):
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> bytes | None:
         """A progress notice. It must go up; raises `LocalProtocolError` where it does not."""
-        if self.settled or self.progress_token is None or self.row.name == LISTEN:
+        token = self.progress_token
+        if self.settled or token is None or self.row.name == LISTEN:
             return None
         if any(isinstance(value, float) and not isfinite(value) for value in (progress, total)):
             raise LocalProtocolError("progress and total are finite numbers")
@@ -90,7 +91,7 @@ class Exchange(Struct, eq=False):
                 f"progress went from {self.last_progress} to {progress}; it must increase"
             )
         params = t.ProgressNotificationParams(
-            progress_token=self.progress_token, progress=progress, total=total, message=message
+            progress_token=token, progress=progress, total=total, message=message
         )
         data = self._notify("notifications/progress", params)
         self.last_progress = progress
@@ -154,12 +155,12 @@ class Exchange(Struct, eq=False):
     def _check_task(self, result: t.Noun) -> None:
         """R1151: a task only for who declared on this very request that it knows tasks."""
         tasks = self.peer.revision.tasks
-        if isinstance(result, t.CreateTaskResult) and tasks is Tasks.CORE:
-            return
-        declared = t.TASKS_EXTENSION_ID in self.peer.extensions
-        if isinstance(result, t.CreateTaskResult) or not (
-            tasks is Tasks.EXTENSION and self.row.may_become_task and declared
-        ):
+        if isinstance(result, t.CreateTaskResult):
+            good = tasks is Tasks.CORE
+        else:
+            declared = t.TASKS_EXTENSION_ID in self.peer.extensions
+            good = tasks is Tasks.EXTENSION and declared and self.row.may_become_task
+        if not good:
             raise LocalProtocolError(f"{self.row.name} cannot become a task for this caller")
 
     def fail(self, fault: Fault) -> bytes | None:

@@ -36,7 +36,7 @@ class Incoming:
     """The peer's requests in work."""
 
     def __init__(self) -> None:
-        self._running: dict[RequestId, tuple[Exchange, Box | None]] = {}
+        self._running: dict[RequestId | None, tuple[Exchange, Box | None]] = {}
         self._waiting: set[Box] = set()
         self._current: Box | None = None
 
@@ -51,7 +51,7 @@ class Incoming:
         """Whether what is being received stands in a batch."""
         return self._current is not None
 
-    def get(self, id: RequestId) -> Exchange | None:
+    def get(self, id: RequestId | None) -> Exchange | None:
         """The request that runs under this id."""
         found = self._running.get(id)
         return found[0] if found is not None else None

@@ -221,7 +221,7 @@ class Connection(HttpToolsProtocol):
 
     def drop(self, send: Send) -> None:
         """End the connection without another word, if this answer is still on it."""
-        if getattr(send, "__self__", None) is self.cycle:
+        if getattr(send, "__self__", None) is self.cycle and not self.cycle.disconnected:
             self.cycle.disconnected = True
             self.transport.abort()
 

@@ -135,6 +135,7 @@ class Pump:
         self.stop()
         self._stream.leave()
         self._release(self._stream)
+        self._visit.drop()
 
     def stop(self) -> None:
         """Write no more."""
@@ -214,8 +215,6 @@ class Session:
             pump.stop()
             stream.leave()
             self._release(stream)
-        if visit.gone:
-            visit.drop()
 
     def note(self, warning: str) -> None:
         """Something was forgiven: said once, so that nobody fills our log with it."""
