@@ -256,4 +256,6 @@ def main(rounds: int = ROUNDS) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].isdigit():
+        sys.exit("usage: scripts/bench core [ROUNDS]   (nine rounds, if not said)")
     sys.exit(main(*map(int, sys.argv[1:2])))

@@ -7,6 +7,7 @@ five revisions; the client is limited to one at a time. The tool is written once
 question the same way, and the revision decides how the question travels.
 """
 
+import signal
 import sys
 from collections.abc import Callable, Generator
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from portico.auth.seal import KeyRing
 from portico.errors import ToolError
 from portico.protocol import types as t
 from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send
@@ -50,6 +52,7 @@ TOOLS = [
 ]
 FORM = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="string")}, required=["seat"])
 NOW = 0.0
+KEYS = KeyRing()
 
 Tool = Generator[Question, AnyAnswer, t.CallToolResult]
 
@@ -133,7 +136,7 @@ class Conversation:
         if params.request_state is not None:
             memory = recall(
                 params.request_state,
-                str.encode,  # a real server seals this; the port for it comes with the server
+                KEYS.unseal,
                 principal="",
                 method=exchange.row.name,
                 subject=subject_of(exchange.request.params),
@@ -167,7 +170,7 @@ class Conversation:
             self.asking[id] = exchange, interview, key, tool
             return self.to_client(data)
         subject = subject_of(exchange.request.params)
-        demand = interview.result(bytes.decode, principal="", subject=subject, expires_at=600.0)
+        demand = interview.result(KEYS.seal, principal="", subject=subject, expires_at=600.0)
         return self.to_client(exchange.settle(demand))
 
     def _count(self, exchange: Exchange) -> None:
@@ -274,4 +277,6 @@ def main(dates: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `scripts/demo | head` is no failure
     sys.exit(main(sys.argv[1:]))

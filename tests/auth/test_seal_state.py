@@ -13,7 +13,7 @@ from portico.auth.seal import CLOCK_SKEW_S, KEY_BYTES, MAX_SEALED_CHARACTERS, Ke
 from portico.errors import Fault, FaultKind, Refused
 from portico.ports import Store
 from portico.protocol.interview import Interview, Memory, recall, subject_of
-from portico.protocol.revision import Revision
+from portico.protocol.revision import JULY_2026, Revision
 from portico.store.limits import Limits
 from portico.store.memory import MemoryStore
 from portico.store.sqlite import SqliteStore
@@ -134,6 +134,7 @@ def in_words(fault: Fault) -> bool:
     return True
 
 
+@pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
     revision: Revision, kind: str, tmp_path: Path
@@ -158,6 +159,7 @@ def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
     play(scene)
 
 
+@pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_another_spelling_of_a_spent_state_is_refused_too(revision: Revision) -> None:
     async def scene() -> None:
         ring, once = KeyRing([KEY]), SingleUse(MemoryStore())
@@ -172,6 +174,7 @@ def test_another_spelling_of_a_spent_state_is_refused_too(revision: Revision) ->
     play(scene)
 
 
+@pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
     revision: Revision,
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
     play(scene)
 
 
+@pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
     async def scene() -> None:
         ring, once = KeyRing([KEY]), SingleUse(MemoryStore())
@@ -204,6 +208,7 @@ def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_where_the_store_cannot_say_the_state_does_not_pass(revision: Revision) -> None:
     async def scene() -> None:
         ring, store = KeyRing([KEY]), MemoryStore(limits=Limits(principal_entries=1))

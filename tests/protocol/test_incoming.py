@@ -133,11 +133,16 @@ def test_batches_that_wait_are_bounded() -> None:
         box = incoming.begin_batch()
         waiting.append(exchange(incoming, n))
         incoming.end_batch(box)
+    box = incoming.begin_batch()
     with pytest.raises(Fault, match="too many batches"):
-        incoming.begin_batch()
-    assert not incoming.in_batch
+        exchange(incoming, "more")
+    assert incoming.get("more") is None
+    assert incoming.answer(b"{}") is None
+    assert incoming.end_batch(box) == b"[{}]"
+    exchange(incoming, "alone")
     waiting[0].settle(DONE)
     incoming.begin_batch()
+    exchange(incoming, "more")
 
 
 def test_after_the_end_nothing_is_left() -> None:

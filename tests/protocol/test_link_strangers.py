@@ -378,6 +378,8 @@ def test_an_initialize_inside_a_batch_is_refused_alone(revision: Revision) -> No
         2: None,
     }
     assert (server.phase, server.peer) == before
+    (answer,) = heard(server.receive(batch(line(id=1, method="initialize")), 0.0))
+    assert answer[0]["error"]["code"] == -32600  # whatever else is wrong with it
     fresh = server_of(revision)
     (error,) = heard(fresh.receive(batch(initialize(revision.date, 1)), 0.0))
     assert error["error"]["code"] == -32600
@@ -445,9 +447,31 @@ def test_batches_are_bounded_in_size_and_in_number() -> None:
         for n in range(MAX_BATCHES):
             server.receive(batch(one(n), line(id=f"p{n}", method="ping")), 0.0)
         before = state(server)
-        assert refusal(server.receive(batch(one("more")), 0.0))["code"] == -32603
+        ((answer,),) = heard(server.receive(batch(one("more")), 0.0))
+        assert (answer["id"], answer["error"]["code"]) == ("more", -32603)
         assert state(server) == before
         assert call(server, one("alone"))
+
+
+def test_a_batch_too_many_still_answers_us_and_cancels() -> None:
+    for revision in BATCHING:
+        server = served(revision, can={"roots": {}})
+        for n in range(MAX_BATCHES):
+            server.receive(batch(one(n)), 0.0)
+        id, _ = server.request("roots/list", now=0.0)
+        answered, cancelled, refused = server.receive(
+            batch(
+                line(id=id, result={"roots": []}),
+                line(method="notifications/cancelled", params={"requestId": 0}),
+                one("more"),
+            ),
+            0.0,
+        )
+        assert isinstance(answered, Answered)
+        assert answered.id == id
+        assert isinstance(cancelled, Cancelled)
+        assert isinstance(refused, Send)
+        assert [one["id"] for one in said(refused.data)] == ["more"]
 
 
 # ---------------------------------------------------------------- anything at all

@@ -317,6 +317,55 @@ def test_a_value_is_bounded_in_depth_and_work() -> None:
     ]
 
 
+NAMES = [f"n{number}" for number in range(15_000)]
+TOO_LARGE = ["too large or too deep to be checked against the schema"]
+
+
+@pytest.mark.spec("R0759")
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        ({"dependentRequired": {name: [] for name in NAMES}}, [{}] * 10_000),
+        ({"dependentRequired": {"n0": NAMES}}, [{}] * 10_000),
+        ({"dependentSchemas": dict.fromkeys(NAMES, True)}, [{}] * 10_000),
+        ({"patternProperties": dict.fromkeys(NAMES, True)}, [dict.fromkeys(NAMES, 0)]),
+        ({"allOf": [True] * 15_000}, [0] * 10_000),
+        ({"anyOf": [False] * 15_000}, [0] * 1_000),
+        ({"multipleOf": 1e-300}, [1e308] * 100_000),
+        ({"multipleOf": 3}, [10**4_000] * 200),
+    ],
+    ids=lambda one: "value" if isinstance(one, list) else next(iter(one)),
+)
+def test_keywords_that_cost_more_than_their_place_are_counted(items: Any, value: Any) -> None:
+    started = time.perf_counter()
+    assert words({"items": items}, value) == TOO_LARGE
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.spec("R0759")
+def test_names_of_draft_07_dependencies_are_counted_too() -> None:
+    names = {"dependencies": {name: [] for name in NAMES}}
+    assert words({"$schema": s.DRAFT_07, "items": names}, [{}] * 10_000) == TOO_LARGE
+
+
+@pytest.mark.spec("R0759")
+def test_a_thousand_missing_members_are_not_complained_about_one_by_one() -> None:
+    assert words({"items": {"required": NAMES}}, [{}] * 100) == [
+        "does not fit the schema, and is too large to say where"
+    ]
+    assert words({"required": ["a", "b"]}, {}) == [
+        "missing required 'a'",
+        "missing required 'b'",
+    ]
+
+
+def test_ordinary_numbers_and_booleans_cost_little() -> None:
+    assert words({"items": {"multipleOf": 0.5}}, [1.5] * 20_000) == []
+    assert words({"items": {"multipleOf": 5.0}}, [10] * 500_000) == []
+    assert words({"anyOf": [True, {"type": "string"}], "dependentRequired": {"a": ["b"]}}, {}) == []
+    assert words({"additionalProperties": True}, dict.fromkeys(NAMES, 2**80)) == []
+
+
 def test_where_a_large_value_fails_is_not_searched_for() -> None:
     started = time.perf_counter()
     assert words({"items": {"type": "integer"}}, ["x"] * 100_000) == [

@@ -401,7 +401,7 @@ async def test_where_there_are_no_batches_none_of_it_runs(revision: Revision) ->
 async def test_an_initialize_in_a_batch_is_refused_by_itself() -> None:
     async with stand() as s:
         await s.caller.initialize("2025-03-26")
-        init = {"jsonrpc": "2.0", "id": 5, "method": "initialize", "params": {}}
+        init = opening("2025-03-26") | {"id": 5}
         answer = await s.caller.post([*requests("echo"), init])
         by_id = {item["id"]: item for item in answer.json}
         assert by_id[5]["error"]["code"] == -32600

@@ -66,9 +66,15 @@ class Incoming:
             self._current.ids.add(id)
 
     def open(self, exchange: Exchange) -> None:
-        """Begin to work on a request. Raises `Fault` where there are too many."""
+        """Begin to work on a request. Raises `Fault` where there are too many.
+
+        A batch too many is read all the same: what answers us or cancels something needs no
+        room, and each request learns under its own id that it must wait.
+        """
         if len(self._running) >= MAX_RUNNING:
             raise Fault(FaultKind.INTERNAL, "too many requests at once; try again later")
+        if self._current is not None and len(self._waiting) >= MAX_BATCHES:
+            raise Fault(FaultKind.INTERNAL, "too many batches at once; try again later")
         if self._current is not None:
             self._current.open += 1
         self._running[exchange.request.id] = (exchange, self._current)
@@ -97,9 +103,7 @@ class Incoming:
         return None
 
     def begin_batch(self) -> Box:
-        """What comes now stands in one batch. Raises `Fault` where too many are unanswered."""
-        if len(self._waiting) >= MAX_BATCHES:
-            raise Fault(FaultKind.INTERNAL, "too many batches at once; try again later")
+        """What comes now stands in one batch."""
         self._current = Box()
         return self._current
 

@@ -167,7 +167,6 @@ class Link:
 
     def _receive_batch(self, batch: Batch, now: float) -> list[Event]:
         try:
-            # D26, R0236: a batch needs a session, so no initialize inside one is ever the first.
             if self.peer is None or not self.peer.revision.batches:
                 raise Fault(FaultKind.INVALID_REQUEST, "a batch; send messages one by one")
             box = self._incoming.begin_batch()
@@ -239,6 +238,8 @@ class Link:
         return [Call(exchange)]
 
     def _initialize(self, request: Request) -> list[Event]:
+        if self._incoming.in_batch:
+            raise Fault(FaultKind.INVALID_REQUEST, "initialize inside a batch")  # D26, R0236
         params = read(t.InitializeRequestParams, request.params)
         revision = self._handshake.answer(params)
         body = self.shaper(revision).result(self.identity.welcome(revision))

@@ -95,6 +95,8 @@ class Context:
         self._asking: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Handle | None = None
         self._cancels = 0
+        self._pauses = 0
+        self._left_s = 0.0
         self.deadline: asyncio.Timeout | None = None
         self.asked = False
         self.unwinding = False
@@ -355,17 +357,21 @@ class Context:
     def _paused(self) -> Generator[None]:
         """A person may take longer than the function has: its time stands still."""
         deadline = self.deadline
-        when = deadline.when() if deadline is not None else None
-        if deadline is None or when is None:
+        if deadline is None:
             yield
             return
-        left = when - self._loop.time()
-        deadline.reschedule(None)
+        when = deadline.when()
+        if self._pauses == 0 and when is not None:
+            self._left_s = when - self._loop.time()
+            deadline.reschedule(None)
+        self._pauses += 1
         try:
             yield
         finally:
-            if not deadline.expired():
-                deadline.reschedule(self._loop.time() + left)
+            self._pauses -= 1
+            if self._pauses == 0 and not self.over:
+                with contextlib.suppress(RuntimeError):  # it was left meanwhile
+                    deadline.reschedule(self._loop.time() + self._left_s)
 
     async def once(self, key: str, make: Callable[[], T | Awaitable[T]]) -> T:
         """Run something once in all the runs of this call, and get its result on each.

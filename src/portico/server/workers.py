@@ -12,8 +12,8 @@ import asyncio
 import contextlib
 import contextvars
 import threading
+from collections import deque
 from collections.abc import Callable, Generator
-from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 # More threads that compute make every answer later: four of them already cost the loop nine
@@ -76,67 +76,66 @@ class Workers:
     def __init__(self, threads: int = THREADS, most: int = MAX_THREADS) -> None:
         self._limit = threads
         self._most = max(most, threads)
-        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
-        self._lock = threading.Lock()
+        self._jobs: deque[Job[Any]] = deque()
+        # Guards all that is below; who waits on it is idle.
+        self._work = threading.Condition()
         self._threads = 0
         self._idle = 0
         self._aside = 0
+        self._stopping = False
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function that blocks, in a thread, and wait for it."""
         job = Job(function, asyncio.get_running_loop())
-        self._jobs.put(job)
-        self._grow()
+        with self._work:
+            self._stopping = False
+            self._jobs.append(job)
+            self._grow()
+            self._work.notify()
         return await job.future
 
     def _grow(self) -> None:
-        with self._lock:
-            if self._idle >= self._jobs.qsize() or self._threads >= self._most:
-                return
-            if self._threads - self._aside >= self._limit:
-                return
+        """Start a thread, if there is work for it and room."""
+        room = self._threads - self._aside < self._limit and self._threads < self._most
+        if room and len(self._jobs) > self._idle:
             self._threads += 1
-        threading.Thread(target=self._live, name="portico-worker", daemon=True).start()
+            threading.Thread(target=self._live, name="portico-worker", daemon=True).start()
 
     def _live(self) -> None:
         while (job := self._next()) is not None:
             job.work()
             del job  # what it held must not wait for the next one
-        self._grow()  # a job may stand behind the word that ended this thread
 
     def _next(self) -> Job[Any] | None:
         """The next job; None for a thread that is to end."""
-        with self._lock:
-            if self._threads - self._aside > self._limit:
-                self._threads -= 1
-                return None
-            self._idle += 1
-        while True:
-            job: Job[Any] | None = None
-            with contextlib.suppress(Empty):
-                job = self._jobs.get(timeout=IDLE_S)
-            with self._lock:
-                # A job that came in this very moment counts on this thread.
-                if job is not None or self._jobs.empty():
-                    self._idle -= 1
-                    self._threads -= job is None
-                    return job
+        with self._work:
+            while self._threads - self._aside <= self._limit:
+                if self._jobs:
+                    return self._jobs.popleft()
+                if self._stopping:
+                    break
+                self._idle += 1
+                woken = self._work.wait(IDLE_S)
+                self._idle -= 1
+                if not woken and not self._jobs:
+                    break
+            self._threads -= 1
+            return None
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
         """While a job waits for something else, another one may have its place."""
-        with self._lock:
+        with self._work:
             self._aside += 1
-        self._grow()
+            self._grow()
         try:
             yield
         finally:
-            with self._lock:
+            with self._work:
                 self._aside -= 1
 
     def stop(self) -> None:
-        """Let the idle ones go; those at work end when they are done."""
-        with self._lock:
-            idle = self._idle
-        for _ in range(idle):
-            self._jobs.put(None)
+        """Let the threads go as soon as there is nothing more to do."""
+        with self._work:
+            self._stopping = True
+            self._work.notify_all()

@@ -120,7 +120,9 @@ class StoreFile:
         # On disk before it is acknowledged; the default of WAL mode loses it with the power.
         self._do("PRAGMA synchronous = FULL")
         self._do("PRAGMA trusted_schema = OFF")
-        if self._version() == len(_VERSIONS):
+        with self.transaction(writes=False):  # all of one moment: somebody may be making it
+            version = self._version()
+        if version == len(_VERSIONS):
             return
         with self.transaction(writes=True):
             for version in range(self._version(), len(_VERSIONS)):

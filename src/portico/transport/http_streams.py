@@ -8,7 +8,6 @@ makes its sender wait while somebody reads, and is dropped, oldest first, while 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
@@ -33,6 +32,29 @@ class Stream:
     reader gets an event to come back to at once, and may be let go.
     """
 
+    # What most streams never change are defaults of the class: every request in a session has one.
+    size = 0
+    unread = 0
+    over = False
+    streaming = False
+    for_news = False
+    # Whether the request that it belongs to still has a connection.
+    awaited = False
+    left_at = 0.0
+    # How many calls still run that answer on it, and how many answers of a batch are ready.
+    pending = 0
+    boxed = 0
+    on_caught_up: Callable[[], None] | None = None
+    on_streaming: Callable[[], None] | None = None
+    _last = 0
+    _seen = 0
+    _reader: Visit | None = None
+    _served = False
+    _parting = False
+    _news: "asyncio.Future[None] | None" = None
+    _end: "asyncio.Future[None] | None" = None
+    _room: "asyncio.Future[None] | None" = None
+
     def __init__(
         self,
         name: str,
@@ -46,31 +68,10 @@ class Stream:
         self.name = name
         self.streamable = streamable
         self.resumable = resumable
-        self.size = 0
-        self.unread = 0
-        self.over = False
-        self.streaming = False
-        self.for_news = False
-        # Whether the request that it belongs to still has a connection.
-        self.awaited = False
-        self.left_at = 0.0
-        # How many calls still run that answer on it, and how many answers of a batch are ready.
-        self.pending = 0
-        self.boxed = 0
-        self.on_caught_up: Callable[[], None] | None = None
-        self.on_streaming: Callable[[], None] | None = None
         self._ledger: Ledger | None = ledger
         self._primed = primed
         self._retry_ms = retry_ms
-        self._entries: deque[tuple[int, bytes]] = deque()
-        self._last = 0
-        self._seen = 0
-        self._reader: Visit | None = None
-        self._served = False
-        self._parting = False
-        self._news: asyncio.Future[None] | None = None
-        self._end: asyncio.Future[None] | None = None
-        self._room: asyncio.Future[None] | None = None
+        self._entries: list[tuple[int, bytes]] = []
 
     # ------------------------------------------------------------ what is put on it
 
@@ -130,7 +131,7 @@ class Stream:
                     return
                 self._seen = number
                 self.unread -= len(frame)
-            self._entries.popleft()
+            del self._entries[0]
             self._grow(-len(frame))
 
     def forget(self) -> None:

@@ -1,0 +1,178 @@
+"""Threads for functions that block: how many there are, when they end, and who is told what."""
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from live import live, until
+from portico.server import workers as module
+from portico.server.workers import Workers
+
+
+def alive() -> int:
+    return sum(thread.name == "portico-worker" for thread in threading.enumerate())
+
+
+async def gone() -> None:
+    await until(lambda: alive() == 0)
+
+
+class Gate:
+    """Functions that wait, and how many of them do."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._lock = threading.Lock()
+        self.inside = 0
+        self.most = 0
+
+    def __call__(self) -> str:
+        with self._lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        assert self._open.wait(10)
+        with self._lock:
+            self.inside -= 1
+        return "through"
+
+    def open(self) -> None:
+        self._open.set()
+
+
+@live
+async def test_no_more_threads_than_allowed_and_every_job_is_done() -> None:
+    workers, gate = Workers(3), Gate()
+    jobs = [asyncio.ensure_future(workers.run(gate)) for _ in range(10)]
+    await until(lambda: gate.inside == 3)
+    assert alive() == 3
+    gate.open()
+    assert await asyncio.gather(*jobs) == ["through"] * 10
+    assert gate.most == 3
+    workers.stop()
+    await gone()
+
+
+@live
+async def test_a_thread_is_used_again_and_an_idle_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_S", 0.01)
+    workers = Workers(4)
+    idents = {await workers.run(threading.get_ident) for _ in range(5)}
+    assert len(idents) <= 2  # one, unless it went while nobody wanted it
+    await gone()
+    assert await workers.run(lambda: "again") == "again"
+    await gone()
+
+
+@live
+async def test_who_waits_for_something_else_makes_room() -> None:
+    workers, gate, inner = Workers(1, 3), Gate(), Gate()
+
+    def aside() -> str:
+        with workers.aside():
+            return gate()
+
+    waiting = [asyncio.ensure_future(workers.run(aside)) for _ in range(2)]
+    await until(lambda: gate.inside == 2)
+    working = [asyncio.ensure_future(workers.run(inner)) for _ in range(2)]
+    await until(lambda: inner.inside == 1)
+    assert alive() == 3
+    gate.open()
+    assert await asyncio.gather(*waiting) == ["through"] * 2
+    inner.open()
+    assert await asyncio.gather(*working) == ["through"] * 2
+    assert inner.most == 1
+    workers.stop()
+    await gone()
+
+
+@live
+async def test_a_job_that_nobody_wants_any_more_is_not_begun() -> None:
+    workers, gate, ran = Workers(1), Gate(), list[str]()
+    first = asyncio.ensure_future(workers.run(gate))
+    await until(lambda: gate.inside == 1)
+    second = asyncio.ensure_future(workers.run(lambda: ran.append("second")))
+    await asyncio.sleep(0)
+    second.cancel()
+    third = asyncio.ensure_future(workers.run(lambda: ran.append("third")))
+    gate.open()
+    await asyncio.wait([first, second, third])
+    assert ran == ["third"]
+    workers.stop()
+    await gone()
+
+
+@live
+async def test_one_that_was_begun_goes_on_and_its_outcome_is_nobodys() -> None:
+    workers, gate = Workers(1), Gate()
+    job = asyncio.ensure_future(workers.run(gate))
+    await until(lambda: gate.inside == 1)
+    job.cancel()
+    await asyncio.wait([job])
+    gate.open()
+    assert await workers.run(lambda: "next") == "next"
+    workers.stop()
+    await gone()
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_function_raises_is_raised_to_who_waits(error: BaseException) -> None:
+    workers = Workers(1)
+
+    def fails() -> None:
+        raise error
+
+    async def main() -> None:
+        with pytest.raises(type(error)) as caught:
+            await workers.run(fails)
+        assert caught.value is error
+        workers.stop()
+
+    asyncio.run(main())
+
+
+@live
+async def test_context_variables_are_those_of_the_caller() -> None:
+    variable = contextvars.ContextVar("variable", default="none")
+    workers = Workers(1)
+
+    def change() -> str:
+        before = variable.get()
+        variable.set("changed in a thread")
+        return before
+
+    variable.set("mine")
+    assert await workers.run(change) == "mine"
+    assert variable.get() == "mine"
+    assert await workers.run(variable.get) == "mine"
+    workers.stop()
+    await gone()
+
+
+@live
+async def test_stopped_in_the_middle_it_goes_on_with_what_is_there() -> None:
+    workers = Workers(2)
+    results: list[Callable[[], int]] = [lambda n=n: n for n in range(50)]
+    jobs = [asyncio.ensure_future(workers.run(one)) for one in results]
+    await asyncio.sleep(0)
+    workers.stop()
+    assert await asyncio.gather(*jobs) == list(range(50))
+    workers.stop()
+    await gone()
+
+
+def test_a_loop_that_is_over_is_not_told() -> None:
+    workers, gate = Workers(1), Gate()
+
+    async def leave() -> None:
+        job = asyncio.ensure_future(workers.run(gate))
+        await until(lambda: gate.inside == 1)
+        job.cancel()
+        await asyncio.wait([job])
+
+    asyncio.run(leave())
+    gate.open()
+    asyncio.run(workers.run(lambda: None))  # type: ignore[arg-type]
+    workers.stop()
