@@ -525,3 +525,9 @@ def test_a_client_s_answer_is_checked_against_the_question_that_it_was_asked() -
             with pytest.raises(LocalProtocolError):
                 exchange.settle(wrong)
         assert exchange.settle(t.ElicitResult(action="decline")) is not None
+
+
+def test_an_exchange_shows_what_it_is_and_nothing_of_its_params(revision: Revision) -> None:
+    exchange = running(revision)
+    assert repr(exchange).startswith("Exchange(tools/call, id=")
+    assert "params" not in repr(exchange)

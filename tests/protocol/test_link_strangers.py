@@ -461,9 +461,9 @@ def test_a_batch_too_many_still_answers_us_and_cancels() -> None:
         id, _ = server.request("roots/list", now=0.0)
         answered, cancelled, refused = server.receive(
             batch(
+                one("more"),
                 line(id=id, result={"roots": []}),
                 line(method="notifications/cancelled", params={"requestId": 0}),
-                one("more"),
             ),
             0.0,
         )

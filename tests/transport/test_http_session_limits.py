@@ -250,6 +250,24 @@ async def test_what_runs_in_all_sessions_together_is_bounded() -> None:
 
 
 @live
+async def test_what_runs_in_batches_is_bounded_too() -> None:
+    async with stand(limits=Limits(visits=2)) as s:
+        await s.caller.initialize("2025-03-26")
+        batch = [
+            {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": waiting()}
+            for id in range(2)
+        ]
+        posting = asyncio.create_task(s.caller.post(batch))
+        await until(lambda: s.service.running == 2)
+        refused = await s.caller.post([{"jsonrpc": "2.0", "id": 9, "method": "tools/list"}])
+        assert refused.status == 503
+        s.service.go.mark("wait")
+        assert len((await posting).json) == 2
+        again = await s.caller.post([{"jsonrpc": "2.0", "id": 9, "method": "tools/list"}])
+        assert again.status == 200
+
+
+@live
 async def test_a_flood_of_handshakes_ends_none_of_the_sessions_that_are_used() -> None:
     async with stand(limits=Limits(sessions=5)) as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")

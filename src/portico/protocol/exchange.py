@@ -65,6 +65,9 @@ class Exchange(Struct, eq=False):
     last_progress: float | None = None
     settled: bool = False
 
+    def __repr__(self) -> str:
+        return f"Exchange({self.row.name}, id={self.request.id!r}, settled={self.settled})"
+
     @property
     def progress_token(self) -> t.ProgressToken | None:
         """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""

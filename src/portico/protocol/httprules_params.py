@@ -294,6 +294,8 @@ def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: R
     for param in params:
         value = _at(given, param.path)
         header = headers.get(param.key)
+        if value is None and _hides(given, param.path):
+            raise _mismatch(param.header, "mirrors a member of what is text in the body")
         if header is None:
             if value is not None:  # R0907
                 raise _mismatch(param.header, "is missing, the body has a value")
@@ -303,6 +305,15 @@ def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: R
             raise _mismatch(param.header, "is there, the body has no value")
         if not _agree(param.type, text, value):
             raise _mismatch(param.header, "is not what the body says")
+
+
+def _hides(arguments: object, path: tuple[str, ...]) -> bool:
+    """Whether text stands where an object is due on the way to a value.
+
+    Models send objects as JSON in a string, and such are read as objects later;
+    no proxy looks into them, so a value in there would pass by its header.
+    """
+    return any(isinstance(_at(arguments, path[:end]), str) for end in range(len(path)))
 
 
 def _decode(arguments: Raw) -> object:

@@ -126,8 +126,8 @@ class Interview:
         """The key of a question, and its answer if that is already there.
 
         Without one it is pending: send it, or end the exchange with `result`. `key` is a name to
-        use on the wire; an answer under it counts even where a client lost the state. Raises what the handler must see where this peer cannot be asked, or the
-        answer does not fit.
+        use on the wire; an answer under it counts even where a client lost the state. Raises
+        what the handler must see where this peer cannot be asked, or the answer does not fit.
         """
         capabilities = self._check(question)
         name, key = key, self._key(question, key)

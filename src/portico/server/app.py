@@ -7,11 +7,11 @@ a transport needs them.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from portico.auth.seal import KeyRing
 from portico.errors import LocalProtocolError
-from portico.ports import Middleware, Seal, Turn
+from portico.ports import Middleware, Seal, Turn, Verify
 from portico.protocol import types as t
 from portico.protocol.events import Told
 from portico.protocol.httprules_params import ParamHeader
@@ -27,8 +27,29 @@ from portico.server.mounting import Mount
 from portico.server.offering import Offering
 from portico.server.workers import Workers
 
+if TYPE_CHECKING:  # what only HTTP needs is loaded when it is served
+    from portico.transport.http_server import HttpApp
+    from portico.transport.http_visit import App
+
 Lifespan = Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
-Transport = Literal["stdio", "http"]
+
+
+class AppOptions(TypedDict, total=False):
+    """The keywords of `server.asgi`."""
+
+    path: str
+    around: "App"
+    verify: Verify
+
+
+class HttpOptions(AppOptions, total=False):
+    """The keywords of `server.run("http")`."""
+
+    host: str
+    port: int
+    hosts: Iterable[str]
+    origins: Iterable[str]
+    started: Callable[[Any], None]
 
 
 class Server(Offering):
@@ -258,7 +279,11 @@ class Server(Offering):
 
     # ------------------------------------------------------------ transports
 
-    def run(self, transport: Transport = "stdio", **options: Any) -> None:
+    @overload
+    def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
+    @overload
+    def run(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
+    def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`."""
         try:
             asyncio.get_running_loop()
@@ -279,7 +304,11 @@ class Server(Offering):
         else:
             raise _no_such(transport)
 
-    async def serve(self, transport: Transport = "stdio", **options: Any) -> None:
+    @overload
+    async def serve(self, transport: Literal["stdio"] = "stdio") -> None: ...
+    @overload
+    async def serve(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
+    async def serve(self, transport: str = "stdio", **options: Any) -> None:
         """Serve inside a running loop until the end."""
         if transport == "stdio":
             from portico.transport.stdio import serve_stdio
@@ -292,8 +321,11 @@ class Server(Offering):
         else:
             raise _no_such(transport)
 
-    def asgi(self, **options: Any) -> Any:
-        """An ASGI application that mounts anywhere."""
+    def asgi(self, **options: Unpack[AppOptions]) -> "HttpApp":
+        """An ASGI application that mounts anywhere.
+
+        `server.asgi(path="/mcp", around=app)` serves our paths, and hands the rest to `app`.
+        """
         from portico.transport.http_server import HttpApp
 
         return HttpApp(self, **options)
@@ -301,7 +333,7 @@ class Server(Offering):
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:
     """The options of the application, taken out of those of whoever runs it."""
-    return {name: options.pop(name) for name in ("path", "around", "verify") if name in options}
+    return {name: options.pop(name) for name in AppOptions.__optional_keys__ if name in options}
 
 
 def _no_such(transport: str) -> LocalProtocolError:

@@ -9,13 +9,25 @@ business. What a person did not say is never made up.
 """
 
 import inspect
+import re
 import secrets
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar, cast, get_args, get_origin
+from string import Formatter
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from portico.errors import LocalProtocolError, ToolError
 from portico.protocol import types as t
@@ -65,6 +77,10 @@ class Asked(Generic[T]):
         """This question about these arguments; None where it need not be asked."""
         raise NotImplementedError
 
+    def mentions(self) -> set[str]:
+        """The arguments that its words cannot do without."""
+        return set()
+
 
 class Ask(Asked[T]):
     """Asks the user: `Ask("Which seat on {flight}?")` marks a parameter, `Ask("…", Seat)` is for
@@ -74,9 +90,13 @@ class Ask(Asked[T]):
     or None where there is no need to ask.
     """
 
+    @overload
+    def __init__(self, words: Words, type: type[T], *, key: str | None = None) -> None: ...
+    @overload
     def __init__(
-        self, words: Words, type: "type[T] | None" = None, *, key: str | None = None
-    ) -> None:
+        self: "Ask[Any]", words: Words, type: Any = None, *, key: str | None = None
+    ) -> None: ...
+    def __init__(self, words: Words, type: Any = None, *, key: str | None = None) -> None:
         self.words = words
         self.key = key
         self._form = form_for(type) if type is not None else None
@@ -93,6 +113,9 @@ class Ask(Asked[T]):
         made = copy(self)
         made.words = words
         return made
+
+    def mentions(self) -> set[str]:
+        return named_in(self.words)
 
     def question(self) -> Question:
         if self._form is None or not isinstance(self.words, str):
@@ -201,6 +224,10 @@ class Sample(Asked[Any]):
         made.prompt = prompt
         return made
 
+    def mentions(self) -> set[str]:
+        prompt = self.prompt
+        return named_in(prompt) if isinstance(prompt, str) or callable(prompt) else set()
+
     def question(self) -> Question:
         prompt = self.prompt
         if callable(prompt):
@@ -254,6 +281,18 @@ def spoken(words: Words, arguments: Mapping[str, Any]) -> str | None:
             raise ToolError(f"the question {words!r} cannot be put: {error!r}") from error
     wanted = inspect.signature(words).parameters
     return words(**{name: arguments[name] for name in wanted if name in arguments})
+
+
+def named_in(words: Words) -> set[str]:
+    """The arguments that words name, or that a function needs. Raises `LocalProtocolError`."""
+    if isinstance(words, str):
+        try:
+            fields = [field for _, field, _, _ in Formatter().parse(words) if field is not None]
+        except ValueError as error:
+            raise LocalProtocolError(f"{words!r}: {error}; write {{{{ for a brace") from None
+        return {re.split(r"[.\[]", field, maxsplit=1)[0] for field in fields}
+    parameters = inspect.signature(words).parameters.values()
+    return {one.name for one in parameters if one.default is inspect.Parameter.empty}
 
 
 FormOf = tuple[t.ElicitSchema, Form]

@@ -103,11 +103,23 @@ class Bound:
         hidden = [one for one in self.signature.hidden.values() if one.name != self._rest]
         self.wiring = wire(hidden, name, self.signature.names, waits=self.waits)
         surroundings.providers.check(self.wiring)
+        self._check_words()
         self._defaults = {
             p.name: p.default
             for p in parameters
             if p.default is not inspect.Parameter.empty and p.name not in filled
         }
+
+    def _check_words(self) -> None:
+        """A question that names an argument which is never sent could never be put."""
+        known = {parameter.name for parameter in self.signature.parameters}
+        for question in self.surroundings.providers.questions(self.wiring):
+            strangers = sorted(question.asked.mentions() - known)
+            if strangers:
+                raise LocalProtocolError(
+                    f"{self.name}: the question for {question.name!r} names {strangers}; "
+                    f"there are {sorted(known)}"
+                )
 
     @property
     def alone(self) -> bool:

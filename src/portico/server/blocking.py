@@ -149,7 +149,11 @@ class BlockingContext:
 
     # ------------------------------------------------------------ questions
 
-    def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T:
+    @overload
+    def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T: ...
+    @overload
+    def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any: ...
+    def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any:
         """Ask the user for a value of a type. Raises `Declined`."""
         return self._put(Ask(message, type, key=key))
 

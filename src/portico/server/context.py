@@ -200,7 +200,11 @@ class Context:
 
     # ------------------------------------------------------------ questions
 
-    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T:
+    @overload
+    async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T: ...
+    @overload
+    async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any: ...
+    async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any:
         """Ask the user for a value of a type. Raises `Declined`."""
         return await self.put(Ask(message, type, key=key))
 

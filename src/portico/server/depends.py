@@ -21,13 +21,19 @@ Provide: TypeAlias = Callable[..., Any]
 Overrides: TypeAlias = Mapping[Provide, Provide]
 
 
-class Depends:
+def Depends(provide: Provide, *, scope: Scope = "call") -> Any:  # noqa: N802
     """Marks a parameter that a function provides: `db: Annotated[Db, Depends(get_db)]`.
 
     A generator may clean up after its `yield`. With `scope="server"` there is one for all calls.
+    It may also stand as the default: `db: Db = Depends(get_db)`.
     """
+    return Dependency(provide, scope)
 
-    def __init__(self, provide: Provide, *, scope: Scope = "call") -> None:
+
+class Dependency:
+    """What `Depends` marks a parameter with."""
+
+    def __init__(self, provide: Provide, scope: Scope) -> None:
         if not callable(provide):
             raise LocalProtocolError("Depends takes a function that provides the value")
         if scope not in get_args(Scope):
@@ -40,7 +46,7 @@ class Wiring(NamedTuple):
     """What one function is given beside its arguments."""
 
     contexts: tuple[str, ...]
-    needs: tuple[tuple[str, Depends], ...]
+    needs: tuple[tuple[str, Dependency], ...]
     questions: tuple[Marked, ...]
 
     @property
@@ -53,8 +59,8 @@ def is_marked(annotation: Any, default: Any) -> bool:
     """Whether a parameter is filled here, and so is none of the caller's."""
     return (
         context_kind(annotation) is not None
-        or isinstance(default, Depends | Asked)
-        or any(isinstance(item, Depends | Asked) for item in _metadata(annotation))
+        or isinstance(default, Dependency | Asked)
+        or any(isinstance(item, Dependency | Asked) for item in _metadata(annotation))
     )
 
 
@@ -81,7 +87,7 @@ def wire(hidden: Iterable[Hidden], where: str, names: Names, *, waits: bool) -> 
     `waits` is whether it is `async`, and gets the context that must be awaited.
     """
     contexts: list[str] = []
-    needs: list[tuple[str, Depends]] = []
+    needs: list[tuple[str, Dependency]] = []
     questions: list[Marked] = []
     for name, annotation, default in hidden:
         spot = f"{where}: parameter {name!r}"
@@ -98,8 +104,8 @@ def wire(hidden: Iterable[Hidden], where: str, names: Names, *, waits: bool) -> 
     return Wiring(tuple(contexts), tuple(needs), tuple(questions))
 
 
-def _depends(annotation: Any, default: Any) -> Depends:
-    found = [item for item in (default, *_metadata(annotation)) if isinstance(item, Depends)]
+def _depends(annotation: Any, default: Any) -> Dependency:
+    found = [item for item in (default, *_metadata(annotation)) if isinstance(item, Dependency)]
     return found[0]
 
 
@@ -175,6 +181,10 @@ class Providers:
                     "leave out scope='server', or its Context and questions"
                 )
             self.check(inner, (*path, depends.provide), depends.scope)
+
+    def questions(self, wiring: Wiring) -> list[Marked]:
+        """The questions of a function and of all that it depends on."""
+        return [question for _, one in self.wirings(wiring) for question in one.questions]
 
     def wirings(self, wiring: Wiring) -> Iterator[tuple[Provide | None, Wiring]]:
         """A function's wiring and those of all that it depends on, each once."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 
 from portico.server.blocking import BlockingContext
 from portico.server.context import Context
-from portico.server.depends import Depends, Provide, Provider, Providers, Wiring
+from portico.server.depends import Dependency, Provide, Provider, Providers, Wiring
 from portico.server.workers import Workers
 
 Make: TypeAlias = Callable[[contextlib.AsyncExitStack], Awaitable[Any]]
@@ -116,7 +116,7 @@ class Resolver:
             given[name] = await self._get(depends)
         return given
 
-    async def _get(self, depends: Depends) -> Any:
+    async def _get(self, depends: Dependency) -> Any:
         provider = self._providers.of(depends.provide)
         if provider.function in self._values:
             return self._values[provider.function]

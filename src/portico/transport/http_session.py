@@ -190,6 +190,8 @@ class Session:
         """A body with something to answer. Raises `Fault` where it is refused."""
         if isinstance(frame, Request) and frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
+        if isinstance(frame, Batch):
+            self._shared.check_load()
         stream = self._stream(visit.answers.events)
         stream.awaited = True
         pump = Pump(stream, visit, self._release, self._shared)
@@ -268,7 +270,6 @@ class Session:
 
     def _call(self, exchange: Exchange, stream: Stream) -> None:
         """Work on one request of a batch, beside the others."""
-        self._shared.check_load()
         stream.pending += 1
         task = self._shared.spawn(self._answer_beside(exchange, stream))
         self._enter(exchange, task.cancel, stream)
