@@ -561,6 +561,18 @@ def test_where_the_body_has_no_value_none_is_expected_and_none_accepted(argument
     assert "the body has no value" in disagree(REGION, {b"mcp-param-region": b"x"}, arguments)
 
 
+@pytest.mark.spec("R0907", "R0909")
+@pytest.mark.parametrize("header", [{}, {b"mcp-param-id": b"a"}])
+def test_a_value_in_an_object_that_is_text_cannot_pass_by_its_header(
+    header: dict[bytes, bytes],
+) -> None:
+    schema = {"type": "string", "x-mcp-header": "Id"}
+    params = param_headers({"properties": {"who": {"properties": {"id": schema}}}})
+    agree(params, {b"mcp-param-id": b"a"}, {"who": {"id": "a"}})
+    assert "text in the body" in disagree(params, header, {"who": ' {"id":"b"}'})
+    agree(params, {}, {"who": "nobody"})
+
+
 def test_no_arguments_at_all_are_no_value() -> None:
     check_params(REGION, {}, Raw(b""))
     with pytest.raises(Fault, match="the body has no value"):

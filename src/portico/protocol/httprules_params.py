@@ -308,12 +308,13 @@ def check_params(params: tuple[ParamHeader, ...], headers: Headers, arguments: R
 
 
 def _hides(arguments: object, path: tuple[str, ...]) -> bool:
-    """Whether text stands where an object is due on the way to a value.
+    """Whether JSON in a string stands where an object is due on the way to a value.
 
-    Models send objects as JSON in a string, and such are read as objects later;
-    no proxy looks into them, so a value in there would pass by its header.
+    Models write objects that way, and they are read as objects later; no proxy looks into them,
+    so that a value in there would pass by its header.
     """
-    return any(isinstance(_at(arguments, path[:end]), str) for end in range(len(path)))
+    steps = (_at(arguments, path[:end]) for end in range(1, len(path)))
+    return any(isinstance(step, str) and step.lstrip().startswith("{") for step in steps)
 
 
 def _decode(arguments: Raw) -> object:

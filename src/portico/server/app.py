@@ -7,13 +7,14 @@ a transport needs them.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from portico.auth.seal import KeyRing
 from portico.errors import LocalProtocolError
-from portico.ports import Middleware, Seal, Turn, Verify
+from portico.ports import Middleware, Seal, Store, Turn, Verify
 from portico.protocol import types as t
 from portico.protocol.events import Told
+from portico.protocol.httprules_gate import HostPolicy
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
 from portico.protocol.negotiation import Peer
@@ -22,28 +23,41 @@ from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.context import Context
 from portico.server.dispatch import Dispatch, Listing
+from portico.server.handles import HANDLE_TTL_S, Handles
 from portico.server.interviewing import Interviewer
 from portico.server.mounting import Mount
 from portico.server.offering import Offering
 from portico.server.workers import Workers
+from portico.store.memory import MemoryStore
 
 if TYPE_CHECKING:  # what only HTTP needs is loaded when it is served
+    from portico.transport.http_run import RunLimits
     from portico.transport.http_server import HttpApp
-    from portico.transport.http_visit import App
+    from portico.transport.http_visit import App, Limits
 
+T = TypeVar("T")
 Lifespan = Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
 
 
 class AppOptions(TypedDict, total=False):
-    """The keywords of `server.asgi`."""
+    """What an application is told, whoever runs it."""
 
     path: str
     around: "App"
     verify: Verify
+    policy: HostPolicy
+
+
+class AsgiOptions(AppOptions, total=False):
+    """The keywords of `server.asgi`."""
+
+    limits: "Limits"
 
 
 class HttpOptions(AppOptions, total=False):
     """The keywords of `server.run("http")`."""
+
+    limits: "RunLimits"
 
     host: str
     port: int
@@ -62,6 +76,7 @@ class Server(Offering):
     >>> server.run()  # stdio; server.run("http", port=8000) for HTTP
 
     `keys` seal what travels through clients: give all replicas the same, the newest first.
+    `store` keeps what outlives a call (handles, single use): give all replicas the same.
     `ttl_s` and `cache_scope` say how long, and for whom, lists keep.
     """
 
@@ -78,6 +93,7 @@ class Server(Offering):
         lifespan: Lifespan | None = None,
         revisions: Iterable[str] | None = None,
         keys: Iterable[bytes] = (),
+        store: Store | None = None,
         page_size: int = PAGE_SIZE,
         ttl_s: float | None = None,
         cache_scope: t.CacheScope | None = None,
@@ -105,6 +121,7 @@ class Server(Offering):
         self._mounts: list[Server] = []
         self._running: asyncio.Future[None] | None = None
         self._exits = contextlib.AsyncExitStack()
+        self._store = store
         self._interviewer = Interviewer(lambda: self._keys, self)
         crashes = Crashes(debug=debug)
         super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
@@ -118,9 +135,21 @@ class Server(Offering):
         return f"Server({self.info.name!r})"
 
     def _interviewed(
-        self, turn: Turn, params: t.InputResponseRequestParams, body: Body
+        self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
     ) -> Awaitable[t.Noun]:
-        return self._interviewer.run(turn, params, body)
+        return self._interviewer.run(turn, params, body, once)
+
+    @property
+    def store(self) -> Store:
+        """What outlives a call; in memory, where nothing else was given."""
+        if self._store is None:
+            self._store = MemoryStore()
+        return self._store
+
+    def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> Handles[T]:
+        """State that outlives a call, behind handles that its caller carries:
+        `baskets = server.handles("basket", Basket)`. Unused for `ttl_s`, it is forgotten."""
+        return Handles(kind, type, lambda: self.store, ttl_s)
 
     # ------------------------------------------------------------ composition
 
@@ -321,7 +350,7 @@ class Server(Offering):
         else:
             raise _no_such(transport)
 
-    def asgi(self, **options: Unpack[AppOptions]) -> "HttpApp":
+    def asgi(self, **options: Unpack[AsgiOptions]) -> "HttpApp":
         """An ASGI application that mounts anywhere.
 
         `server.asgi(path="/mcp", around=app)` serves our paths, and hands the rest to `app`.

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Raw
 
@@ -33,7 +33,19 @@ MAX_TRACEBACKS = 60
 TRACEBACKS_S = 60.0
 
 Body: TypeAlias = Callable[[Context], Awaitable[t.Noun]]
-Interviewed: TypeAlias = Callable[[Turn, t.InputResponseRequestParams, Body], Awaitable[t.Noun]]
+
+
+class Interviewed(Protocol):
+    """Runs a body that may ask. With `once` the answers to a round are taken only once."""
+
+    def __call__(
+        self,
+        turn: Turn,
+        params: t.InputResponseRequestParams,
+        body: Body,
+        once: bool = False,
+        /,
+    ) -> Awaitable[t.Noun]: ...
 
 
 class Crashes:

@@ -40,7 +40,8 @@ class BlockingContext:
         self._calls: set[concurrent.futures.Future[Any]] = set()
         self._over = False
 
-    def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Let the loop do something, and wait for it."""
         if threading.get_ident() == self._home:
             raise LocalProtocolError(
                 "an inline function cannot wait; leave out inline=True, or make it async"
@@ -101,11 +102,11 @@ class BlockingContext:
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
         """Report progress to a caller that wants it. It must go up."""
-        self._wait(lambda: self._context.progress(progress, total, message))
+        self.wait(lambda: self._context.progress(progress, total, message))
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it."""
-        self._wait(lambda: self._context.log(level, data, logger))
+        self.wait(lambda: self._context.log(level, data, logger))
 
     def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
@@ -141,11 +142,11 @@ class BlockingContext:
 
     def read(self, uri: str) -> t.ReadResourceResult:
         """Read one of this server's own resources, as this caller."""
-        return self._wait(lambda: self._context.read(uri))
+        return self.wait(lambda: self._context.read(uri))
 
     def hang_up(self) -> None:
         """Let a long call's connection go; a client that can comes back for the rest."""
-        self._wait(self._context.hang_up)
+        self.wait(self._context.hang_up)
 
     # ------------------------------------------------------------ questions
 
@@ -180,7 +181,7 @@ class BlockingContext:
 
     def visited(self, id: str) -> None:
         """Tell the client that the visit of this id is over, where a revision can say so."""
-        self._wait(lambda: self._context.visited(id))
+        self.wait(lambda: self._context.visited(id))
 
     def sample(
         self,
@@ -227,10 +228,10 @@ class BlockingContext:
         async def all_of_them() -> tuple[Any, ...]:
             return tuple(await together(self._context.put(q, threaded=True) for q in questions))
 
-        return self._wait(all_of_them)
+        return self.wait(all_of_them)
 
     def _put(self, asked: Asked[T]) -> T:
-        return self._wait(lambda: self._context.put(asked, threaded=True))
+        return self.wait(lambda: self._context.put(asked, threaded=True))
 
     def once(self, key: str, make: Callable[[], T]) -> T:
         """Run something once in all the runs of this call; see `Context.once`."""

@@ -27,7 +27,7 @@ from portico.errors import (
     RemoteError,
     ToolError,
 )
-from portico.ports import Session, Turn
+from portico.ports import Session, Store, Turn
 from portico.protocol import types as t
 from portico.protocol.interview import Interview
 from portico.protocol.jsonrpc import encode, encode_notification
@@ -72,6 +72,9 @@ class Home(Protocol):
 
     @property
     def state(self) -> Any: ...
+
+    @property
+    def store(self) -> Store: ...
 
     async def read(self, context: "Context", uri: str) -> t.ReadResourceResult: ...
 

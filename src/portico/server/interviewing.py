@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+from portico.auth.seal import SingleUse
 from portico.ports import Seal, Turn
 from portico.protocol import types as t
 from portico.protocol.interview import Interview, recall, subject_of
@@ -39,9 +40,14 @@ class Interviewer:
         self._home = home
         self._clock = clock
 
-    async def run(self, turn: Turn, params: t.InputResponseRequestParams, body: Body) -> t.Noun:
-        """Run a handler. Where questions go by result, they are its result."""
-        interview = self._interview(turn, params)
+    async def run(
+        self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
+    ) -> t.Noun:
+        """Run a handler. Where questions go by result, they are its result.
+
+        With `once` the answers to a round are taken only once, however often they are sent.
+        """
+        interview = await self._interview(turn, params, once)
         context = Context(turn, interview, self._home)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         before = task.cancelling()
@@ -63,7 +69,9 @@ class Interviewer:
             return result
         return self._demand(turn, interview)
 
-    def _interview(self, turn: Turn, params: t.InputResponseRequestParams) -> Interview:
+    async def _interview(
+        self, turn: Turn, params: t.InputResponseRequestParams, once: bool
+    ) -> Interview:
         exchange = turn.exchange
         memory = None
         if exchange.peer.revision.asking is not Asking.BY_RESULT:
@@ -77,6 +85,9 @@ class Interviewer:
                 subject=subject_of(exchange.request.params),
                 now=self._clock(),
             )
+            if once:
+                spent = SingleUse(self._home.store)
+                await spent.spend(params.request_state, memory, now=self._clock())
         return Interview(exchange.peer, exchange.row, memory, params.input_responses)
 
     def _demand(self, turn: Turn, interview: Interview) -> t.InputRequiredResult:

@@ -57,6 +57,7 @@ class ToolOptions(TypedDict, total=False):
     input_schema: dict[str, Any]
     output_schema: dict[str, Any]
     structured_only: bool
+    single_use: bool
     meta: dict[str, Any]
 
 
@@ -143,6 +144,7 @@ class Offering:
             inline=options.get("inline", False),
             timeout_s=options.get("timeout_s"),
             text=not options.get("structured_only", False),
+            single_use=options.get("single_use", False),
             input_schema=options.get("input_schema"),
             output_schema=options.get("output_schema"),
         )

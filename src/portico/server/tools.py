@@ -38,6 +38,7 @@ class BoundTool(Bound):
         inline: bool = False,
         timeout_s: float | None = None,
         text: bool = True,
+        single_use: bool = False,
         input_schema: Schema | None = None,
         output_schema: Schema | None = None,
     ) -> None:
@@ -46,6 +47,7 @@ class BoundTool(Bound):
             raise LocalProtocolError(f"{name}: timeout_s is a number of seconds above 0")
         self._timeout_s = timeout_s
         self._text = text
+        self._single_use = single_use
         self._codec: Codec | None = None
         self._promise: Validator | None = None
         if output_schema is not None:
@@ -78,7 +80,7 @@ class BoundTool(Bound):
             return await self._guarded(self._timed(arguments, None))
         return await self._guarded(
             self.surroundings.interviewed(
-                turn, params, lambda context: self._timed(arguments, context)
+                turn, params, lambda context: self._timed(arguments, context), self._single_use
             )
         )
 
