@@ -16,11 +16,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from official import DATES, available
 from official_lines import complaints
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
-from portico.protocol.revision import Asking, Revision
+from portico.protocol.revision import Asking, BadToolInput, Revision
 from portico.server.app import Server
 from portico.transport.duplex import Duplex
 from stage import Message
@@ -210,6 +212,15 @@ class Client:
         result = await self.call(tool, arguments)
         assert result.get("isError") is True, result
         return words(result)
+
+    async def refused(self, tool: str, arguments: Any) -> str:
+        """The words for bad arguments, in the way of the revision (D16)."""
+        if self.revision.bad_tool_input is BadToolInput.RESULT:
+            return await self.failure(tool, arguments)
+        with pytest.raises(Rejected) as caught:
+            await self.call(tool, arguments)
+        assert caught.value.code == -32602
+        return caught.value.message
 
     async def read(self, uri: str) -> list[JSON]:
         return (await self.ask("resources/read", {"uri": uri}))["contents"]

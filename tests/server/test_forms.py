@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, assert_type
 
 import pytest
 
@@ -173,6 +173,48 @@ def test_a_type_that_no_form_can_ask_for_is_refused_with_a_way_out() -> None:
 
         @server.tool
         async def worse(a: Annotated[int, Sample("What?")]) -> None: ...
+
+
+def test_words_that_name_what_is_never_sent_are_refused_at_registration() -> None:
+    server = Server("s")
+
+    async def account(name: Annotated[str, Ask("Whose, {who}?")]) -> str:
+        return name
+
+    with pytest.raises(LocalProtocolError, match=r"names \['flght'\]; there are \['flight'\]"):
+
+        @server.tool
+        async def misspelt(flight: str, seat: Annotated[str, Ask("Seat on {flght}?")]) -> None: ...
+
+    with pytest.raises(LocalProtocolError, match="the question for 'name'"):
+
+        @server.tool
+        async def inherited(me: Annotated[str, Depends(account)]) -> None: ...
+
+    with pytest.raises(LocalProtocolError, match="for a brace"):
+
+        @server.tool
+        async def unclosed(seat: Annotated[str, Ask("Seat {")]) -> None: ...
+
+    with pytest.raises(LocalProtocolError, match=r"names \['x'\]"):
+
+        @server.tool
+        async def computed(seat: Annotated[str, Ask(lambda x: f"{x}?")]) -> None: ...
+
+    assert len(server.tools) == 0
+
+
+def test_what_is_asked_has_the_type_that_was_asked_for() -> None:
+    async def body(ctx: Context, blocking: BlockingContext) -> None:
+        assert_type(await ctx.elicit("?", Seat), Seat)
+        assert_type(await ctx.elicit("?", Literal["a", "b"]), Any)
+        assert_type(blocking.elicit("?", int), int)
+        one, two = await ctx.ask(Ask("?", Seat), Roots())
+        assert_type(one, Seat)
+        assert_type(two, list[Root])
+        assert_type((await ctx.sample("?")).text, str)
+
+    assert body is not None
 
 
 # ---------------------------------------------------------------- declared

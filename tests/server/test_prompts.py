@@ -123,6 +123,22 @@ async def test_a_prompt_that_cannot_be_given_is_an_error_with_words(revision: Re
         assert (await client.ask("prompts/get", {"name": "whole"}))["messages"] == []
 
 
+@live
+async def test_a_prompt_may_ask_before_it_is_given(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.prompt
+    async def about(ctx: Context, topic: str = "roots") -> str:
+        return f"{topic}: {len(await ctx.roots())}"
+
+    def answer(method: str, params: JSON) -> JSON:
+        return {"roots": [{"uri": "file:///a"}]}
+
+    async with talk(server, revision, answer=answer) as client:
+        result = await client.ask("prompts/get", {"name": "about", "arguments": {"topic": "t"}})
+        assert result["messages"][0]["content"]["text"] == "t: 1"
+
+
 # ---------------------------------------------------------------- completions
 
 

@@ -255,6 +255,8 @@ async def test_nobody_follows_what_is_nowhere_or_too_much(revision: Revision) ->
         with pytest.raises(Rejected) as caught:
             await client.ask("resources/subscribe", {"uri": "nowhere://x"})
         assert caught.value.code == -32002
+        with pytest.raises(Rejected, match="cannot be followed"):
+            await client.ask("resources/subscribe", {"uri": "notes://" + "x" * 9000})
         for n in range(1000):
             await client.ask("resources/subscribe", {"uri": f"notes://{n}"})
         with pytest.raises(Rejected, match="unsubscribe from some"):

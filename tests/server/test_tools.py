@@ -1,12 +1,8 @@
 """Tools: what an author writes, what each revision is told of it, and every way to fail."""
 
-import asyncio
-import logging
-import sys
-import threading
 import time
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -25,8 +21,8 @@ from portico import (
     Server,
     ToolError,
 )
-from portico.protocol.revision import BadToolInput, OutputRoot, Revision
-from server.talk import Rejected, talk, words
+from portico.protocol.revision import OutputRoot, Revision
+from server.talk import talk, words
 
 
 @dataclass
@@ -208,9 +204,17 @@ async def test_what_cannot_be_sent_is_put_right(revision: Revision) -> None:
     async def data() -> dict[str, list[str]]:
         return {"a": ["\udfff"]}
 
+    @server.tool
+    async def fails(ctx: Context) -> str:
+        await ctx.error({"what": object()})
+        raise ToolError("half \ud800")
+
     async with talk(server, revision) as client:
         assert await client.text("text") == "half \ufffd whole 😀"
         assert await client.text("data") == '{"a":["\ufffd"]}'
+        assert await client.failure("fails") == "half \ufffd"
+        logged = client.told("notifications/message")
+        assert [("object object" in one["data"]) for one in logged] == [True] * revision.handshake
 
 
 # ---------------------------------------------------------------- schemas that are given
@@ -234,8 +238,8 @@ async def test_a_schema_that_is_given_is_listed_as_it_is_and_enforced(revision: 
         (tool,) = (await client.ask("tools/list"))["tools"]
         assert tool["inputSchema"] == RAW
         assert await client.text("rest", {"kind": "a", "n": 1, "x": [2]}) == "a {'n': 1, 'x': [2]}"
-        assert "'a', 'b'" in await refused(client, "rest", {"kind": "c"})
-        assert "kind" in await refused(client, "rest", {})
+        assert "'a', 'b'" in await client.refused("rest", {"kind": "c"})
+        assert "kind" in await client.refused("rest", {})
 
 
 @pytest.mark.spec("R0377")
@@ -271,274 +275,6 @@ async def test_a_result_that_breaks_its_promise_is_a_crash_and_not_sent(
         assert "failed (id" in await client.failure("without")
         assert "failed (id" in await client.failure("wrong")
     assert "promised data by its schema" in caplog.text
-
-
-# ---------------------------------------------------------------- bad arguments
-
-
-async def refused(client: Any, tool: str, arguments: Any) -> str:
-    """The words for bad arguments, in the way of the revision (D16)."""
-    if client.revision.bad_tool_input is BadToolInput.RESULT:
-        return await client.failure(tool, arguments)
-    with pytest.raises(Rejected) as caught:
-        await client.call(tool, arguments)
-    assert caught.value.code == -32602
-    return caught.value.message
-
-
-@live
-async def test_bad_arguments_are_told_in_words_that_name_tool_argument_and_wish(
-    revision: Revision,
-) -> None:
-    server = weather()
-
-    @server.tool
-    async def paint(colour: Literal["red", "green"], size: int = 1) -> None: ...
-
-    async with talk(server, revision) as client:
-        for tool, arguments, told in (
-            ("forecast", {}, "forecast: missing required argument 'city'"),
-            ("forecast", {"city": 3.5}, "forecast: city: expected a string, got a number"),
-            ("forecast", {"city": "Oslo", "days": 11}, "forecast: days: expected at most 10"),
-            (
-                "forecast",
-                {"city": "Oslo", "dys": 2},
-                "forecast: unknown argument 'dys'; did you mean 'days'?",
-            ),
-            ("paint", {"colour": "blue"}, "paint: colour: expected one of 'red', 'green'"),
-        ):
-            assert await refused(client, tool, arguments) == told
-
-
-@live
-async def test_loose_values_are_taken_where_the_type_has_no_string(revision: Revision) -> None:
-    server = weather()
-    async with talk(server, revision) as client:
-        assert await client.text("forecast", {"city": "Oslo", "days": "4"}) == (
-            '{"city":"Oslo","days":4}'
-        )
-        assert "4" in await client.text("forecast", {"city": "Oslo", "days": 4.0})
-
-
-@live
-async def test_an_unknown_tool_is_a_protocol_error_in_every_revision(revision: Revision) -> None:
-    """D16."""
-    async with talk(weather(), revision) as client:
-        for params in ({"name": "nope"}, {"name": "forecast", "arguments": []}, {}):
-            with pytest.raises(Rejected) as caught:
-                await client.ask("tools/call", params)
-            assert caught.value.code == -32602
-
-
-# ---------------------------------------------------------------- failures
-
-
-@live
-async def test_a_tool_error_is_read_by_the_model(revision: Revision) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def forecast() -> str:
-        raise ToolError("No city 'Olso'. Did you mean 'Oslo'?")
-
-    @server.tool
-    def forecast_in_a_thread() -> str:
-        raise ToolError("no city")
-
-    async with talk(server, revision) as client:
-        assert await client.failure("forecast") == "No city 'Olso'. Did you mean 'Oslo'?"
-        assert await client.failure("forecast_in_a_thread") == "no city"
-
-
-@live
-async def test_a_crash_tells_the_caller_an_id_and_the_log_everything(
-    revision: Revision, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def crash() -> str:
-        raise ValueError("a secret")
-
-    @server.tool
-    def crash_in_a_thread() -> str:
-        return next(iter(()))
-
-    @server.tool
-    def leaves() -> str:
-        sys.exit(3)
-
-    @server.tool
-    async def gives_up() -> str:
-        raise asyncio.CancelledError
-
-    async with talk(server, revision) as client:
-        told = await client.failure("crash")
-        assert told.startswith("crash failed (id ")
-        assert "secret" not in told
-        id = told.removeprefix("crash failed (id ").removesuffix(")")
-        assert id in caplog.text
-        assert "a secret" in caplog.text
-        assert "failed (id" in await client.failure("crash_in_a_thread")
-        assert "failed (id" in await client.failure("leaves")
-        with pytest.raises(Rejected, match=r"tools/call failed \(id"):
-            await client.call("gives_up")
-        assert await client.failure("crash") != told  # and the next one is served
-
-
-@live
-async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
-    server = Server("s", debug=True)
-
-    @server.tool
-    async def crash() -> str:
-        raise ValueError("shown")
-
-    async with talk(server, revision) as client:
-        assert "ValueError('shown')" in await client.failure("crash")
-
-
-def test_tracebacks_are_rationed(caplog: pytest.LogCaptureFixture) -> None:
-    from portico.server.binding import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
-
-    now = 1000.0
-    crashes = Crashes(clock=lambda: now)
-    with caplog.at_level(logging.ERROR):
-        for _ in range(MAX_TRACEBACKS + 1):
-            crashes.words("x", ValueError("v"))
-        assert [bool(record.exc_info) for record in caplog.records][-2:] == [True, False]
-        now += TRACEBACKS_S + 1
-        crashes.words("x", ValueError("v"))
-    assert caplog.records[-1].exc_info
-
-
-@live
-async def test_a_time_out_is_told_and_stops_the_function(revision: Revision) -> None:
-    server = Server("s")
-    stopped = asyncio.Event()
-
-    @server.tool(timeout_s=0.01)
-    async def slow() -> str:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
-        return "never"
-
-    @server.tool(timeout_s=5)
-    async def own_time_out() -> str:
-        raise TimeoutError("of its own")
-
-    async with talk(server, revision) as client:
-        assert await client.failure("slow") == "slow did not finish within 0.01 s; try less"
-        assert stopped.is_set()
-        assert "failed (id" in await client.failure("own_time_out")
-
-
-# ---------------------------------------------------------------- where it runs
-
-
-@live
-async def test_sync_functions_run_in_a_thread_unless_inline(revision: Revision) -> None:
-    server = Server("s")
-    here = threading.get_ident()
-
-    @server.tool
-    def threaded() -> bool:
-        return threading.get_ident() == here
-
-    @server.tool(inline=True)
-    def inline() -> bool:
-        return threading.get_ident() == here
-
-    @server.tool(inline=True)
-    def inline_that_waits(ctx: Context) -> str:
-        return ctx.principal or ctx.info("x") or "never"  # type: ignore[return-value]
-
-    async with talk(server, revision) as client:
-        assert await client.text("threaded") == "false"
-        assert await client.text("inline") == "true"
-        assert "failed (id" in await client.failure("inline_that_waits")
-
-
-@live
-async def test_one_slow_function_does_not_hold_up_the_others(revision: Revision) -> None:
-    server = Server("s")
-    gate = threading.Event()
-
-    @server.tool
-    def slow() -> str:
-        assert gate.wait(5)
-        return "slow"
-
-    @server.tool
-    async def quick() -> str:
-        return "quick"
-
-    async with talk(server, revision) as client:
-        id = client.send("tools/call", {"name": "slow"})
-        assert await client.text("quick") == "quick"
-        gate.set()
-        assert words(await client.outcome(id)) == "slow"
-
-
-@live
-async def test_a_cancelled_call_is_not_answered_and_its_function_is_stopped(
-    revision: Revision,
-) -> None:
-    server = Server("s")
-    begun, stopped = asyncio.Event(), asyncio.Event()
-
-    @server.tool
-    async def slow() -> str:
-        try:
-            begun.set()
-            await asyncio.Event().wait()
-        finally:
-            stopped.set()
-        return "never"
-
-    async with talk(server, revision) as client:
-        id = client.send("tools/call", {"name": "slow"})
-        await begun.wait()
-        client.tell("notifications/cancelled", {"requestId": id, "reason": "enough"})
-        async with asyncio.timeout(5):
-            await stopped.wait()
-        assert not [one for one in client.heard if one.get("id") == id]
-
-
-@live
-async def test_progress_and_log_reach_who_wants_them(revision: Revision) -> None:
-    server = Server("s")
-
-    @server.tool
-    async def work(ctx: Context) -> str:
-        await ctx.progress(1, 3, "one")
-        await ctx.progress(2.5, 3)
-        await ctx.debug("quiet")
-        await ctx.warning({"loud": True}, "logger")
-        return f"{ctx.revision} {ctx.principal!r} {ctx.session is not None}"
-
-    async with talk(server, revision) as client:
-        assert await client.text("work") == f"{revision.date} '' {revision.handshake}"
-        assert client.told("notifications/progress") == []
-        quiet = client.told("notifications/message")
-        assert len(quiet) == (1 if revision.handshake else 0)
-        meta = {"progressToken": "t"}
-        if not revision.handshake:
-            meta["io.modelcontextprotocol/logLevel"] = "debug"
-        else:
-            await client.ask("logging/setLevel", {"level": "debug"})
-        await client.call("work", _meta=meta)
-        first, second = client.told("notifications/progress")
-        assert (first["progressToken"], first["progress"], first["total"]) == ("t", 1, 3)
-        assert first.get("message") == (None if revision.date == "2024-11-05" else "one")
-        assert second["progress"] == 2.5
-        loud = client.told("notifications/message")[len(quiet) :]
-        assert [(one["level"], one["data"]) for one in loud] == [
-            ("debug", "quiet"),
-            ("warning", {"loud": True}),
-        ]
 
 
 # ---------------------------------------------------------------- registration
@@ -655,4 +391,4 @@ async def test_structs_and_models_are_read_and_written(revision: Revision) -> No
         found = await client.text("move", {"point": {"x": 1}, "by": {"x": 2, "y": 3}})
         assert found == '{"x":3,"y":3}'
         assert await client.text("greet", {"person": {"name": "ann"}}) == '{"name":"ANN"}'
-        assert "person.name" in await refused(client, "greet", {"person": {"name": "a"}})
+        assert "person.name" in await client.refused("greet", {"person": {"name": "a"}})

@@ -102,7 +102,7 @@ class Server(Offering):
     ) -> None:
         if page_size < 1:
             raise LocalProtocolError("page_size is a number of entries above 0")
-        self.info = t.Implementation(
+        self.info: t.Implementation = t.Implementation(
             name=name,
             version=version,
             title=title,
@@ -112,7 +112,7 @@ class Server(Offering):
         )
         self.instructions = instructions
         self.state: Any = None
-        self.workers = Workers()
+        self.workers: Workers = Workers()
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
         self._keys: Seal = KeyRing(list(keys))
         self._logging = logging

@@ -156,7 +156,7 @@ class AskVisit(Asked[None]):
     ) -> None:
         self.words = words
         self.url = url
-        self.id = id or secrets.token_urlsafe(16)
+        self.id: str = id or secrets.token_urlsafe(16)
         self.key = key
 
     def question(self) -> Question:

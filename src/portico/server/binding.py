@@ -22,11 +22,11 @@ from portico.protocol.schema import Schema, Validator
 from portico.protocol.signature import Signature
 from portico.protocol.signature_loose import parse
 from portico.server.context import Context
-from portico.server.depends import Providers, is_marked, wire
+from portico.server.depends import Providers, Wiring, is_marked, wire
 from portico.server.resolving import Resolver, Shared
 from portico.server.workers import Workers
 
-log = logging.getLogger("portico.server")
+log: logging.Logger = logging.getLogger("portico.server")
 
 # A traceback costs more than the call that it is about, and callers choose how often they fail.
 MAX_TRACEBACKS = 60
@@ -77,8 +77,8 @@ class Surroundings:
         self.interviewed = interviewed
         self.workers = workers
         self.crashes = crashes
-        self.providers = Providers()
-        self.shared = Shared()
+        self.providers: Providers = Providers()
+        self.shared: Shared = Shared()
 
 
 class Bound:
@@ -96,14 +96,14 @@ class Bound:
         self.function = function
         self.name = name
         self.surroundings = surroundings
-        self.waits = is_async(function)
-        self.inline = inline or self.waits
+        self.waits: bool = is_async(function)
+        self.inline: bool = inline or self.waits
         parameters = _parameters(function)
         filled = {p.name for p in parameters if is_marked(None, p.default)}
         self._rest = _rest(parameters) if schema is not None else None
         if self._rest is not None:
             filled.add(self._rest)
-        self.signature = Signature(
+        self.signature: Signature = Signature(
             function,
             hidden=lambda name, annotation: name in filled or is_marked(annotation, None),
             name=name,
@@ -113,7 +113,7 @@ class Bound:
         if self._validator is not None:
             self._validator.compile()
         hidden = [one for one in self.signature.hidden.values() if one.name != self._rest]
-        self.wiring = wire(hidden, name, self.signature.names, waits=self.waits)
+        self.wiring: Wiring = wire(hidden, name, self.signature.names, waits=self.waits)
         surroundings.providers.check(self.wiring)
         self._check_words()
         self._defaults = {

@@ -190,7 +190,7 @@ class Catalogue:
     """All that a server offers, and who wants to hear of changes."""
 
     def __init__(self) -> None:
-        self.news = News()
+        self.news: News = News()
         self.tools: Shelf[ToolEntry] = Shelf(self._changes("tools"))
         self.resources: Shelf[ResourceEntry] = Shelf(self._changes("resources"))
         self.templates: Shelf[TemplateEntry] = Shelf(self._changes("resources"))

@@ -44,9 +44,10 @@ from portico.server.asking import (
     Sample,
     Sampled,
 )
+from portico.server.content import clean
 from portico.server.workers import Workers
 
-log = logging.getLogger("portico.server")
+log: logging.Logger = logging.getLogger("portico.server")
 
 # Turns of the loop between a question and the end of its round: two, so that questions asked side
 # by side are asked together, and some more for a sibling's failure to come through a TaskGroup.
@@ -101,9 +102,9 @@ class Context:
         self._pauses = 0
         self._left_s = 0.0
         self.deadline: asyncio.Timeout | None = None
-        self.asked = False
-        self.unwinding = False
-        self.over = False
+        self.asked: bool = False
+        self.unwinding: bool = False
+        self.over: bool = False
 
     # ------------------------------------------------------------ who
 
@@ -151,8 +152,15 @@ class Context:
         await self._send(self._turn.exchange.progress(progress, total, message))
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message to a caller that wants this level. Never put a secret into it."""
-        await self._send(self._turn.exchange.log(level, data, logger))
+        """Send a log message to a caller that wants this level. Never put a secret into it.
+
+        What JSON cannot carry is sent as its words.
+        """
+        try:
+            frame = self._turn.exchange.log(level, data, logger)
+        except LocalProtocolError:
+            frame = self._turn.exchange.log(level, clean(str(data)), logger)
+        await self._send(frame)
 
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""

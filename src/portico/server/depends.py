@@ -114,14 +114,14 @@ class Provider:
 
     def __init__(self, function: Provide) -> None:
         self.function = function
-        self.name = getattr(function, "__name__", repr(function))
+        self.name: str = getattr(function, "__name__", repr(function))
         plain = inspect.isfunction(function) or inspect.ismethod(function)
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.is_async_generator = inspect.isasyncgenfunction(function)
-        self.is_generator = inspect.isgeneratorfunction(function)
+        self.is_async: bool = inspect.iscoroutinefunction(function)
+        self.is_async_generator: bool = inspect.isasyncgenfunction(function)
+        self.is_generator: bool = inspect.isgeneratorfunction(function)
         # What is called may block; a class is only made.
-        self.threaded = plain and not (self.is_async or self.is_async_generator)
-        self.wiring = self._wire()
+        self.threaded: bool = plain and not (self.is_async or self.is_async_generator)
+        self.wiring: Wiring = self._wire()
 
     def _wire(self) -> Wiring:
         names = Names.of(self.function)

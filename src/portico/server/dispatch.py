@@ -26,6 +26,8 @@ from portico.server.subscriptions import Listener
 
 # Resources that one session may watch.
 MAX_SUBSCRIPTIONS = 1000
+# Each of them is kept; no address that people use is longer.
+MAX_URI_CHARACTERS = 8192
 
 E = TypeVar("E", bound=Entry)
 
@@ -221,6 +223,9 @@ class Dispatch:
             raise Fault(FaultKind.INVALID_REQUEST, "a subscription needs a session")
         if self._catalogue.find_resource(uri) is None and not self._has_below(uri):
             raise missing(uri)
+        if len(uri) > MAX_URI_CHARACTERS:
+            words = f"a URI of more than {MAX_URI_CHARACTERS} characters cannot be followed"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
         if len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
             words = f"more than {MAX_SUBSCRIPTIONS} subscriptions; unsubscribe from some"
             raise Fault(FaultKind.INVALID_PARAMS, words)

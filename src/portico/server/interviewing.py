@@ -21,7 +21,7 @@ from portico.protocol.revision import Asking
 from portico.server.binding import Body
 from portico.server.context import Context, Home
 
-log = logging.getLogger("portico.server")
+log: logging.Logger = logging.getLogger("portico.server")
 
 # How long a client may take between a question and its answer.
 STATE_LIFETIME_S = 600.0

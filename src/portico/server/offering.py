@@ -30,7 +30,7 @@ from portico.server.files import Folder, reading
 from portico.server.returning import Reader, prompter
 from portico.server.tools import BoundTool
 
-log = logging.getLogger("portico.server")
+log: logging.Logger = logging.getLogger("portico.server")
 
 F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Entry)

@@ -22,7 +22,7 @@ from portico.protocol.revision import BadToolInput
 from portico.protocol.schema import Schema, Validator
 from portico.protocol.signature_codec import Codec
 from portico.server.binding import Bound, Surroundings, single
-from portico.server.content import Audio, File, Image, Link, Result, encoded, result_of
+from portico.server.content import Audio, File, Image, Link, Result, clean, encoded, result_of
 from portico.server.context import CallerLost, Context
 
 
@@ -132,7 +132,7 @@ class BoundTool(Bound):
 
 def failed(words: str) -> t.CallToolResult:
     """A failure that the model reads."""
-    return t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
+    return t.CallToolResult(content=[t.TextContent(text=clean(words))], is_error=True)
 
 
 _NOTHING = (inspect.Parameter.empty, Any, None, type(None))

@@ -36,7 +36,7 @@ from portico.protocol.questions import Question
 from portico.protocol.types import NotificationParams, RequestParams
 from portico.transport.news import news_for
 
-log = logging.getLogger("portico.transport")
+log: logging.Logger = logging.getLogger("portico.transport")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
@@ -60,7 +60,7 @@ class DuplexTurn:
     __slots__ = ("_duplex", "exchange", "fault")
 
     def __init__(self, exchange: Exchange, duplex: "Duplex") -> None:
-        self.exchange = exchange
+        self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self._duplex = duplex
 
@@ -112,7 +112,7 @@ class Duplex:
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._alarm: asyncio.TimerHandle | None = None
-        self._deaf = ""
+        self._deaf: str = ""
 
     # ------------------------------------------------------------ in
 
