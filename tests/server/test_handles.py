@@ -111,6 +111,7 @@ def test_handles_need_a_type_and_a_time() -> None:
         Server("s").handles("x", type(None))
 
 
+@pytest.mark.spec("R0796")
 @pytest.mark.parametrize(
     "revision", [one for one in ALL if one.asking is Asking.BY_RESULT], ids=lambda one: one.date
 )
