@@ -278,6 +278,19 @@ async def test_a_body_without_a_length_is_counted_while_it_is_read() -> None:
         assert await wire.closed()
 
 
+@pytest.mark.parametrize(("second", "status"), [(20_000, 400), (20_001, 413), (300_000, 413)])
+@live
+async def test_a_body_that_comes_in_parts_is_counted_as_a_whole(second: int, status: int) -> None:
+    async with stand(limits=Limits(body_bytes=100_000)) as s:
+        wire = await s.caller.wire()
+        head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: {80_000 + second}\r\n\r\n"
+        await wire.send(head.encode() + b"x" * 80_000)
+        await until(lambda: any(visit.received == 80_000 for visit in s.app.sweep))
+        await wire.send(b"x" * second)
+        assert (await wire.head()).status == status
+        assert s.app._intake.size == 0
+
+
 @live
 async def test_a_body_that_is_far_too_large_is_not_read_at_all() -> None:
     async with stand(limits=Limits(body_bytes=1000)) as s:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from http_client import BOTH, META, written
+from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
 from portico.errors import LocalProtocolError
@@ -130,6 +130,25 @@ async def test_an_application_around_has_its_own_health() -> None:
     async with stand(around=theirs) as s:
         assert (await s.caller.request("GET", path=HEALTH)).body == b"theirs"
         assert (await s.caller.call("echo")).status == 200
+
+
+class Signed(HttpApp):
+    """Somebody's layer around our application: it signs every answer."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def signed(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-signed", b"yes")]
+            await send(message)
+
+        await super().__call__(scope, receive, signed if scope["type"] == "http" else send)
+
+
+@live
+async def test_a_layer_around_the_application_sees_every_answer() -> None:
+    async with listening(Signed(FakeService()), port=0) as site, Caller(site.port) as caller:
+        answer = await caller.call("echo")
+        assert (answer.status, answer.headers["x-signed"]) == (200, "yes")
 
 
 # ---------------------------------------------------------------- limits on connections

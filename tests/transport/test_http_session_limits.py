@@ -21,7 +21,7 @@ from portico.protocol.revision import (
 )
 from portico.transport.http_run import Connection
 from portico.transport.http_session import Session
-from portico.transport.http_streams import Stream
+from portico.transport.http_streams import QUEUE_BYTES, Stream
 from portico.transport.http_visit import Limits, Visit
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
@@ -223,6 +223,20 @@ async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_i
         (session,) = s.sessions
         assert session.size < 2_300_000
         assert stream.is_stream
+
+
+@live
+async def test_a_handler_waits_for_a_reader_that_is_behind_and_goes_on_when_it_reads() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        params = reporting(steps=200, size=100_000)
+        wire, stream = await s.caller.asking("tools/call", params)
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        (session,) = s.sessions
+        await until(lambda: any(each.unread > QUEUE_BYTES for each in session._streams.values()))
+        assert s.service.running == 1
+        wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        assert len([event for event in await stream.rest() if event.data]) == 201
 
 
 @live

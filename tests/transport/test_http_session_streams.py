@@ -111,7 +111,7 @@ async def test_an_event_of_another_session_is_unknown() -> None:
     async with stand() as s, Caller(s.site.port) as other:
         await s.caller.initialize("2025-11-25")
         await other.initialize("2025-11-25")
-        for caller in (s.caller, other):
+        for caller in (s.caller, other, other, other):
             await caller.ask("tools/call", REPORT)
         _, stream = await s.caller.asking("tools/call", REPORT)
         event = await stream.event()
@@ -334,6 +334,18 @@ async def test_news_waits_while_its_reader_is_far_behind() -> None:
         s.service.publish("notifications/prompts/list_changed")
         assert (await stream.message())["method"] == "notifications/tools/list_changed"
         assert (await stream.message())["method"] == "notifications/prompts/list_changed"
+
+
+@live
+async def test_news_that_nobody_reads_is_bounded() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        (session,) = s.sessions
+        session.subscriptions.add("notes://")
+        for n in range(1000):
+            params = t.ResourceUpdatedNotificationParams(uri=f"notes://{n}")
+            s.service.publish("notifications/resources/updated", params)
+        assert len(session._backlog) == 256
 
 
 # ---------------------------------------------------------------- batches

@@ -197,7 +197,6 @@ class Visit:
             check_size(declared, limit)
 
     async def _rest(self, message: Message) -> bytes:
-        self._check_declared()
         intake = self.intake or Intake()
         parts: list[bytes] = []
         try:
