@@ -143,6 +143,12 @@ class Pump:
             self.task.cancel()
             self._stream.let_go(self._visit)
 
+    def end(self) -> None:
+        """The request is over. What points in a circle would wait for the garbage collector."""
+        self.stop()
+        self._stream.on_streaming = None
+        self._visit.on_silence = self._visit.on_gone = None
+
 
 class Session:
     """One client that has opened a conversation with `initialize`."""
@@ -214,7 +220,7 @@ class Session:
                 status = rules.status_of_batch(frame) if isinstance(frame, Batch) else rules.OK
                 await answer_at_once(visit, stream.frames(), status)
         finally:
-            pump.stop()
+            pump.end()
             stream.leave()
             self._release(stream)
 
