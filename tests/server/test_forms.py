@@ -451,7 +451,7 @@ async def test_a_person_may_take_longer_than_the_function_has(revision: Revision
             assert bool(result.get("isError")) is (tool == "slow_afterwards"), result
 
 
-@pytest.mark.spec("R0793", "R0795")
+@pytest.mark.spec("R0793", "R0795", "R0813")
 @live
 async def test_a_state_that_was_tampered_with_or_is_another_callers_is_refused(
     revision: Revision,

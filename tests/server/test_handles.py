@@ -61,6 +61,7 @@ def shop(clock: Clock) -> Server:
     return server
 
 
+@pytest.mark.spec("R0614", "R1301", "R1302", "R1303")
 @live
 async def test_a_handle_leads_back_to_what_its_principal_created(revision: Revision) -> None:
     clock = Clock()

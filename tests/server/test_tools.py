@@ -242,7 +242,7 @@ async def test_a_schema_that_is_given_is_listed_as_it_is_and_enforced(revision: 
         assert "kind" in await client.refused("rest", {})
 
 
-@pytest.mark.spec("R0377")
+@pytest.mark.spec("R0377", "R0690")
 @live
 async def test_a_result_that_breaks_its_promise_is_a_crash_and_not_sent(
     revision: Revision, caplog: pytest.LogCaptureFixture

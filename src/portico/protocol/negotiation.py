@@ -89,6 +89,7 @@ class Recogniser:
             for name in revision.methods
             if not any(name in old.methods for old in older)
         )
+        self._enveloping = bool(accepts.enveloped)
         self._remembered: dict[bytes, tuple[str, Peer | None]] = {}
 
     def recognise(
@@ -147,8 +148,7 @@ class Recogniser:
     def _without_envelope(
         self, request: Request, signs: Signs | None, known: Peer | None
     ) -> Peer | None:
-        modern = self.accepts.enveloped
-        if modern and self._looks_modern(request, signs):
+        if self._enveloping and self._looks_modern(request, signs):
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
         if request.method == HANDSHAKE_METHOD:
             return None
@@ -157,7 +157,7 @@ class Recogniser:
         if not self.accepts.handshakes:
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
         # D27: say both ways in.
-        way = f", or put {PROTOCOL_VERSION_KEY} into params._meta" if modern else ""
+        way = f", or put {PROTOCOL_VERSION_KEY} into params._meta" if self._enveloping else ""
         raise Fault(
             FaultKind.INVALID_PARAMS,
             f"{request.method[:MAX_QUOTED]} before initialize; send it first{way}",

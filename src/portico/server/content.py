@@ -32,7 +32,7 @@ class Image:
         format: str | None = None,
     ) -> None:
         self._data, guessed = _load(data, path)
-        self._type = f"image/{format}" if format else guessed or "image/png"
+        self._type = _typed("image", format, guessed, path) or "image/png"
 
     def block(self) -> Block:
         """The content block."""
@@ -50,7 +50,7 @@ class Audio:
         format: str | None = None,
     ) -> None:
         self._data, guessed = _load(data, path)
-        self._type = f"audio/{format}" if format else guessed or "audio/wav"
+        self._type = _typed("audio", format, guessed, path) or "audio/wav"
 
     def block(self) -> Block:
         """The content block."""
@@ -151,6 +151,17 @@ def _load(data: bytes | None, path: str | Path | None) -> tuple[bytes, str | Non
         return data, None
     path = Path(cast("str | Path", path))
     return path.read_bytes(), mimetypes.guess_type(path.name)[0]
+
+
+def _typed(
+    kind: str, format: str | None, guessed: str | None, path: str | Path | None
+) -> str | None:
+    """The type of a file by its format, or its name; one of another kind is refused."""
+    if format:
+        return f"{kind}/{format}"
+    if guessed is not None and not guessed.startswith(f"{kind}/"):
+        raise LocalProtocolError(f"{path} looks like {guessed}, not like {kind}; give its format=")
+    return guessed
 
 
 def _base64(data: bytes) -> str:

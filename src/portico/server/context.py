@@ -45,6 +45,7 @@ from portico.server.asking import (
     Sampled,
 )
 from portico.server.content import clean
+from portico.server.ration import Ration
 from portico.server.workers import Workers
 
 log: logging.Logger = logging.getLogger("portico.server")
@@ -98,6 +99,7 @@ class Context:
         self._threads: set[asyncio.Future[None]] = set()
         self._asking: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Handle | None = None
+        self._ration: Ration | None = None
         self._cancels = 0
         self._pauses = 0
         self._left_s = 0.0
@@ -148,14 +150,21 @@ class Context:
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it. It must go up."""
-        await self._send(self._turn.exchange.progress(progress, total, message))
+        """Report progress to a caller that wants it. It must go up.
+
+        Of more than some hundred at once the caller sees a part, the last of `total` always.
+        """
+        frame = self._turn.exchange.progress(progress, total, message)
+        if frame is not None and (progress == total or self._may_say("progress")):
+            await self._send(frame)
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it.
 
-        What JSON cannot carry is sent as its words.
+        What JSON cannot carry is sent as its words; what looks like a credential is left out.
         """
+        if not self._turn.exchange.wants(level) or not self._may_say("log messages"):
+            return
         try:
             frame = self._turn.exchange.log(level, data, logger)
         except LocalProtocolError:
@@ -193,6 +202,18 @@ class Context:
     async def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("emergency", data, logger)
+
+    def _may_say(self, what: str) -> bool:
+        """Whether the caller is told one more thing beside the answer (R0085, R0157)."""
+        if self._ration is None:
+            self._ration = Ration()
+        may = self._ration.take(self._loop.time())
+        if not may and self._ration.missed == 1:
+            method = self._turn.exchange.row.name
+            log.warning(
+                "a %s sends more %s than a client can follow; some are left out", method, what
+            )
+        return may
 
     async def _send(self, frame: bytes | None) -> None:
         if frame is not None:
