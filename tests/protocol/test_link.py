@@ -16,6 +16,7 @@ from portico.protocol import types as t
 from portico.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
 from portico.protocol.handshake import Phase
 from portico.protocol.identity import Identity
+from portico.protocol.jsonrpc import Request, decode, head
 from portico.protocol.link import Link, sends
 from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer
@@ -321,6 +322,23 @@ def test_a_server_without_handshakes_names_its_versions_to_who_tries_one(
     assert revision.date in answer["error"]["message"]
     assert state(server) == before
     assert refusal(server.receive(line(id=2, method="ping"), 0.0))["code"] == -32602
+
+
+@pytest.mark.parametrize("revision", HANDSHAKES, ids=lambda one: one.date)
+def test_a_request_that_a_shell_has_recognised_is_served_as_the_sessions_own(
+    revision: Revision,
+) -> None:
+    """A shell that knows the peer by its session hands over what it has split already."""
+    server = served(revision, {"roots": {}})
+    frame = decode(line(id=5, method="tools/list", params={"cursor": "x"}))
+    assert isinstance(frame, Request)
+    (event,) = server.take(frame, 0.0, head(frame.params))
+    assert isinstance(event, Call)
+    assert event.exchange.peer is server.peer
+    (refused, _) = server.take(frame, 0.0, head(frame.params))
+    assert isinstance(refused, Send)  # its id is in use
+    server.close()
+    assert server.take(frame, 0.0) == [Dropped("a message after the end")]
 
 
 # ---------------------------------------------------------------- enveloped requests

@@ -121,19 +121,27 @@ class Link:
 
     def receive(self, data: bytes, now: float) -> list[Event]:
         """One message as it was read. Nothing is ever raised for what a peer sent."""
-        if self.phase is Phase.CLOSED:
-            return [Dropped("a message after the end")]
         try:
             frame = decode(data)
         except Fault as fault:
             return self.refuse(fault)
+        return self.take(frame, now)
+
+    def take(self, frame: Frame | Batch, now: float, parts: Head | None = None) -> list[Event]:
+        """One message that was decoded already.
+
+        `parts` are the params of a request, split, where somebody has seen that it comes from
+        the peer of this link: HTTP recognises it by its headers, too.
+        """
+        if self.phase is Phase.CLOSED:
+            return [Dropped("a message after the end")]
         if isinstance(frame, Batch):
             return self._receive_batch(frame, now)
-        return self._receive_frame(frame, now)
+        return self._receive_frame(frame, now, parts)
 
-    def _receive_frame(self, frame: Frame, now: float) -> list[Event]:
+    def _receive_frame(self, frame: Frame, now: float, parts: Head | None = None) -> list[Event]:
         if isinstance(frame, Request):
-            return self._receive_request(frame)
+            return self._receive_request(frame, parts)
         try:
             if isinstance(frame, Notification):
                 return self._receive_notification(frame, now)
@@ -182,16 +190,16 @@ class Link:
 
     # ------------------------------------------------------------ requests to us
 
-    def _receive_request(self, request: Request) -> list[Event]:
+    def _receive_request(self, request: Request, known: Head | None) -> list[Event]:
         if self._incoming.uses(request.id):
             # D3: the first call goes on untouched, so its id must not be answered.
             fault = Fault(FaultKind.INVALID_REQUEST, "this id is in use by a running request")
             return [*self._fault(fault, b""), Dropped("a request with an id that is in use")]
         self._incoming.claim(request.id)
-        peer = None
+        peer = self.peer if known is not None else None
         try:
-            parts = head(request.params)
-            peer = self._recognise(request, parts.meta)
+            parts = known if known is not None else head(request.params)
+            peer = peer or self._recognise(request, parts.meta)
             if peer is None:
                 return self._initialize(request)
             return self._serve(request, parts, peer)

@@ -75,7 +75,7 @@ from portico.transport.http_visit import (
 )
 from portico.transport.signals import Signals
 
-log = logging.getLogger("portico.transport")
+log: logging.Logger = logging.getLogger("portico.transport")
 
 # After the end of everything was said, what still runs may clean up for so long.
 ENDING_S = 1.0
@@ -128,11 +128,11 @@ class HttpApp:
         if not path.startswith("/"):
             raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
         self.service = service
-        self.path = path.rstrip("/") or "/"
+        self.path: str = path.rstrip("/") or "/"
         self.limits = limits
-        self.sweep = Sweep()
+        self.sweep: Sweep = Sweep()
         self._intake = Intake()
-        self.draining = False
+        self.draining: bool = False
         # Whether the wish to end is to be heard here; our own server hears it itself.
         self.heeds_signals = True
         self._around = around
@@ -282,17 +282,17 @@ class HttpApp:
                 known = session.peer if session is not None else rules.ENDED
             frame = decode(body)
             if not isinstance(frame, Request):
-                await self._post_other(turn, frame, body, session, known)
+                await self._post_other(turn, frame, session, known)
                 return
             raw_id = frame.raw_id
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
-                await self._sessions.open(turn, body, frame)
+                await self._sessions.open(turn, frame)
                 return
             peer = admission.peer
             if session is not None and peer is known:
                 session.note(admission.warning)
-                await session.post(turn, body, frame)
+                await session.post(turn, frame, admission.head)
                 return
             row, head = admission.row, admission.head
             if row.params is CallToolRequestParams and isinstance(head.name, str):
@@ -339,7 +339,6 @@ class HttpApp:
         self,
         turn: HttpTurn,
         frame: Frame | Batch,
-        body: bytes,
         session: Session | None,
         known: Peer | None,
     ) -> None:
@@ -350,13 +349,13 @@ class HttpApp:
         if isinstance(frame, Batch):
             rules.admit_batch(frame, revision)
             assert session is not None
-            await session.post(turn, body, frame)
+            await session.post(turn, frame)
             return
         assert not isinstance(frame, Request)
         ruling = rules.session_revision(turn.headers, self._recogniser.accepts, revision)
         status = rules.accept_post(frame, ruling.revision)
         if session is not None:
-            session.take(body)
+            session.take(frame)
         elif ruling.revision.handshake:
             rules.require_session(turn.headers)
         await turn.reply(status, b"")

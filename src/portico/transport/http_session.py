@@ -24,7 +24,15 @@ from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, T
 from portico.protocol.events import Send as Sending
 from portico.protocol.exchange import Exchange
 from portico.protocol.httprules_gate import NOT_FOUND
-from portico.protocol.jsonrpc import Batch, Request, RequestId
+from portico.protocol.jsonrpc import (
+    Batch,
+    Failure,
+    Head,
+    Notification,
+    Reply,
+    Request,
+    RequestId,
+)
 from portico.protocol.link import Link
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question
@@ -33,7 +41,7 @@ from portico.transport.http_streams import QUEUE_BYTES, Ledger, Stream
 from portico.transport.http_visit import Limits, Pairs, Visit, malformed, overload, unexpected
 from portico.transport.news import news_for
 
-log = logging.getLogger("portico.transport")
+log: logging.Logger = logging.getLogger("portico.transport")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
@@ -51,7 +59,7 @@ class Shared:
         self.service = service
         self.limits = limits
         self.shrink = shrink
-        self.ledger = Ledger()
+        self.ledger: Ledger = Ledger()
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: set[Session] = set()
 
@@ -79,9 +87,9 @@ class SessionTurn:
     __slots__ = ("_stream", "exchange", "fault", "session")
 
     def __init__(self, exchange: Exchange, session: "Session", stream: Stream) -> None:
-        self.exchange = exchange
+        self.exchange: Exchange = exchange
         self.fault: Fault | None = None
-        self.session = session
+        self.session: Session = session
         self._stream = stream
 
     @property
@@ -157,7 +165,8 @@ class Session:
         self.id = id
         self.link = link
         self.subscriptions: set[str] = set()
-        self.created = self.used = shared.clock()
+        self.created: float = shared.clock()
+        self.used: float = self.created
         self._shared = shared
         self._limits = shared.limits
         self._service = shared.service
@@ -192,8 +201,8 @@ class Session:
 
     # ------------------------------------------------------------ what comes in
 
-    async def post(self, visit: Visit, body: bytes, frame: Request | Batch) -> None:
-        """A body with something to answer. Raises `Fault` where it is refused."""
+    async def post(self, visit: Visit, frame: Request | Batch, parts: Head | None = None) -> None:
+        """Something to answer; `parts` as in `Link.take`. Raises `Fault` where it is refused."""
         if isinstance(frame, Request) and frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
         if isinstance(frame, Batch):
@@ -202,7 +211,7 @@ class Session:
         stream.awaited = True
         pump = Pump(stream, visit, self._release, self._shared)
         try:
-            events = self.link.receive(body, self._shared.clock())
+            events = self.link.take(frame, self._shared.clock(), parts)
             if isinstance(frame, Batch):
                 stream.boxed = len(frame.items)
                 self._act(events, stream)
@@ -230,9 +239,9 @@ class Session:
             self._warned = True
             log.warning("%s", warning)
 
-    def take(self, body: bytes) -> None:
-        """A body with nothing to answer."""
-        self._act(self.link.receive(body, self._shared.clock()), None)
+    def take(self, frame: Notification | Reply | Failure) -> None:
+        """Something that gets no answer."""
+        self._act(self.link.take(frame, self._shared.clock()), None)
 
     def _act(self, events: list[Event], own: Stream | None) -> None:
         stream = own
@@ -246,6 +255,9 @@ class Session:
                         stream.answer(event.data)
                     stream = own
                 case Cancelled():
+                    log.debug(
+                        "%s cancelled: %.200r", event.exchange.row.name, event.reason
+                    )  # R0061
                     # What may be sent next is the rest of the batch that this one was in.
                     stream = self._cancel(event.exchange) or own
                 case Answered():

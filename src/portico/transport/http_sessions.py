@@ -37,7 +37,7 @@ class Sessions:
     """Every session of one application."""
 
     def __init__(self, service: Service, limits: Limits, sweep: Sweep) -> None:
-        self.shared = Shared(service, limits, self._shrink)
+        self.shared: Shared = Shared(service, limits, self._shrink)
         self._service = service
         self._limits = limits
         self._next_look = 0.0
@@ -67,14 +67,14 @@ class Sessions:
         self._by_id.move_to_end(session.id)
         return session
 
-    async def open(self, visit: Visit, body: bytes, request: Request) -> None:
+    async def open(self, visit: Visit, request: Request) -> None:
         """Answer `initialize`. Raises `Fault`, and then nothing was opened."""
         accepts = self._service.accepts
         params = read(t.InitializeRequestParams, request.params)
         negotiate(params.protocol_version, accepts)
         self._make_room(visit.principal)
         link = Link(Side.SERVER, self._service.identity, accepts, visit.principal)
-        events = link.receive(body, self.shared.clock())
+        events = link.take(request, self.shared.clock())
         id = secrets.token_urlsafe(ID_BYTES)
         self._by_id[id] = self._unused[id] = Session(id, link, self.shared)
         answers = [event.data for event in events if isinstance(event, Send)]
