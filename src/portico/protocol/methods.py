@@ -8,6 +8,7 @@ Rules: facts only. No dates, no comparing of revisions, no reading of messages.
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from typing import Final
 
 from msgspec import Struct
@@ -66,6 +67,12 @@ def rows(*methods: Method) -> dict[str, Method]:
     return {method.name: method for method in methods}
 
 
+@cache
+def _members(noun: type[t.Noun]) -> dict[str, str]:
+    """What a noun's members are called in Python, by what they are called on the wire."""
+    return dict(zip(noun.__struct_encode_fields__, noun.__struct_fields__, strict=True))
+
+
 def declares(capabilities: t.ClientCapabilities | t.ServerCapabilities, path: str) -> bool:
     """Whether `capabilities` say yes to `path` (`tools`, `resources.subscribe`, `tasks.list`).
 
@@ -79,8 +86,8 @@ def declares(capabilities: t.ClientCapabilities | t.ServerCapabilities, path: st
         if not isinstance(found, t.Noun):
             return False
         name, _, rest = rest.partition(".")
-        names = dict(zip(found.__struct_encode_fields__, found.__struct_fields__, strict=True))
-        found = getattr(found, names[name]) if name in names else None
+        own = _members(type(found)).get(name)
+        found = getattr(found, own) if own is not None else None
     return found is not None and found is not False
 
 
