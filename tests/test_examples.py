@@ -1,23 +1,74 @@
-"""Every example runs to its end without a terminal."""
+"""Every example runs without a terminal: some play themselves through, the others are servers.
 
+What the servers do is asserted in `tests/examples`, one file for each.
+"""
+
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+PLAYS = ("conversation", "walk")
+# Served over HTTP alone, and tested with the web servers that it is for.
+ELSEWHERE = {"fastapi_app": "integration/test_fastapi.py"}
+SERVERS = sorted({path.stem for path in EXAMPLES.glob("*.py")} - {*PLAYS, *ELSEWHERE})
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_the_example_plays_itself_through(path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(path)],
+def run(name: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         encoding="utf-8",
         timeout=100,
+        env={**os.environ, "FORCE_COLOR": "1"},
     )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout
-    assert run.stderr == ""
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_the_example_plays_itself_through(name: str) -> None:
+    played = run(name)
+    assert played.returncode == 0, played.stderr
+    assert played.stdout
+    assert played.stderr == ""
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_whose_input_is_at_its_end_ends_and_has_said_nothing(name: str) -> None:
+    ended = run(name)
+    assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
+
+
+def test_every_example_has_tests_of_what_it_does() -> None:
+    tests = ROOT / "tests"
+    for name in SERVERS:
+        assert (tests / "examples" / f"test_{name}.py").is_file(), name
+    for name, path in ELSEWHERE.items():
+        assert name in (tests / path).read_text("utf-8")
+
+
+def test_the_walk_shows_what_it_promises() -> None:
+    walked = run("walk").stdout
+    assert "\033" not in walked  # no colours where there is no terminal
+    for words in (
+        "travel 1.0 on http://127.0.0.1:",
+        "speaks  2026-07-28 2025-11-25 2025-06-18 2025-03-26 2024-11-05",
+        "find(start: string, end: string, at_most: integer = 1)",
+        '{"number":"TGV 6607","leaves":"08:00","euros":59}',
+        "isError: find: missing required argument 'end'; at_most: expected at most 9, got 20",
+        "2 of 2: asking for Berlin to Prague",
+        "<- notifications/resources/updated: trips://mine",
+        '2025-11-25  1 block of text, data {"result":[{"number":"EC 171"',
+        '2026-07-28  1 block of text, data [{"number":"EC 171"',
+        "drained: the call was answered, the lifespan was left, the process ended with 0",
+    ):
+        assert words in walked
+    # Asked by result and by request, answered alike.
+    assert walked.count("<- elicitation/create: Which seat on TGV 6607?") == 2
+    assert walked.count('<- {"train":"TGV 6607","seat":{"car":12,"window":true}}') == 2
+    caller = next(line for line in walked.splitlines() if line.startswith("  the caller  "))
+    assert f"  the log     {caller.removeprefix('  the caller  ')}: ZeroDivisionError" in walked
