@@ -21,7 +21,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"protocol"}),
     frozenset({"ports"}),
-    frozenset({"transport", "store", "auth", "middleware"}),
+    frozenset({"transport", "store", "auth", "middleware", "logs"}),
     frozenset({"server", "client", "extensions"}),
     frozenset({"host"}),
     frozenset({"gateway"}),
@@ -59,6 +59,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "cryptography": ("auth",),
     "keyring": ("auth.tokens",),
     "opentelemetry": ("middleware",),
+    "pytest": ("testing",),
     "click": ("cli",),
     "rich": ("cli",),
 }

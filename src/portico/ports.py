@@ -131,7 +131,7 @@ class Service(Protocol):
         ...
 
     async def stop(self) -> None:
-        """Leave the lifespan."""
+        """Leave the lifespan, with the last who started it."""
         ...
 
 

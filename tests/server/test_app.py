@@ -122,7 +122,8 @@ async def test_the_lifespan_is_entered_once_and_left_at_the_end(revision: Revisi
     server.mount(inner, "i")
     async with talk(server, revision) as client:
         await asyncio.gather(server.start(), server.start())
-        assert await client.text("i_state") == "state of inner"
+        await asyncio.gather(server.stop(), server.stop())
+        assert await client.text("i_state") == "state of inner"  # one who started is still there
         assert server.state == "state of outer"
     assert log == ["enter inner", "enter outer", "leave outer", "leave inner"]
 
@@ -149,6 +150,26 @@ async def test_a_lifespan_that_fails_fails_everybody_who_waits_and_is_tried_agai
     await server.start()
     await server.stop()
     assert len(tries) == 2
+
+
+def test_a_server_whose_loop_ended_without_a_word_starts_anew() -> None:
+    log: list[str] = []
+
+    @asynccontextmanager
+    async def lifespan(server: Server) -> AsyncGenerator[None]:
+        log.append("enter")
+        yield
+        log.append("leave")
+
+    server = Server("s", lifespan=lifespan)
+
+    async def begun_and_ended() -> None:
+        await server.start()
+        await server.stop()
+
+    asyncio.run(server.start())
+    asyncio.run(begun_and_ended())
+    assert log == ["enter", "enter", "leave"]
 
 
 @live

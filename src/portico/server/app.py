@@ -6,11 +6,15 @@ a transport needs them.
 
 import asyncio
 import contextlib
+import inspect
+import logging as logs
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from portico.auth.seal import KeyRing
 from portico.errors import LocalProtocolError
+from portico.middleware import limits
 from portico.ports import Middleware, Seal, Store, Turn, Verify
 from portico.protocol import types as t
 from portico.protocol.events import Told
@@ -35,7 +39,13 @@ if TYPE_CHECKING:  # what only HTTP needs is loaded when it is served
     from portico.transport.http_server import HttpApp
     from portico.transport.http_visit import App, Limits
 
+log: logs.Logger = logs.getLogger("portico.server")
+
+# A person types some ten letters a second; those whom nobody verifies are counted together.
+COMPLETIONS_PER_S = 200.0
+
 T = TypeVar("T")
+Kind = Literal["tools", "resources", "prompts", "completions"]
 Lifespan = Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
 
 
@@ -77,7 +87,9 @@ class Server(Offering):
 
     `keys` seal what travels through clients: give all replicas the same, the newest first.
     `store` keeps what outlives a call (handles, single use): give all replicas the same.
-    `ttl_s` and `cache_scope` say how long, and for whom, lists keep.
+    `ttl_s` and `cache_scope` say how long, and for whom, lists keep. `declares` names kinds that
+    are added only later, at run time: clients of the older revisions ask once what there is.
+    `completions_per_s` is how many completions each caller gets (R0150), None for any number.
     """
 
     def __init__(
@@ -98,10 +110,17 @@ class Server(Offering):
         ttl_s: float | None = None,
         cache_scope: t.CacheScope | None = None,
         logging: bool | None = None,
+        declares: Iterable[Kind] = (),
+        completions_per_s: float | None = COMPLETIONS_PER_S,
         debug: bool = False,
     ) -> None:
         if page_size < 1:
             raise LocalProtocolError("page_size is a number of entries above 0")
+        if inspect.isasyncgenfunction(lifespan) or inspect.iscoroutinefunction(lifespan):
+            raise LocalProtocolError(
+                f"{name}: the lifespan {lifespan.__name__} is no context manager; put "
+                "@contextlib.asynccontextmanager above it, and one yield in it"
+            )
         self.info: t.Implementation = t.Implementation(
             name=name,
             version=version,
@@ -114,22 +133,32 @@ class Server(Offering):
         self.state: Any = None
         self.workers: Workers = Workers()
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
-        self._keys: Seal = KeyRing(list(keys))
+        self._keys: Seal = KeyRing(list(keys), audience=name)
         self._logging = logging
         self._lifespan = lifespan
         self._layers: list[Middleware] = []
         self._mounts: list[Server] = []
+        self._declares = _kinds(declares)
+        self._seen: frozenset[str] = frozenset()
+        self._identity: Identity | None = None
         self._running: asyncio.Future[None] | None = None
+        self._users = 0
         self._exits = contextlib.AsyncExitStack()
         self._store = store
-        self._interviewer = Interviewer(lambda: self._keys, self)
+        # The time of day, which is all that replicas share; tests move it.
+        self.clock: Callable[[], float] = time.time
+        self._interviewer = Interviewer(lambda: self._keys, self, lambda: self.clock())
         crashes = Crashes(debug=debug)
         super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
         ttl_ms = round(ttl_s * 1000) if ttl_s is not None else None
         listing = Listing(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
+        guards: dict[str, Middleware] = {}
+        if completions_per_s is not None:
+            guards["completion/complete"] = limits(completions_per_s)
         self._dispatch = Dispatch(
-            self._catalogue, lambda: self.identity, self._accepts, crashes, listing
+            self._catalogue, lambda: self.identity, self._accepts, crashes, listing, guards
         )
+        self._catalogue.followers.append(self._changed)
 
     def __repr__(self) -> str:
         return f"Server({self.info.name!r})"
@@ -224,22 +253,56 @@ class Server(Offering):
     @property
     def identity(self) -> Identity:
         """Who this is, and what it can do right now."""
-        catalogue = self._catalogue
-        resources = bool(len(catalogue.resources) or len(catalogue.templates))
-        completes = any(entry.completers for entry in catalogue.entries())
+        known = self._identity
+        if known is None or (known.info, known.instructions) != (self.info, self.instructions):
+            known = self._identity = self._identify()
+        return known
+
+    def _identify(self) -> Identity:
+        kinds = self._kinds()
         logs = self._logging
         if logs is None:
-            logs = any(entry.logs for entry in catalogue.entries())
+            logs = any(entry.logs for entry in self._catalogue.entries())
         capabilities = t.ServerCapabilities(
-            tools=t.ToolsCapability(list_changed=True) if len(catalogue.tools) else None,
+            tools=t.ToolsCapability(list_changed=True) if "tools" in kinds else None,
             resources=t.ResourcesCapability(list_changed=True, subscribe=True)
-            if resources
+            if "resources" in kinds
             else None,
-            prompts=t.PromptsCapability(list_changed=True) if len(catalogue.prompts) else None,
-            completions={} if completes else None,
+            prompts=t.PromptsCapability(list_changed=True) if "prompts" in kinds else None,
+            completions={} if "completions" in kinds else None,
             logging={} if logs else None,
         )
         return Identity(self.info, capabilities, self.instructions)
+
+    def _kinds(self) -> frozenset[str]:
+        """What there is, and what was announced: a list may be empty, and change (R0975)."""
+        catalogue = self._catalogue
+        found = {
+            "tools": bool(len(catalogue.tools)),
+            "resources": bool(len(catalogue.resources) or len(catalogue.templates)),
+            "prompts": bool(len(catalogue.prompts)),
+            "completions": any(entry.completers for entry in catalogue.entries()),
+        }
+        return self._declares | {kind for kind, there in found.items() if there}
+
+    def _changed(self) -> None:
+        self._identity = None
+        if self._running is None or not self._running.done() or not self._accepts.handshakes:
+            return
+        new = self._kinds() - self._seen
+        self._seen |= new
+        for kind in sorted(new):
+            log.warning(
+                "the first of its %s came while it was served; clients of older revisions "
+                "that are connected do not see them: Server(declares=[%r]) tells them in time",
+                kind,
+                kind,
+            )
+
+    @property
+    def logs(self) -> bool:
+        """Whether it says that it sends log messages (R0153)."""
+        return self.identity.logs
 
     def answer(self, turn: Turn) -> Awaitable[bytes | None]:
         """The bytes of the answer to a request."""
@@ -254,7 +317,12 @@ class Server(Offering):
         return result
 
     def told(self, told: Told, peer: Peer | None) -> None:
-        """A client's notification that belongs to no request."""
+        """A client's notification that belongs to no request.
+
+        None is passed on. That the roots have changed is no news here: `ctx.roots()` asks anew
+        each time, nothing is kept of them, and the newest revision has no such notice.
+        """
+        log.debug("a client says %s", told.row.name)
 
     def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
         """The arguments of a tool that clients mirror in headers."""
@@ -266,11 +334,18 @@ class Server(Offering):
         return self._catalogue.news.watch(news)
 
     async def start(self) -> None:
-        """Enter the lifespan, once; later calls wait for the first."""
+        """Enter the lifespan, once; later calls wait for the first. Each is left by a `stop`."""
         running = self._running
-        if running is not None:
-            await asyncio.shield(running)
-            return
+        if running is not None and running.get_loop().is_closed():  # nobody there can stop it
+            running, self._users, self._exits = None, 0, contextlib.AsyncExitStack()
+        self._users += 1
+        try:
+            await (asyncio.shield(running) if running is not None else self._enter())
+        except BaseException:
+            self._users -= 1
+            raise
+
+    async def _enter(self) -> None:
         loop = asyncio.get_running_loop()
         running = self._running = loop.create_future()
         try:
@@ -286,6 +361,7 @@ class Server(Offering):
             running.exception()  # whoever waits sees it
             await self._leave()
             raise
+        self._seen = self._kinds()
         running.set_result(None)
 
     def drain(self) -> None:
@@ -293,7 +369,10 @@ class Server(Offering):
         self._dispatch.drain()
 
     async def stop(self) -> None:
-        """Leave the lifespan."""
+        """Leave the lifespan, if nobody else who started it is still there."""
+        self._users = max(self._users - 1, 0)
+        if self._users:
+            return
         self._running = None
         self._catalogue.news.stop()
         try:
@@ -308,12 +387,27 @@ class Server(Offering):
 
     # ------------------------------------------------------------ transports
 
+    @property
+    def debug(self) -> bool:
+        """Whether callers are told why something failed."""
+        return self._surroundings.crashes.debug
+
+    @debug.setter
+    def debug(self, shown: bool) -> None:
+        for server in (self, *self.mounted):
+            server._surroundings.crashes.debug = shown
+
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
     def run(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve until the end: on stdio, or `run("http", port=8000)`."""
+        """Serve until the end: on stdio, or `run("http", port=8000)`.
+
+        On HTTP one line on standard output says where, unless `started` is given: it is told
+        instead. On stdio a person at a terminal is told what is waited for. Raises what the
+        lifespan raised, and `LocalProtocolError` for an address that cannot be served.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -338,7 +432,10 @@ class Server(Offering):
     @overload
     async def serve(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
     async def serve(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve inside a running loop until the end."""
+        """Serve inside a running loop until the end, and say nothing; `started` is told once it is up.
+
+        Cancelled, it leaves nothing behind in the loop.
+        """
         if transport == "stdio":
             from portico.transport.stdio import serve_stdio
 
@@ -358,6 +455,15 @@ class Server(Offering):
         from portico.transport.http_server import HttpApp
 
         return HttpApp(self, **options)
+
+
+def _kinds(declares: Iterable[str]) -> frozenset[str]:
+    known = get_args(Kind)
+    kinds = frozenset([declares] if isinstance(declares, str) else declares)
+    strangers = sorted(kinds - frozenset(known))
+    if strangers:
+        raise LocalProtocolError(f"declares: {strangers} is nothing to declare; there are {known}")
+    return kinds
 
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:

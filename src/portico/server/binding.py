@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
 from msgspec import Raw
@@ -19,10 +20,11 @@ from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.problems import told
 from portico.protocol.schema import Schema, Validator
+from portico.protocol.shape_schema import is_object_schema
 from portico.protocol.signature import Signature
 from portico.protocol.signature_loose import parse
 from portico.server.context import Context
-from portico.server.depends import Providers, Wiring, is_marked, wire
+from portico.server.depends import Providers, Wiring, is_marked, misplaced, wire
 from portico.server.resolving import Resolver, Shared
 from portico.server.workers import Workers
 
@@ -52,13 +54,13 @@ class Crashes:
     """What a failure is called: an id for the caller, the same id and the traceback for the log."""
 
     def __init__(self, *, debug: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        self._debug = debug
+        self.debug: bool = debug
         self._clock = clock
         self._since = 0.0
         self._count = 0
 
-    def words(self, what: str, error: BaseException) -> str:
-        """What the caller is told; the log gets the rest."""
+    def words(self, what: str, error: BaseException, turn: Turn | None = None) -> str:
+        """What the caller is told; the log gets the rest. A turn may be of one who sees it all."""
         now = self._clock()
         if now - self._since > TRACEBACKS_S:
             self._since, self._count = now, 0
@@ -67,7 +69,8 @@ class Crashes:
         shown = error if self._count <= MAX_TRACEBACKS else None
         log.error("%s failed (id %s): %s", what, id, type(error).__name__, exc_info=shown)
         words = f"{what} failed (id {id})"
-        return f"{words}: {error!r}" if self._debug else words
+        shows = self.debug or getattr(turn, "debug", False)
+        return f"{words}: {error!r}" if shows else words
 
 
 class Surroundings:
@@ -105,17 +108,16 @@ class Bound:
             filled.add(self._rest)
         self.signature: Signature = Signature(
             function,
-            hidden=lambda name, annotation: name in filled or is_marked(annotation, None),
+            hidden=lambda one, annotation: one in filled or self._is_filled(one, annotation),
             name=name,
             closed=schema is None,
         )
-        self._validator = Validator(schema, ours=True) if schema is not None else None
-        if self._validator is not None:
-            self._validator.compile()
+        self._validator = _checked_input(schema, name) if schema is not None else None
         hidden = [one for one in self.signature.hidden.values() if one.name != self._rest]
         self.wiring: Wiring = wire(hidden, name, self.signature.names, waits=self.waits)
-        surroundings.providers.check(self.wiring)
+        surroundings.providers.check(self.wiring, name)
         self._check_words()
+        self._check_docs(parameters)
         self._defaults = {
             p.name: p.default
             for p in parameters
@@ -133,6 +135,30 @@ class Bound:
                     f"there are {sorted(known)}"
                 )
 
+    def _is_filled(self, name: str, annotation: Any) -> bool:
+        """Whether a parameter is filled by us. Raises for a mark that nobody would ever see."""
+        if is_marked(annotation, None):
+            return True
+        mark = misplaced(annotation)
+        if mark is not None:
+            raise LocalProtocolError(
+                f"{self.name}: parameter {name!r}: {mark} is for a whole parameter, and stands "
+                f"inside of its type; write {name}: Annotated[type, {mark}(...)]"
+            )
+        return False
+
+    def _check_docs(self, parameters: list[inspect.Parameter]) -> None:
+        """Words about an argument that is not there reach no model: mostly a misspelt name."""
+        known = [p.name for p in parameters]
+        strangers = [name for name in self.signature.docs.parameters if name not in known]
+        if strangers and self._rest is None and not isinstance(self.function, partial):
+            log.warning(
+                "%s: its docstring describes %s, which it does not take; it takes %s",
+                self.name,
+                strangers,
+                known,
+            )
+
     @property
     def alone(self) -> bool:
         """Whether it needs nothing but its arguments."""
@@ -149,7 +175,7 @@ class Bound:
             return self.signature.decode(raw)
         value = _members(raw)
         if value is None:
-            raise Fault(FaultKind.INVALID_PARAMS, "expected an object of arguments, in JSON")
+            raise Fault(FaultKind.INVALID_PARAMS, "arguments: expected an object, in JSON")
         problems = self._validator.check(value)
         if problems:
             raise Fault(FaultKind.INVALID_PARAMS, told(problems))
@@ -179,6 +205,27 @@ class Bound:
         return await made if inspect.isawaitable(made) else made
 
 
+def checked_schema(schema: Any, where: str) -> Validator:
+    """A schema that an author wrote, ready to check values. Raises `LocalProtocolError`."""
+    try:
+        validator = Validator(schema, ours=True)
+        validator.compile()
+    except LocalProtocolError as error:
+        raise LocalProtocolError(f"{where}: {str(error).removeprefix('schema: ')}") from None
+    return validator
+
+
+def _checked_input(schema: Any, name: str) -> Validator:
+    validator = checked_schema(schema, f"{name}: input_schema")
+    if not is_object_schema(schema):
+        got = schema.get("type", "no type at all")
+        raise LocalProtocolError(
+            f"{name}: input_schema says {got!r}; arguments come as an object: write "
+            "{'type': 'object', 'properties': ...}"
+        )
+    return validator
+
+
 def is_async(function: Any) -> bool:
     """Whether calling it gives something to wait for."""
     call = getattr(function, "__call__", None)  # noqa: B004
@@ -187,6 +234,8 @@ def is_async(function: Any) -> bool:
 
 def name_of(function: Any, name: str | None) -> str:
     """What it is called. Raises `LocalProtocolError` for what has no name."""
+    if not callable(function):
+        raise LocalProtocolError(f"{function!r} is no function, and cannot be offered as one")
     found = name or getattr(function, "__name__", "")
     if not found or found == "<lambda>":
         raise LocalProtocolError(f"{function!r} has no name; pass name='...'")

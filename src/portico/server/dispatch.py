@@ -5,20 +5,22 @@ Rules: nothing here knows a transport. A handler gets a turn and returns a noun,
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from portico.errors import ConnectionLost, Fault, FaultKind
+from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
 from portico.protocol.identity import Identity
+from portico.protocol.problems import cut, likely
 from portico.protocol.reading import read
 from portico.protocol.revision import Revisions
 from portico.server.binding import Crashes
-from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Shelf
+from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
 from portico.server.completing import completion
 from portico.server.context import Context
 from portico.server.returning import missing
@@ -50,6 +52,7 @@ class Dispatch:
         accepts: Revisions,
         crashes: Crashes,
         listing: Listing,
+        guards: Mapping[str, Middleware] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._identity = identity
@@ -71,6 +74,8 @@ class Dispatch:
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
         }
+        for name, guard in (guards or {}).items():
+            self._rows[name] = stack(self._rows[name], [guard])
         self._handlers = self._rows
 
     def use(self, layers: Sequence[Middleware]) -> None:
@@ -95,11 +100,15 @@ class Dispatch:
             if task is None or task.cancelling():
                 raise
             turn.fault = self._crashed(turn, error)  # nobody gave this up: it gave up itself
-        except ConnectionLost:
+        except (ConnectionLost, GeneratorExit):
             raise
-        except Exception as error:
+        except BaseException as error:  # a handler's own SystemExit, or worse, ends its call alone
             turn.fault = self._crashed(turn, error)
-        return exchange.fail(turn.fault)
+        try:
+            return exchange.fail(turn.fault)
+        except LocalProtocolError as error:  # its data is nothing that JSON can hold
+            turn.fault = self._crashed(turn, error)
+            return exchange.fail(turn.fault)
 
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
         if not isinstance(result, t.CallToolResult):
@@ -108,7 +117,7 @@ class Dispatch:
         return entry.wraps if entry is not None else None
 
     def _crashed(self, turn: Turn, error: BaseException) -> Fault:
-        words = self._crashes.words(turn.exchange.row.name, error)
+        words = self._crashes.words(turn.exchange.row.name, error, turn)
         return Fault(FaultKind.INTERNAL, words)
 
     # ------------------------------------------------------------ lists
@@ -116,44 +125,55 @@ class Dispatch:
     async def _discover(self, turn: Turn) -> t.Noun:
         return self._identity().discovery(self._accepts)
 
-    def _page(self, turn: Turn, shelf: Shelf[E]) -> tuple[list[E], str | None]:
+    def _page(self, turn: Turn, shelf: Shelf[E]) -> Page[E]:
+        """What this caller may use; a list that is not the same for all is not public (R1029)."""
         cursor = read(t.PaginatedRequestParams, turn.exchange.request.params).cursor
-        return shelf.page(cursor, self._listing.page_size, lambda entry: entry.enabled)
+        granted = _granted(turn)
+        shared = self._listing.cache_scope == "public" and not any(entry.scopes for entry in shelf)
+
+        def visible(entry: E) -> bool:
+            return entry.enabled and (granted is None or entry.scopes <= granted)
+
+        return shelf.page(cursor, self._listing.page_size, visible, shared=shared)
+
+    def _scope(self, page: Page[E]) -> t.CacheScope | None:
+        scope = self._listing.cache_scope
+        return "private" if scope == "public" and not page.shared else scope
 
     async def _list_tools(self, turn: Turn) -> t.Noun:
-        entries, after = self._page(turn, self._catalogue.tools)
+        page = self._page(turn, self._catalogue.tools)
         return t.ListToolsResult(
-            tools=[entry.noun for entry in entries],
-            next_cursor=after,
+            tools=[entry.noun for entry in page.entries],
+            next_cursor=page.cursor,
             ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._listing.cache_scope,
+            cache_scope=self._scope(page),
         )
 
     async def _list_resources(self, turn: Turn) -> t.Noun:
-        entries, after = self._page(turn, self._catalogue.resources)
+        page = self._page(turn, self._catalogue.resources)
         return t.ListResourcesResult(
-            resources=[entry.noun for entry in entries],
-            next_cursor=after,
+            resources=[entry.noun for entry in page.entries],
+            next_cursor=page.cursor,
             ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._listing.cache_scope,
+            cache_scope=self._scope(page),
         )
 
     async def _list_templates(self, turn: Turn) -> t.Noun:
-        entries, after = self._page(turn, self._catalogue.templates)
+        page = self._page(turn, self._catalogue.templates)
         return t.ListResourceTemplatesResult(
-            resource_templates=[entry.noun for entry in entries],
-            next_cursor=after,
+            resource_templates=[entry.noun for entry in page.entries],
+            next_cursor=page.cursor,
             ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._listing.cache_scope,
+            cache_scope=self._scope(page),
         )
 
     async def _list_prompts(self, turn: Turn) -> t.Noun:
-        entries, after = self._page(turn, self._catalogue.prompts)
+        page = self._page(turn, self._catalogue.prompts)
         return t.ListPromptsResult(
-            prompts=[entry.noun for entry in entries],
-            next_cursor=after,
+            prompts=[entry.noun for entry in page.entries],
+            next_cursor=page.cursor,
             ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._listing.cache_scope,
+            cache_scope=self._scope(page),
         )
 
     # ------------------------------------------------------------ calls
@@ -171,8 +191,8 @@ class Dispatch:
     def _found(self, shelf: Shelf[E], name: str, kind: str, turn: Turn) -> E:
         entry = shelf.get(name)
         if entry is None:  # D16: unknown is a protocol error in every revision
-            words = f"there is no {kind} {name[:80]!r}; list the {kind}s to see their names"
-            raise Fault(FaultKind.INVALID_PARAMS, words)
+            hint = likely(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {cut(name)!r}{hint}")
         _admit(entry, turn)
         return entry
 
@@ -189,7 +209,10 @@ class Dispatch:
             raise missing(params.uri)
         entry, values = found
         _admit(entry, turn)
-        return await entry.run(turn, params, values, context)
+        result = await entry.run(turn, params, values, context)
+        if entry.scopes and isinstance(result, t.ReadResourceResult) and result.cache_scope:
+            return replace(result, cache_scope="private")  # R1029: it is not for everybody
+        return result
 
     async def _complete(self, turn: Turn) -> t.Noun:
         params = read(t.CompleteRequestParams, turn.exchange.request.params)
@@ -200,13 +223,22 @@ class Dispatch:
         else:
             template = self._catalogue.templates.get(ref.uri)
             if template is None:
-                if self._catalogue.find_resource(ref.uri) is None:
-                    words = f"there is no template {ref.uri[:80]!r}"
-                    raise Fault(FaultKind.INVALID_PARAMS, words)
+                found = self._catalogue.find_resource(ref.uri)
+                if found is None:
+                    hint = likely(ref.uri, _known(self._catalogue.templates, turn))
+                    words = f"there is no template {cut(ref.uri)!r}"
+                    raise Fault(
+                        FaultKind.INVALID_PARAMS, words + (hint or "; list the resource templates")
+                    )
+                _admit(found[0], turn)
                 return completion([])  # an address without variables has nothing to complete
+            _admit(template, turn)
             entry, known = template, set(template.template.variables)
         if argument.name not in known:
-            words = f"there is no argument {argument.name[:80]!r}; there are {sorted(known)}"
+            words = (
+                f"{ref.name if isinstance(ref, t.PromptReference) else ref.uri} has no argument "
+                f"{cut(argument.name)!r}; there are {sorted(known)}"
+            )
             raise Fault(FaultKind.INVALID_PARAMS, words)
         completer = entry.completers.get(argument.name)
         if completer is None:
@@ -221,8 +253,12 @@ class Dispatch:
         session = turn.session
         if session is None:
             raise Fault(FaultKind.INVALID_REQUEST, "a subscription needs a session")
-        if self._catalogue.find_resource(uri) is None and not self._has_below(uri):
+        found = self._catalogue.find_resource(uri)
+        followed = [*([found[0]] if found is not None else []), *self._below(uri)]
+        if not followed:
             raise missing(uri)
+        for entry in followed:  # a session is told of the whole folder
+            _admit(entry, turn)
         if len(uri) > MAX_URI_CHARACTERS:
             words = f"a URI of more than {MAX_URI_CHARACTERS} characters cannot be followed"
             raise Fault(FaultKind.INVALID_PARAMS, words)
@@ -232,13 +268,12 @@ class Dispatch:
         session.subscriptions.add(uri)
         return t.EmptyResult()
 
-    def _has_below(self, uri: str) -> bool:
-        """Whether something is offered below an address that is nothing itself."""
+    def _below(self, uri: str) -> list[Entry]:
+        """What is offered below an address, which may be nothing itself."""
         start = uri.rstrip("/") + "/"
-        fixed = any(entry.noun.uri.startswith(start) for entry in self._catalogue.resources)
-        return fixed or any(
-            entry.noun.uri_template.startswith(start) for entry in self._catalogue.templates
-        )
+        fixed = [one for one in self._catalogue.resources if one.noun.uri.startswith(start)]
+        templates = self._catalogue.templates
+        return [*fixed, *(one for one in templates if one.noun.uri_template.startswith(start))]
 
     async def _unsubscribe(self, turn: Turn) -> t.Noun:
         uri = read(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
@@ -256,7 +291,14 @@ class Dispatch:
             resources_list_changed=resources is not None or None,
             resource_subscriptions=[] if resources is not None else None,
         )
-        listener = Listener(Subscription(turn.exchange, pushed), turn)
+        granted = _granted(turn)
+
+        def allowed(uri: str) -> bool:
+            found = self._catalogue.find_resource(uri)
+            return found is None or granted is None or found[0].scopes <= granted
+
+        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
+        listener = Listener(subscription, turn)
         self._listeners.add(listener)
         try:
             return await listener.run(self._catalogue.news)
@@ -269,15 +311,31 @@ class Dispatch:
             listener.end("the server is shutting down; listen again")
 
 
-def _admit(entry: Entry, turn: Turn) -> None:
-    """Let a caller in whose scopes are enough.
+def _granted(turn: Turn) -> frozenset[str] | None:
+    """What the caller's credentials allow; None where nobody looks at any.
 
     Where nobody verifies callers there are no scopes to have; a caller who was verified without
     any has none.
     """
-    if entry.scopes and turn.exchange.principal:
-        granted: frozenset[str] = getattr(turn, "scopes", frozenset[str]())
-        lacking = sorted(entry.scopes - granted)
+    exchange = turn.exchange
+    if exchange.scopes is None and exchange.principal:
+        return frozenset()
+    return exchange.scopes
+
+
+def _known(shelf: Shelf[E], turn: Turn) -> list[str]:
+    """The names that this caller may hear of."""
+    granted = _granted(turn)
+    if granted is None:
+        return shelf.shown
+    return [name for name in shelf.shown if shelf[name].scopes <= granted]
+
+
+def _admit(entry: Entry, turn: Turn) -> None:
+    """Let a caller in whose scopes are enough."""
+    if entry.scopes:
+        granted = _granted(turn)
+        lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
             words = f"this needs the scope {' '.join(lacking)}"
             raise Fault(FaultKind.INVALID_REQUEST, words)

@@ -4,8 +4,9 @@ Rules: pure but for running the function; nothing is fetched. A failure is a pro
 in the author's words or with an id.
 """
 
+import asyncio
 import base64
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any, cast
 
 import msgspec
@@ -13,29 +14,48 @@ import msgspec
 from portico.errors import Fault, FaultKind, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
+from portico.protocol.problems import MAX_WORDS, cut
 from portico.server.binding import Bound, single
 from portico.server.catalogue import RunPrompt, Values
-from portico.server.content import Audio, File, Image, Message, blocks_of, clean, encoded
+from portico.server.content import (
+    Audio,
+    File,
+    Image,
+    Message,
+    blocks_of,
+    clean,
+    encoded,
+    too_large,
+)
 from portico.server.context import CallerLost, Context
 
 
 def missing(uri: str) -> Fault:
     """A resource that is not there, with its address, as the specification wants it."""
-    return Fault(FaultKind.RESOURCE_MISSING, "resource not found", {"uri": uri[:2000]})
+    words = f"resource not found: {cut(uri, MAX_WORDS)}; list the resources to see what there is"
+    return Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri[:2000]})
 
 
-async def guarded(bound: Bound, run: Awaitable[t.Noun]) -> t.Noun:
+async def guarded(bound: Bound, turn: Turn, run: Awaitable[t.Noun]) -> t.Noun:
     """Run a function whose failures are protocol errors."""
     try:
         return await run
-    except (Exception, SystemExit, BaseExceptionGroup) as error:
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # whatever a function raises, it ends its own call alone
         cause = single(error)
         if isinstance(cause, Fault | CallerLost):
             raise cause from None
         if isinstance(cause, ToolError):
             raise Fault(FaultKind.INTERNAL, f"{bound.name}: {cause}") from error
-        words = bound.surroundings.crashes.words(bound.name, error)
+        words = bound.surroundings.crashes.words(bound.name, error, turn)
         raise Fault(FaultKind.INTERNAL, words) from error
+
+
+def _check_size(blocks: Iterable[Any]) -> None:
+    words = too_large(blocks)
+    if words:
+        raise ToolError(words)
 
 
 # ---------------------------------------------------------------- resources
@@ -72,11 +92,11 @@ class Reader:
             raise missing(params.uri) from None  # such an address is nobody's
 
         if bound.alone or context is not None:
-            return await guarded(bound, self._read(arguments, context, params.uri))
+            return await guarded(bound, turn, self._read(arguments, context, params.uri))
         run = bound.surroundings.interviewed(
             turn, params, lambda context: self._read(arguments, context, params.uri)
         )
-        result = await guarded(bound, run)
+        result = await guarded(bound, turn, run)
         answered = params.request_state is not None or params.input_responses is not None
         if answered and isinstance(result, t.ReadResourceResult):
             # R1003: it depends on more than its address, so nobody may keep it.
@@ -91,6 +111,7 @@ class Reader:
         if value is None:
             raise missing(uri)
         result = contents_of(value, uri, self._mime_type)
+        _check_size(result.contents)
         return msgspec.structs.replace(
             result,
             ttl_ms=self._ttl_ms if result.ttl_ms is None else result.ttl_ms,
@@ -145,11 +166,13 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
             raise Fault(fault.kind, f"{bound.name}: {fault.message}") from None
 
         async def prompt(context: Context | None) -> t.Noun:
-            return prompted(await bound.call(arguments, context), description)
+            result = prompted(await bound.call(arguments, context), description)
+            _check_size(message.content for message in result.messages)
+            return result
 
         if bound.alone:
-            return await guarded(bound, prompt(None))
-        return await guarded(bound, bound.surroundings.interviewed(turn, params, prompt))
+            return await guarded(bound, turn, prompt(None))
+        return await guarded(bound, turn, bound.surroundings.interviewed(turn, params, prompt))
 
     return run
 

@@ -17,12 +17,22 @@ from msgspec import UNSET
 from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.protocol.problems import told
+from portico.protocol.problems import expected, told
 from portico.protocol.revision import BadToolInput
 from portico.protocol.schema import Schema, Validator
 from portico.protocol.signature_codec import Codec
-from portico.server.binding import Bound, Surroundings, single
-from portico.server.content import Audio, File, Image, Link, Result, clean, encoded, result_of
+from portico.server.binding import Bound, Surroundings, checked_schema, single
+from portico.server.content import (
+    Audio,
+    File,
+    Image,
+    Link,
+    Result,
+    clean,
+    encoded,
+    result_of,
+    too_large,
+)
 from portico.server.context import CallerLost, Context
 
 
@@ -44,15 +54,15 @@ class BoundTool(Bound):
     ) -> None:
         super().__init__(function, name, surroundings, inline=inline, schema=input_schema)
         if timeout_s is not None and not timeout_s > 0:
-            raise LocalProtocolError(f"{name}: timeout_s is a number of seconds above 0")
+            words = f"{name}: timeout_s is a number of seconds above 0, not {timeout_s!r}"
+            raise LocalProtocolError(words)
         self._timeout_s = timeout_s
         self._text = text
         self._single_use = single_use
         self._codec: Codec | None = None
         self._promise: Validator | None = None
         if output_schema is not None:
-            self._promise = Validator(output_schema, ours=True)
-            self._promise.compile()
+            self._promise = checked_schema(output_schema, f"{name}: output_schema")
         elif not returns_content(self.signature.returns):
             self._codec = self.signature.output()
             if self._codec is not None:
@@ -69,7 +79,8 @@ class BoundTool(Bound):
         if raw == b"null":  # what some clients send for none
             raw = b""
         if raw and raw[:1] != b"{":  # D16: that is not even a call
-            raise Fault(FaultKind.INVALID_PARAMS, f"{self.name}: arguments must be an object")
+            words = expected(["object"], _KINDS.get(raw[:1], "number"))
+            raise Fault(FaultKind.INVALID_PARAMS, f"{self.name}: arguments: {words}")
         try:
             arguments = self.decode(raw)
         except Fault as fault:
@@ -77,23 +88,26 @@ class BoundTool(Bound):
                 return failed(f"{self.name}: {fault.message}")
             raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
         if self.alone:
-            return await self._guarded(self._timed(arguments, None))
+            return await self._guarded(turn, self._timed(arguments, None))
         return await self._guarded(
+            turn,
             self.surroundings.interviewed(
                 turn, params, lambda context: self._timed(arguments, context), self._single_use
-            )
+            ),
         )
 
-    async def _guarded(self, run: Awaitable[t.Noun]) -> t.Noun:
+    async def _guarded(self, turn: Turn, run: Awaitable[t.Noun]) -> t.Noun:
         try:
             return await run
-        except (Exception, SystemExit, BaseExceptionGroup) as error:
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a function raises, it ends its own call alone
             cause = single(error)
             if isinstance(cause, ToolError):
                 return failed(str(cause))
             if isinstance(cause, Fault | CallerLost):
                 raise cause from None
-            return failed(self.surroundings.crashes.words(self.name, error))
+            return failed(self.surroundings.crashes.words(self.name, error, turn))
 
     async def _timed(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
         if self._timeout_s is None:
@@ -110,6 +124,11 @@ class BoundTool(Bound):
             return failed(f"{self.name} did not finish within {self._timeout_s:g} s; try less")
 
     def _result(self, value: Any) -> t.CallToolResult:
+        result = self._made(value)
+        words = too_large(result.content, result.structured_content)
+        return failed(f"{self.name}: {words}") if words else result
+
+    def _made(self, value: Any) -> t.CallToolResult:
         if isinstance(value, t.CallToolResult | Result):
             return self._checked(result_of(value, None, text=self._text))
         if self._codec is not None:
@@ -124,10 +143,16 @@ class BoundTool(Bound):
             return result
         if result.structured_content is UNSET:
             raise LocalProtocolError(f"{self.name} promised data by its schema; give Result data=")
-        problems = self._promise.check(msgspec.json.decode(encoded(result.structured_content)))
+        data = result.structured_content
+        raw = data if isinstance(data, msgspec.Raw) else encoded(data)
+        problems = self._promise.check(msgspec.json.decode(raw))
         if problems:
             raise LocalProtocolError(f"{self.name}: the result breaks its schema: {told(problems)}")
         return result
+
+
+# What JSON that is no object begins with; whatever else it is, is not read.
+_KINDS = {b"[": "array", b'"': "string", b"t": "boolean", b"f": "boolean"}
 
 
 def failed(words: str) -> t.CallToolResult:

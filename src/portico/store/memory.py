@@ -5,8 +5,8 @@ what expired is found by the second in which it does, a few at a time, never by 
 everything. For one loop; other threads use their own.
 """
 
+import asyncio
 import heapq
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -51,12 +51,12 @@ class _Holding:
 
 
 class MemoryStore:
-    """The default store. `clock` gives seconds that never go back."""
+    """The default store. `clock` gives seconds that never go back: those of the loop, if none."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.monotonic, limits: Limits | None = None
+        self, *, clock: Callable[[], float] | None = None, limits: Limits | None = None
     ) -> None:
-        self._clock = clock
+        self._clock = clock or _loop_time
         self._limits = limits or Limits()
         self._things: dict[_Place, _Entry | _Log] = {}
         self._holdings: dict[str, _Holding] = {}
@@ -251,3 +251,7 @@ class MemoryStore:
                 self._remove(places.pop())
             else:
                 return
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

@@ -33,6 +33,7 @@ from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.link import MAX_S, TIMEOUT_S, Link
 from portico.protocol.questions import Question
+from portico.protocol.revision import Revision
 from portico.protocol.types import NotificationParams, RequestParams
 from portico.transport.news import news_for
 
@@ -70,6 +71,11 @@ class DuplexTurn:
         return self
 
     @property
+    def debug(self) -> bool:
+        """Whether this caller is shown what crashed."""
+        return self._duplex.debug
+
+    @property
     def session(self) -> "Duplex | None":
         """The pipe, for those who opened it with a handshake."""
         return self._duplex if self.exchange.peer.revision.handshake else None
@@ -100,9 +106,11 @@ class Duplex:
         opened: Callable[[Opened], None] | None = None,
         progressed: Callable[[Progressed], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        debug: bool = False,
     ) -> None:
         self.link = link
         self.channel = channel
+        self.debug: bool = debug
         self._answer = answer
         self._told = told
         self._opened = opened
@@ -137,6 +145,9 @@ class Duplex:
             case Cancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
+                    log.debug(
+                        "%s cancelled: %.200r", event.exchange.row.name, event.reason
+                    )  # R0061
                     task.cancel()
             case Answered():
                 self._settle(event)
@@ -187,21 +198,53 @@ class Duplex:
         self, method: str, params: RequestParams, timeout_s: float = TIMEOUT_S
     ) -> Raw:
         """Ask the peer and wait for its raw answer; giving up tells it so."""
+        id, answer = self.begin(method, params, timeout_s)
+        try:
+            return await answer
+        finally:
+            self.give_up(id)
+
+    def begin(
+        self, method: str, params: RequestParams, timeout_s: float, *, progress: bool = False
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Ask the peer: the id of the request, and its raw answer to come.
+
+        Whoever begins calls `give_up` in the end; with `progress` it is reported under the id.
+        """
         if self._deaf:
             raise ConnectionLost(self._deaf)
         id, data = self.link.request(
-            method, params, now=self._clock(), timeout_s=timeout_s, max_s=max(MAX_S, timeout_s)
+            method,
+            params,
+            now=self._clock(),
+            timeout_s=timeout_s,
+            max_s=max(MAX_S, timeout_s),
+            progress=progress,
         )
+        return id, self._sent(id, data)
+
+    def give_up(self, id: RequestId) -> None:
+        """Nobody waits for this answer any more: the peer is told, if it has not given it."""
+        if self._waiting.pop(id, None) is not None:
+            gone = self.link.cancel(id, "no longer wanted")
+            if gone is not None:
+                self.channel.write(gone)
+
+    async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
+        """Open the conversation with a handshake. R0056: giving up closes it."""
+        id = self.link.record().next_id
+        answer = self._sent(id, self.link.initialize(self._clock(), timeout_s, revision).data)
+        try:
+            return await answer
+        finally:
+            if self._waiting.pop(id, None) is not None:
+                self.close("the handshake was given up")
+
+    def _sent(self, id: RequestId, data: bytes) -> asyncio.Future[Raw]:
         future = self._waiting[id] = asyncio.get_running_loop().create_future()
         self._set_alarm()
         self.channel.write(data)
-        try:
-            return await future
-        finally:
-            if self._waiting.pop(id, None) is not None:
-                gone = self.link.cancel(id, "no longer wanted")
-                if gone is not None:
-                    self.channel.write(gone)
+        return future
 
     def news(self, method: str, params: NotificationParams) -> None:
         """Tell the peer of a change, where the revision tells without being asked."""

@@ -1,0 +1,150 @@
+"""What a client answers when a server asks: its user's decision, its model's words, its roots.
+
+A handler gets the question and says what it knows, in plain values; here that becomes the answer
+that the protocol wants. Questions by request are answered through `answer`, those by result through
+`to_all`. Rules: what nobody gave a handler for is not advertised. Nothing that a person did not say
+is made up, but for the defaults that a form brings along. Why a handler failed is never told to the
+server.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from portico.errors import Declined, Fault, FaultKind, LocalProtocolError
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.forms import with_defaults
+from portico.protocol.questions import AnyAnswer, Question
+from portico.protocol.signature_plain import show
+
+log: logging.Logger = logging.getLogger("portico.client")
+
+# The content of the form (a dict, or anything with fields), the value of its only field, True for
+# a visit; None for a user who went away. `Declined` is raised for one who says no.
+Elicited: TypeAlias = Any
+OnElicit: TypeAlias = Callable[[t.ElicitRequestParams], Elicited | Awaitable[Elicited]]
+# What the model wrote. `Declined` is raised where the user does not want that.
+Sampled: TypeAlias = str | t.CreateMessageResult
+OnSample: TypeAlias = Callable[[t.CreateMessageRequestParams], Sampled | Awaitable[Sampled]]
+Rooted: TypeAlias = Iterable[t.Root | Path | str]
+GivenRoots: TypeAlias = Rooted | Callable[[], Rooted | Awaitable[Rooted]]
+
+
+class Answers:
+    """The handlers that a program gave for questions. Those that are not `async` must not block."""
+
+    def __init__(
+        self,
+        *,
+        on_elicit: OnElicit | None = None,
+        on_sample: OnSample | None = None,
+        roots: GivenRoots | None = None,
+        model: str = "unknown",
+    ) -> None:
+        self._on_elicit = on_elicit
+        self._on_sample = on_sample
+        self._roots = roots
+        self._model = model
+
+    @property
+    def capabilities(self) -> t.ClientCapabilities:
+        """What the handlers can answer, and nothing else."""
+        return t.ClientCapabilities(
+            elicitation=t.ElicitationCapability(form={}, url={}) if self._on_elicit else None,
+            sampling=t.SamplingCapability() if self._on_sample else None,
+            roots=t.RootsCapability() if self._roots is not None else None,
+        )
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        """The bytes of an answer to a question that went by request."""
+        exchange = turn.exchange
+        try:
+            if exchange.question is None:
+                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
+            return exchange.settle(await self.to(exchange.question))
+        except Declined as no:
+            turn.fault = Fault(FaultKind.USER_REJECTED, str(no) or "the user said no")
+        except Fault as fault:
+            turn.fault = fault
+        except Exception as error:
+            self.failed(exchange.row.name, error)
+            turn.fault = Fault(FaultKind.INTERNAL, "the client could not answer")
+        return exchange.fail(turn.fault)
+
+    async def to_all(self, questions: Mapping[str, Question]) -> dict[str, AnyAnswer]:
+        """The answers to questions that came by result, one after the other: there is one user."""
+        return {key: await self.to(question) for key, question in questions.items()}
+
+    async def to(self, question: Question) -> AnyAnswer:
+        """The answer to one question. Raises `Declined` where none can say so by itself."""
+        params = question.params
+        if isinstance(params, t.ElicitRequestParams):
+            try:
+                return elicited(params, await _said(self._on_elicit, params))
+            except Declined:
+                return t.ElicitResult(action="decline")
+        if isinstance(params, t.CreateMessageRequestParams):
+            return sampled(await _said(self._on_sample, params), self._model)
+        given = await _said(self._roots) if callable(self._roots) else self._roots
+        return t.ListRootsResult(roots=[rooted(one) for one in cast("Rooted", given or ())])
+
+    def failed(self, method: str, error: Exception) -> None:
+        """A handler raised what is no answer; the server learns only that there is none."""
+        log.error("the handler of %s raised %s", method, type(error).__name__, exc_info=error)
+
+
+async def _said(handler: Callable[..., Any] | None, *question: Any) -> Any:
+    if handler is None:  # it was not advertised, and so was refused before
+        raise Fault(FaultKind.METHOD_NOT_FOUND, "nobody answers this here")
+    made = handler(*question)
+    return await made if inspect.isawaitable(made) else made
+
+
+def elicited(params: t.ElicitRequestParams, said: Elicited) -> t.ElicitResult:
+    """What a handler said to a form or a visit, as the answer that it means."""
+    if isinstance(said, t.ElicitResult):
+        return said
+    if said is None:
+        return t.ElicitResult(action="cancel")
+    form = params.requested_schema
+    if params.mode == "url" or form is None:
+        if not isinstance(said, bool):
+            raise LocalProtocolError("a visit is answered with True or False: its URL was shown")
+        return t.ElicitResult(action="accept" if said else "decline")
+    content: Any = msgspec.to_builtins(said, enc_hook=show)
+    if not isinstance(content, dict):
+        if len(form.properties) != 1:
+            fields = ", ".join(form.properties)
+            raise LocalProtocolError(f"the form has several fields: answer a dict with {fields}")
+        content = {next(iter(form.properties)): content}
+    given = cast("dict[str, Any]", content)
+    filled = {name: value for name, value in given.items() if value is not None}
+    return t.ElicitResult(action="accept", content=with_defaults(form, filled))
+
+
+def sampled(said: Sampled | None, model: str) -> t.CreateMessageResult:
+    """What a handler said for a model, as the answer that it means."""
+    if isinstance(said, t.CreateMessageResult):
+        return said
+    if isinstance(said, str):
+        content = t.TextContent(text=said)
+        return t.CreateMessageResult(role="assistant", content=content, model=model)
+    if said is None:
+        raise Declined("the user does not want a model to be asked")
+    words = f"a model's words are a str or a CreateMessageResult, not {type(said).__name__}"
+    raise LocalProtocolError(words)
+
+
+def rooted(given: t.Root | Path | str) -> t.Root:
+    """A root from a path, a `file://` address, or what it is already."""
+    if isinstance(given, t.Root):
+        return given
+    if isinstance(given, str) and given.lower().startswith("file://"):
+        return t.Root(uri=given)
+    path = Path(given).absolute()
+    return t.Root(uri=path.as_uri(), name=path.name or None)

@@ -1,0 +1,165 @@
+"""News of a server as one stream of changes, whichever way its revision tells them.
+
+Where news comes on subscriptions, a listening is one; where it comes in the session, it picks what
+it wants from there. Rules: the same news twice is one, as long as nobody has looked. What waits is
+bounded: who falls too far behind is told so, and looks at everything anew.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Literal, NamedTuple, TypeAlias
+
+from portico.errors import ConnectionLost
+from portico.protocol import types as t
+from portico.protocol.events import Told
+from portico.protocol.jsonrpc import RequestId
+from portico.protocol.link import ACKNOWLEDGED
+from portico.protocol.reading import read
+from portico.transport.news import within
+
+# Changes that nobody has looked at: lists are three, so these are different resources.
+MAX_WAITING = 1000
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
+
+UPDATED = "notifications/resources/updated"
+LISTS: dict[str, Kind] = {
+    "notifications/tools/list_changed": "tools",
+    "notifications/prompts/list_changed": "prompts",
+    "notifications/resources/list_changed": "resources",
+}
+
+
+class Change(NamedTuple):
+    """What changed: a list (`tools`, `prompts`, `resources`), or the `resource` at `uri`."""
+
+    kind: Kind
+    uri: str | None = None
+
+
+class Listening:
+    """Changes as they come: `async for change in changes`. Ends when the server ends it.
+
+    Raises `ConnectionLost` where the connection was lost, or changes were missed.
+    """
+
+    def __init__(self, wanted: t.SubscriptionFilter) -> None:
+        self.wanted = wanted
+        self.uris: frozenset[str] = frozenset(wanted.resource_subscriptions or ())
+        # What the server will tell of all that is wanted.
+        self.agreed: t.SubscriptionFilter = wanted
+        self._waiting: dict[Change, None] = {}
+        self._wake = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._over = False
+        self._error: BaseException | None = None
+
+    def __aiter__(self) -> "Listening":
+        return self
+
+    async def __anext__(self) -> Change:
+        while not self._waiting:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                raise StopAsyncIteration
+            self._wake.clear()
+            await self._wake.wait()
+        change = next(iter(self._waiting))
+        del self._waiting[change]
+        return change
+
+    def wants(self, change: Change) -> bool:
+        """Whether this is what it listens for."""
+        wanted = self.wanted
+        match change.kind:
+            case "tools":
+                return bool(wanted.tools_list_changed)
+            case "prompts":
+                return bool(wanted.prompts_list_changed)
+            case "resources":
+                return bool(wanted.resources_list_changed)
+            case "resource":
+                return change.uri is not None and within(change.uri, self.uris)
+
+    def hear(self, change: Change) -> None:
+        """Keep a change until somebody looks."""
+        if len(self._waiting) >= MAX_WAITING and change not in self._waiting:
+            self._waiting.clear()
+            self.end(ConnectionLost("changes were missed: nobody looked; listen and read anew"))
+            return
+        self._waiting[change] = None
+        self._wake.set()
+
+    def begin(self, agreed: t.SubscriptionFilter) -> None:
+        """From here on nothing is missed of what the server agreed to tell."""
+        self.agreed = agreed
+        self._ready.set()
+
+    async def begun(self) -> None:
+        """Wait until nothing is missed any more. Raises what ended it before."""
+        await self._ready.wait()
+        if self._error is not None:
+            raise self._error
+
+    def end(self, error: BaseException | None = None) -> None:
+        """There will be no more."""
+        if not self._over:
+            self._over, self._error = True, error
+        self._wake.set()
+        self._ready.set()
+
+
+class Listenings:
+    """Everybody in a client who listens."""
+
+    def __init__(self) -> None:
+        self._subscribed: dict[RequestId, Listening] = {}
+        self._in_session: set[Listening] = set()
+
+    def add(self, listening: Listening, subscription: RequestId | None = None) -> None:
+        """Tell this one from now on: what belongs to its subscription, or all that it wants."""
+        if subscription is not None:
+            self._subscribed[subscription] = listening
+        else:
+            self._in_session.add(listening)
+
+    def discard(self, listening: Listening, subscription: RequestId | None = None) -> None:
+        """Tell this one no more."""
+        if subscription is not None:
+            self._subscribed.pop(subscription, None)
+        self._in_session.discard(listening)
+
+    def hear(self, told: Told) -> None:
+        """Pass on what the server told. Raises `Fault` for what cannot be read."""
+        if told.subscription is not None:
+            listening = self._subscribed.get(told.subscription)
+            hearers: Iterable[Listening] = () if listening is None else (listening,)
+        else:
+            hearers = tuple(self._in_session)
+        if told.row.name == ACKNOWLEDGED:
+            params = read(t.SubscriptionsAcknowledgedNotificationParams, told.params)
+            for one in hearers:
+                one.begin(params.notifications)
+            return
+        change = change_of(told)
+        for one in hearers:
+            if change is not None and one.wants(change):
+                one.hear(change)
+
+    def follows(self, uri: str) -> bool:
+        """Whether somebody listens in the session for this very resource."""
+        return any(uri in listening.uris for listening in self._in_session)
+
+    def end(self, error: ConnectionLost) -> None:
+        """The connection is gone."""
+        for listening in (*self._subscribed.values(), *self._in_session):
+            listening.end(error)
+
+
+def change_of(told: Told) -> Change | None:
+    """The change that a notification tells of, if it does. Raises `Fault`."""
+    if told.row.name == UPDATED:
+        return Change("resource", read(t.ResourceUpdatedNotificationParams, told.params).uri)
+    kind = LISTS.get(told.row.name)
+    return Change(kind) if kind is not None else None

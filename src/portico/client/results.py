@@ -1,0 +1,89 @@
+"""What a tool answered: its words, its value, or its error.
+
+Rules: a value is never guessed from what it looks like. What does not fit the type that was asked
+for is the server's mistake, and is said so.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from msgspec import UNSET
+
+from portico.errors import RemoteProtocolError, ToolError
+from portico.protocol import types as t
+from portico.protocol.annotations_names import Names
+from portico.protocol.jsonrpc import encode
+from portico.protocol.problems import told
+from portico.protocol.shape_schema import WRAPPED
+from portico.protocol.signature_codec import Codec
+from portico.protocol.signature_reading import choose
+
+T = TypeVar("T")
+
+
+class ToolResult(Generic[T]):
+    """What a tool answered. `data` is its value, `text` its words, `content` every block."""
+
+    def __init__(self, tool: str, result: t.CallToolResult, returns: Any = None) -> None:
+        self.tool = tool
+        self.content: Sequence[t.ContentBlock] = result.content
+        self.is_error: bool = bool(result.is_error)
+        self.meta: dict[str, Any] = result.meta or {}
+        self._structured: Any = result.structured_content
+        self._returns = returns
+
+    def __repr__(self) -> str:
+        kind = "error " if self.is_error else ""
+        return f"ToolResult({self.tool}, {kind}{self.text!r})"
+
+    @property
+    def text(self) -> str:
+        """The words of the result, one block a line."""
+        blocks = (block for block in self.content if isinstance(block, t.TextContent))
+        return "\n".join(block.text for block in blocks)
+
+    @property
+    def data(self) -> T:
+        """The value: of the type that was asked for, else as plain JSON.
+
+        A value that travels as `{"result": value}` is unwrapped. Where there is no structured
+        content, as in the first two revisions, it is read from the words if a type was asked for,
+        and is the words themselves if not; None where there are none. Raises `ToolError` for a
+        result that is an error, `RemoteProtocolError` for a value that is not of that type.
+        """
+        if self.is_error:
+            raise ToolError(self.text or f"{self.tool} failed, and did not say why")
+        value = self._plain() if self._returns is None else self._read(codec_of(self._returns))
+        return cast("T", value)
+
+    def _plain(self) -> Any:
+        if self._structured is not UNSET:
+            return next(self._values())
+        return self.text if any(isinstance(one, t.TextContent) for one in self.content) else None
+
+    def _values(self) -> Iterator[Any]:
+        """What the structured content may mean, the likeliest first."""
+        value = self._structured
+        if isinstance(value, dict) and list(cast("dict[str, Any]", value)) == [WRAPPED]:
+            yield value[WRAPPED]
+        yield value
+
+    def _read(self, codec: Codec) -> Any:
+        if self._structured is not UNSET:
+            spellings = [encode(value) for value in self._values()]
+        else:
+            spellings = [encode(self.text), self.text.encode()]
+        problems: list[str] = []
+        for spelling in spellings:
+            try:
+                return codec.decode(spelling)
+            except Exception as error:  # also what checks of the caller's own type raise
+                problems.append(told(codec.complain(error, None)))
+        # The first is for what was meant most likely, but for words, which are JSON then.
+        said = problems[0] if self._structured is not UNSET else problems[-1]
+        raise RemoteProtocolError(f"{self.tool} gave no {codec.where}: {said}")
+
+
+def codec_of(returns: Any) -> Codec:
+    """What reads values of a type. Raises `LocalProtocolError` for one that has no JSON."""
+    return choose(returns, str(getattr(returns, "__name__", returns)), Names({}, {}))

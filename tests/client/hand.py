@@ -1,0 +1,132 @@
+"""A server that is written by hand: what it answers is the test's business, good or bad.
+
+    async with by_hand(revision, {"tools/list": lambda params: {"tools": []}}) as (client, hand):
+
+Rules: opening is done here, as the revision wants it; nothing else is. `hand.heard` has all that
+the client said.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from live import until
+from portico.client.answers import Answers
+from portico.client.client import Client
+from portico.protocol import types as t
+from portico.protocol.revision import Revision, Revisions
+from portico.transport.memory import End, loop_time, pair
+
+JSON = dict[str, Any]
+Replies = Mapping[str, Callable[[JSON], JSON | None]]
+
+ALL_OF_IT: JSON = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+    "completions": {},
+    "logging": {},
+}
+INFO = {"name": "hand", "version": "2"}
+
+
+class Refusal(Exception):
+    """A reply that is an error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Hand:
+    """The reader at the server's end."""
+
+    def __init__(self, end: End, revision: Revision, replies: Replies, capabilities: JSON) -> None:
+        self.end = end
+        self.revision = revision
+        self.replies = replies
+        self.capabilities = capabilities
+        self.heard: list[JSON] = []
+
+    def receive(self, frame: bytes) -> None:
+        message: JSON = json.loads(frame)
+        self.heard.append(message)
+        if "method" in message and "id" in message:
+            self._reply(message)
+
+    def _reply(self, message: JSON) -> None:
+        method, params = message["method"], message.get("params") or {}
+        try:
+            if method in self.replies:
+                result = self.replies[method](params)
+            else:
+                result = self._opening(method)
+        except Refusal as no:
+            error = {"code": no.code, "message": str(no)}
+            self.say({"jsonrpc": "2.0", "id": message["id"], "error": error})
+            return
+        if result is not None:
+            if not self.revision.handshake:
+                result = {"resultType": "complete"} | result
+            self.say({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    def _opening(self, method: str) -> JSON | None:
+        if method == "initialize":
+            opened = {"protocolVersion": self.revision.date, "serverInfo": INFO}
+            return opened | {"capabilities": self.capabilities, "instructions": "be kind"}
+        if method == "server/discover":
+            kept = {"ttlMs": 0, "cacheScope": "private", "instructions": "be kind"}
+            found = {"supportedVersions": [self.revision.date], "capabilities": self.capabilities}
+            meta = {"io.modelcontextprotocol/serverInfo": INFO}
+            return kept | found | {"_meta": meta}
+        return None
+
+    def say(self, message: JSON) -> None:
+        self.end.write(json.dumps(message).encode())
+
+    def tell(self, method: str, params: JSON | None = None) -> None:
+        message: JSON = {"jsonrpc": "2.0", "method": method}
+        self.say(message | ({"params": params} if params is not None else {}))
+
+    def requests(self, method: str) -> list[JSON]:
+        """The requests and notifications of one method so far."""
+        return [one for one in self.heard if one.get("method") == method]
+
+    async def hears(self, method: str, times: int = 1) -> JSON:
+        """Wait for a message of the client; the last of this method."""
+        await until(lambda: len(self.requests(method)) >= times)
+        return self.requests(method)[-1]
+
+    def close(self, why: str) -> None: ...
+
+    async def ended(self, timeout_s: float) -> None: ...
+
+
+@asynccontextmanager
+async def by_hand(
+    revision: Revision,
+    replies: Replies | None = None,
+    *,
+    capabilities: JSON | None = None,
+    answers: Answers | None = None,
+    **options: Any,
+) -> AsyncGenerator[tuple[Client, Hand]]:
+    """A client that is open, and the hand on the other side."""
+    near, far = pair()
+    hand = Hand(far, revision, replies or {}, ALL_OF_IT if capabilities is None else capabilities)
+    far.join(hand)
+    client = Client(
+        near,
+        answers,
+        info=t.Implementation(name="c", version="1"),
+        accepts=Revisions([revision]),
+        clock=loop_time,
+        **options,
+    )
+    near.join(client.duplex, client.gone)
+    try:
+        await client.open(revision)
+        yield client, hand
+    finally:
+        await client.close()

@@ -1,0 +1,608 @@
+"""A client in every revision: lists, calls, rounds of questions, time-outs, giving up."""
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+import pytest
+
+from client.hand import JSON, Hand, Refusal, by_hand
+from live import live, until
+from official import available
+from official_lines import complaints
+from portico import Context, Sample, Server, ToolError
+from portico.client import client as client_module
+from portico.client.answers import Answers
+from portico.client.client import Client
+from portico.client.results import ToolResult
+from portico.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    RemoteError,
+    RemoteProtocolError,
+    TimedOut,
+)
+from portico.protocol import types as t
+from portico.protocol.handshake import Phase
+from portico.protocol.methods import Side
+from portico.protocol.revision import ALL, Asking, LogControl, Revision, Revisions
+from portico.testing import Clock, connect, every_revision
+from portico.transport.memory import pair
+from stage import Message
+
+INFO = t.Implementation(name="c", version="1")
+BY_RESULT = [one for one in ALL if one.asking is Asking.BY_RESULT]
+
+
+@dataclass
+class Forecast:
+    city: str
+    degrees: int
+
+
+def weather() -> Server:
+    server = Server("weather", version="1.2", instructions="Ask for one city.", page_size=2)
+
+    @server.tool
+    def forecast(city: str) -> Forecast:
+        return Forecast(city, 7)
+
+    @server.tool
+    def double(number: int) -> int:
+        return 2 * number
+
+    @server.tool
+    def fail() -> str:
+        raise ToolError("No city 'Olso'. Did you mean 'Oslo'?")
+
+    @server.tool
+    async def count(to: int, ctx: Context) -> str:
+        for step in range(1, to + 1):
+            await ctx.progress(step, to, f"step {step}")
+        return "counted"
+
+    @server.tool
+    async def chat(ctx: Context) -> str:
+        await ctx.debug("low")
+        await ctx.info({"middle": 1})
+        await ctx.error("high", logger="chat")
+        return "chatted"
+
+    @server.resource("city://{name}", mime_type="text/plain")
+    def city(name: str) -> str:
+        return f"about {name}"
+
+    for name in ("a", "b", "c"):
+        server.resource(f"list://{name}", name=name)(lambda: "listed")
+
+    @server.prompt
+    def review(code: str, style: str = "kind") -> str:
+        return f"Review {code}, be {style}"
+
+    @server.completion(review, "style")
+    def styles(prefix: str) -> list[str]:
+        return [one for one in ("kind", "kurt", "strict") if one.startswith(prefix)]
+
+    return server
+
+
+# ---------------------------------------------------------------- opening
+
+
+@live
+async def test_opening_tells_who_the_server_is_and_what_it_offers(revision: Revision) -> None:
+    async with connect(weather(), revision.date) as client:
+        assert client.revision == revision.date
+        assert client.server is not None
+        assert (client.server.name, client.server.version) == ("weather", "1.2")
+        assert client.instructions == "Ask for one city."
+        assert client.capabilities.tools is not None
+        first = client.record.said("client")[0]["method"]
+        assert first == ("initialize" if revision.handshake else "server/discover")
+
+
+@live
+async def test_a_server_that_refuses_to_open_is_an_error_that_says_so(revision: Revision) -> None:
+    def no(params: JSON) -> JSON:
+        raise Refusal(-32000, "not today")
+
+    with pytest.raises(RemoteError, match="not today"):
+        async with by_hand(revision, {"initialize": no, "server/discover": no}):
+            pass
+
+
+@live
+async def test_a_server_that_speaks_another_revision_is_not_spoken_with(
+    revision: Revision,
+) -> None:
+    def other(params: JSON) -> JSON:
+        kept = {"ttlMs": 0, "cacheScope": "private", "capabilities": {}}
+        info = {"serverInfo": {"name": "old", "version": "1"}}
+        return kept | info | {"protocolVersion": "1999-01-01", "supportedVersions": ["1999-01-01"]}
+
+    with pytest.raises(RemoteProtocolError, match="1999-01-01"):
+        async with by_hand(revision, {"initialize": other, "server/discover": other}):
+            pass
+
+
+@pytest.mark.spec("R0056")
+@live
+async def test_giving_up_while_opening_closes_and_never_cancels(revision: Revision) -> None:
+    said: list[str] = []
+    near, far = pair(lambda side, frame: said.append(json.loads(frame)["method"]))
+    far.join(Hand(far, revision, {"initialize": lambda params: None}, {}))
+    client = Client(near, info=INFO, accepts=Revisions([revision]))
+    near.join(client.duplex, client.gone)
+    opening = asyncio.ensure_future(client.open(revision))
+    await until(lambda: bool(said))
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert client.duplex.link.phase is Phase.CLOSED
+    await client.close()
+    assert said == ["initialize"]
+
+
+# ---------------------------------------------------------------- capabilities
+
+
+@pytest.mark.spec("R0087", "R0100", "R0364")
+@live
+async def test_exactly_what_there_is_a_handler_for_is_advertised(revision: Revision) -> None:
+    given: list[tuple[Answers, set[str]]] = [
+        (Answers(), set()),
+        (Answers(on_sample=lambda asked: "words"), {"sampling"}),
+        (Answers(roots=[]), {"roots"}),
+        (Answers(on_elicit=lambda asked: {}), {"elicitation"}),
+        (
+            Answers(on_elicit=lambda asked: {}, on_sample=lambda asked: "", roots=()),
+            {"elicitation", "sampling", "roots"},
+        ),
+    ]
+    for answers, names in given:
+        async with by_hand(revision, answers=answers) as (_, hand):
+            first = hand.heard[0]["params"]
+            if revision.handshake:
+                said = first["capabilities"]
+            else:
+                said = first["_meta"]["io.modelcontextprotocol/clientCapabilities"]
+        known = names if revision.elicitation.modes else names - {"elicitation"}
+        assert set(said) == known
+        if "elicitation" in known:
+            both = {mode: {} for mode in sorted(revision.elicitation.modes)}
+            assert said["elicitation"] == (both if "url" in both else {})
+
+
+@pytest.mark.parametrize(
+    "revision", [one for one in ALL if one.handshake], ids=lambda one: one.date
+)
+@live
+async def test_what_was_not_agreed_on_is_refused_before_it_is_sent(revision: Revision) -> None:
+    async with by_hand(revision, capabilities={"tools": {}}) as (client, hand):
+        before = len(hand.heard)
+        with pytest.raises(LocalProtocolError, match="needs prompts"):
+            await client.list_prompts()
+        with pytest.raises(LocalProtocolError, match="needs resources"):
+            await client.read_resource("a://b")
+        assert len(hand.heard) == before
+
+
+@pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
+@live
+async def test_where_nothing_is_agreed_on_what_came_later_is_found(revision: Revision) -> None:
+    server = Server("s")
+    async with connect(server, revision.date) as client:
+        assert client.capabilities.tools is None
+        with pytest.raises(RemoteError) as caught:
+            await client.list_tools()
+        assert caught.value.code == -32601
+
+        @server.tool
+        def late() -> None: ...
+
+        assert [tool.name for tool in await client.list_tools()] == ["late"]
+        await client.ping()
+        assert client.capabilities.tools is not None
+
+
+# ---------------------------------------------------------------- lists
+
+
+@pytest.mark.spec("R0124", "R0161", "R0163")
+@live
+async def test_lists_have_all_pages(revision: Revision) -> None:
+    async with connect(weather(), revision.date) as client:
+        tools = [tool.name for tool in await client.list_tools()]
+        assert tools == ["forecast", "double", "fail", "count", "chat"]
+        assert len(client.record.said("client", "tools/list")) == 3
+        assert [one.name for one in await client.list_resources()] == ["a", "b", "c"]
+        assert [one.name for one in await client.list_resource_templates()] == ["city"]
+        assert [one.name for one in await client.list_prompts()] == ["review"]
+
+
+@pytest.mark.spec("R0164", "R1039")
+@live
+async def test_an_empty_cursor_continues_and_comes_back_as_it_was(revision: Revision) -> None:
+    pages: dict[Any, JSON] = {
+        None: {"prompts": [{"name": "a"}], "nextCursor": ""},
+        "": {"prompts": [], "nextCursor": " null "},
+        " null ": {"prompts": [{"name": "b"}]},
+    }
+    kept = {"ttlMs": 0, "cacheScope": "private"}
+    replies = {"prompts/list": lambda params: kept | pages[params.get("cursor")]}
+    async with by_hand(revision, replies) as (client, hand):
+        assert [one.name for one in await client.list_prompts()] == ["a", "b"]
+        cursors = [one["params"].get("cursor") for one in hand.requests("prompts/list")[1:]]
+        assert cursors == ["", " null "]
+
+
+@live
+async def test_a_list_without_an_end_is_given_up(
+    revision: Revision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "MAX_PAGES", 20)
+    kept = {"ttlMs": 0, "cacheScope": "private"}
+    replies = {"tools/list": lambda params: kept | {"tools": [], "nextCursor": "again"}}
+    async with by_hand(revision, replies) as (client, hand):
+        with pytest.raises(RemoteProtocolError, match="more than 20 pages"):
+            await client.list_tools()
+        assert len(hand.requests("tools/list")) == 20
+
+
+# ---------------------------------------------------------------- calls
+
+
+@live
+async def test_a_call_gives_data_words_and_content(revision: Revision) -> None:
+    async with connect(weather(), revision.date) as client:
+        result = await client.call_tool("forecast", {"city": "Oslo"}, returns=Forecast)
+        assert_type(result, ToolResult[Forecast])
+        assert result.data == Forecast("Oslo", 7)
+        assert result.text == '{"city":"Oslo","degrees":7}'
+        assert not result.is_error
+        assert [block.type for block in result.content] == ["text"]
+        double = await client.call_tool("double", {"number": 21}, returns=int)
+        assert double.data == 42
+
+
+@live
+async def test_the_error_of_a_tool_is_a_value_and_reading_its_data_raises(
+    revision: Revision,
+) -> None:
+    async with connect(weather(), revision.date) as client:
+        result = await client.call_tool("fail")
+        assert result.is_error
+        assert result.text == "No city 'Olso'. Did you mean 'Oslo'?"
+        with pytest.raises(ToolError, match="Did you mean 'Oslo'"):
+            _ = result.data
+
+
+@live
+async def test_an_error_of_the_protocol_is_raised(revision: Revision) -> None:
+    async with connect(weather(), revision.date) as client:
+        with pytest.raises(RemoteError, match="there is no tool 'fly'") as caught:
+            await client.call_tool("fly")
+        assert caught.value.code == -32602
+
+
+@live
+async def test_resources_prompts_and_completions(revision: Revision) -> None:
+    async with connect(weather(), revision.date) as client:
+        read = await client.read_resource("city://oslo")
+        assert [one.text for one in read.contents] == ["about oslo"]
+        prompt = await client.get_prompt("review", {"code": "x = 1"})
+        (message,) = prompt.messages
+        assert message.content == t.TextContent(text="Review x = 1, be kind")
+        found = await client.complete("style", "k", prompt="review", context={"code": "x"})
+        assert found.values == ["kind", "kurt"]
+        assert (await client.complete("name", "o", template="city://{name}")).values == []
+        with pytest.raises(LocalProtocolError, match=r"prompt='name' or template='uri'"):
+            await client.complete("style")
+
+
+@live
+async def test_a_resource_is_followed_where_there_are_sessions(revision: Revision) -> None:
+    server = weather()
+    async with connect(server, revision.date) as client:
+        if not revision.handshake:
+            with pytest.raises(LocalProtocolError, match="resources/subscribe is no request"):
+                await client.subscribe("city://oslo")
+            return
+        await client.subscribe("city://oslo")
+        server.updated("city://oslo")
+        told = "notifications/resources/updated"
+        await until(lambda: bool(client.record.said("server", told)))
+        await client.unsubscribe("city://oslo")
+        server.updated("city://oslo")
+        await client.ping()
+        assert len(client.record.said("server", told)) == 1
+
+
+@live
+async def test_a_ping_says_that_somebody_is_there(revision: Revision) -> None:
+    async with connect(weather(), revision.date) as client:
+        await client.ping()
+        said = client.record.said("client")[-1]["method"]
+        assert said == ("ping" if "ping" in revision.methods else "server/discover")  # D23
+
+
+# ---------------------------------------------------------------- progress and log
+
+
+@live
+async def test_progress_is_reported_in_its_order(revision: Revision) -> None:
+    heard: list[tuple[Any, ...]] = []
+    async with connect(weather(), revision.date) as client:
+        result = await client.call_tool(
+            "count", {"to": 3}, on_progress=lambda *progress: heard.append(progress)
+        )
+        assert result.text == "counted"
+    knows_words = revision.knows(*t.known(t.ProgressNotificationParams)["message"])
+    words = [f"step {step}" if knows_words else None for step in (1, 2, 3)]
+    assert heard == [(1, 3, words[0]), (2, 3, words[1]), (3, 3, words[2])]
+
+
+@live
+async def test_progress_that_is_wanted_of_every_call_goes_to_the_client_s_handler(
+    revision: Revision,
+) -> None:
+    heard: list[float] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        await asyncio.sleep(0)
+        heard.append(progress)
+
+    async with connect(weather(), revision.date, on_progress=hear) as client:
+        await client.call_tool("count", {"to": 3})
+        await until(lambda: heard == [1, 2, 3])
+
+
+@live
+async def test_what_is_logged_is_heard_at_the_level_that_was_set(revision: Revision) -> None:
+    heard: list[tuple[str, Any, str | None]] = []
+
+    def hear(said: t.LoggingMessageNotificationParams) -> None:
+        heard.append((said.level, said.data, said.logger))
+
+    async with connect(weather(), revision.date, on_log=hear) as client:
+        await client.call_tool("chat")
+        assert heard == [("info", {"middle": 1}, None), ("error", "high", "chat")]
+        heard.clear()
+        await client.set_log_level("error")
+        await client.call_tool("chat")
+        assert heard == [("error", "high", "chat")]
+        by_method = bool(client.record.said("client", "logging/setLevel"))
+        assert by_method is (revision.log_control is LogControl.BY_METHOD)
+
+
+@live
+async def test_nothing_is_logged_to_who_did_not_ask_where_each_request_asks(
+    revision: Revision,
+) -> None:
+    async with connect(weather(), revision.date) as client:
+        await client.call_tool("chat")
+        said = client.record.said("server", "notifications/message")
+        assert bool(said) is (revision.log_control is LogControl.BY_METHOD)
+
+
+@every_revision
+async def test_progress_begins_the_time_out_anew_but_not_for_ever(revision: str) -> None:
+    server, clock = Server("s"), Clock()
+
+    @server.tool
+    async def work(hours: float, ctx: Context) -> str:
+        for step in range(round(hours * 120)):
+            await asyncio.sleep(30)
+            await ctx.progress(step)
+        return "done"
+
+    async with connect(server, revision, clock=clock) as client:
+        working = asyncio.ensure_future(client.call_tool("work", {"hours": 0.1}))
+        await clock.advance(400)
+        assert (await working).text == "done"
+        working = asyncio.ensure_future(client.call_tool("work", {"hours": 1}))
+        await clock.advance(700)
+        with pytest.raises(TimedOut, match="within 600 s"):
+            await working
+
+
+# ---------------------------------------------------------------- rounds of questions
+
+
+def round_of(number: int, state: str | None) -> JSON:
+    asked = {"messages": [{"role": "user", "content": {"type": "text", "text": f"word {number}"}}]}
+    question = {"method": "sampling/createMessage", "params": asked | {"maxTokens": 5}}
+    demand: JSON = {"resultType": "input_required", "inputRequests": {f"q{number}": question}}
+    return demand | ({"requestState": state} if state is not None else {})
+
+
+@pytest.mark.spec("R0802", "R0804", "R0805", "R0806", "R0807", "R0808")
+@live
+async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
+    revision: Revision,
+) -> None:
+    states = iter(["  not {json} \\u0000 ", None, ""])
+    left = 3
+
+    def call(params: JSON) -> JSON:
+        nonlocal left
+        if left:
+            left -= 1
+            return round_of(left, next(states))
+        return {"content": [{"type": "text", "text": "done"}]}
+
+    answers = Answers(on_sample=lambda asked: "a word", model="parrot")
+    async with by_hand(revision, {"tools/call": call}, answers=answers) as (client, hand):
+        result = await client.call_tool("ask", {"x": 1})
+        assert result.text == "done"
+        calls = hand.requests("tools/call")
+    assert len({one["id"] for one in calls}) == 4
+    sent = [one["params"].get("requestState", "none") for one in calls]
+    assert sent == ["none", "  not {json} \\u0000 ", "none", ""]
+    assert [list(one["params"].get("inputResponses", {})) for one in calls] == [
+        [],
+        ["q2"],
+        ["q1"],
+        ["q0"],
+    ]
+    assert calls[1]["params"]["inputResponses"]["q2"]["content"]["text"] == "a word"
+    assert all(one["params"]["arguments"] == {"x": 1} for one in calls)
+
+
+@pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
+@live
+async def test_a_server_that_only_asks_back_is_given_up(revision: Revision) -> None:
+    answers = Answers(on_sample=lambda asked: "a word")
+    replies = {"tools/call": lambda params: round_of(1, "s")}
+    async with by_hand(revision, replies, answers=answers) as (client, hand):
+        with pytest.raises(RemoteProtocolError, match="only asks back"):
+            await client.call_tool("ask")
+        assert len(hand.requests("tools/call")) == client_module.MAX_ROUNDS
+
+
+@pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
+@live
+async def test_what_was_not_declared_is_not_answered(revision: Revision) -> None:
+    replies = {"tools/call": lambda params: round_of(1, "s")}
+    async with by_hand(revision, replies) as (client, hand):
+        with pytest.raises(RemoteProtocolError, match="did not declare"):
+            await client.call_tool("ask")
+        assert len(hand.requests("tools/call")) == 1
+
+
+@live
+async def test_several_questions_are_answered_whichever_way_they_come(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        one, two = await ctx.ask(Sample("a"), Sample("b"))
+        three = await ctx.sample(f"{one.text}{two.text}")
+        return three.text
+
+    def model(asked: t.CreateMessageRequestParams) -> str:
+        content = asked.messages[-1].content
+        assert isinstance(content, t.TextContent)
+        return f"<{content.text}>"
+
+    async with connect(server, revision.date, on_sample=model) as client:
+        assert (await client.call_tool("ask")).text == "<<a><b>>"
+
+
+# ---------------------------------------------------------------- every message
+
+
+@live
+async def test_every_message_fits_the_closed_schema_of_its_revision(revision: Revision) -> None:
+    server = weather()
+
+    @server.tool
+    async def everything(ctx: Context) -> str:
+        await ctx.sample("a word")
+        await ctx.roots()
+        if revision.elicitation.modes:
+            await ctx.elicit("Who?", str)
+        return "asked"
+
+    async with connect(
+        server,
+        revision.date,
+        answers={"word": "a", "Who": "Ann"} if revision.elicitation.modes else ["a"],
+        roots=["file:///a"],
+        on_log=lambda said: None,
+    ) as client:
+        await client.list_tools()
+        await client.list_resources()
+        await client.list_resource_templates()
+        await client.list_prompts()
+        await client.read_resource("city://oslo")
+        await client.get_prompt("review", {"code": "x"})
+        await client.complete("style", "k", prompt="review", context={"code": "x"})
+        await client.call_tool("count", {"to": 2})
+        await client.call_tool("chat")
+        await client.set_log_level("error")
+        await client.ping()
+        assert (await client.call_tool("everything")).text == "asked"
+        async with client.listen(tools=True, resources=["city://oslo"]) as changes:
+            server.updated("city://oslo")
+            await anext(changes)
+    methods: dict[tuple[str, Any], str] = {}
+    for by, message in client.record:
+        if "method" in message and "id" in message:
+            methods[by, message["id"]] = message["method"]
+        answers = methods.get(("server" if by == "client" else "client", message.get("id")))
+        if available():
+            said = Message(
+                Side(by), message, revision, answers if "method" not in message else None
+            )
+            assert not complaints(said), message
+    assert len(methods) > 15
+
+
+# ---------------------------------------------------------------- giving up
+
+
+@live
+async def test_a_call_that_nobody_waits_for_any_more_is_cancelled_at_the_server(
+    revision: Revision,
+) -> None:
+    server, began, stopped = Server("s"), asyncio.Event(), asyncio.Event()
+
+    @server.tool
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with connect(server, revision.date) as client:
+        calling = asyncio.ensure_future(client.call_tool("wait"))
+        await began.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        await stopped.wait()
+        (call,) = client.record.said("client", "tools/call")
+        (cancelled,) = client.record.said("client", "notifications/cancelled")
+        assert cancelled["params"]["requestId"] == call["id"]
+
+
+@live
+async def test_a_call_that_takes_too_long_is_given_up_and_cancelled(revision: Revision) -> None:
+    replies = {"tools/call": lambda params: None}
+    async with by_hand(revision, replies) as (client, hand):
+        with pytest.raises(TimedOut, match=r"no answer to tools/call within 0\.02 s"):
+            await client.call_tool("wait", timeout_s=0.02)
+        cancelled = await hand.hears("notifications/cancelled")
+        (call,) = hand.requests("tools/call")
+        assert cancelled["params"]["requestId"] == call["id"]
+
+
+@live
+async def test_an_answer_that_does_not_fit_is_the_server_s_mistake(revision: Revision) -> None:
+    replies = {"tools/list": lambda params: {"tools": "many"}}
+    async with by_hand(revision, replies) as (client, _):
+        with pytest.raises(RemoteProtocolError, match="tools"):
+            await client.list_tools()
+
+
+@live
+async def test_closing_ends_what_waits_and_can_be_done_twice(revision: Revision) -> None:
+    async with by_hand(revision, {"tools/call": lambda params: None}) as (client, hand):
+        calling = asyncio.ensure_future(client.call_tool("wait"))
+        await hand.hears("tools/call")
+        await asyncio.gather(client.close(), client.close())
+        with pytest.raises(ConnectionLost, match="the client was closed"):
+            await calling
+        with pytest.raises(ConnectionLost, match="the connection ended before"):
+            await client.ping()
+
+
+@live
+async def test_before_it_is_open_a_client_says_so() -> None:
+    near, _ = pair()
+    client = Client(near, info=INFO)
+    with pytest.raises(LocalProtocolError, match="not open yet"):
+        await client.list_tools()

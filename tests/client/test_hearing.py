@@ -1,0 +1,99 @@
+"""Handlers of news: in order, one after the other, and never a reason to stop."""
+
+import asyncio
+
+import pytest
+
+from live import Records, live, until
+from portico.client import hearing as hearing_module
+from portico.client.hearing import Hearing
+
+
+@live
+async def test_a_plain_handler_is_called_at_once() -> None:
+    hearing, heard = Hearing(), list[int]()
+    for number in range(3):
+        hearing.tell(heard.append, number)
+    assert heard == [0, 1, 2]
+    await hearing.close()
+
+
+@live
+async def test_what_comes_while_a_handler_waits_waits_for_its_turn() -> None:
+    hearing, heard, gate = Hearing(), list[str](), asyncio.Event()
+
+    async def slow(word: str) -> None:
+        await gate.wait()
+        heard.append(word)
+
+    hearing.tell(slow, "a")
+    hearing.tell(heard.append, "b")
+    hearing.tell(slow, "c")
+    hearing.tell(heard.append, "d")
+    await asyncio.sleep(0)
+    assert heard == []
+    gate.set()
+    await until(lambda: heard == ["a", "b", "c", "d"])
+    hearing.tell(heard.append, "e")
+    assert heard[-1] == "e"
+    await hearing.close()
+
+
+@live
+async def test_a_handler_that_raises_is_logged_and_the_next_is_called() -> None:
+    hearing, heard = Hearing(), list[str]()
+
+    def fail(word: str) -> None:
+        raise ValueError(word)
+
+    async def fail_later(word: str) -> None:
+        raise KeyError(word)
+
+    with Records("portico.client") as records:
+        hearing.tell(fail, "a")
+        hearing.tell(fail_later, "b")
+        hearing.tell(heard.append, "c")
+        await until(lambda: heard == ["c"])
+    assert records.lines == [
+        "ERROR a handler of news raised ValueError",
+        "ERROR a handler of news raised KeyError",
+    ]
+    await hearing.close()
+
+
+@live
+async def test_what_a_slow_handler_makes_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hearing_module, "MAX_WAITING", 2)
+    hearing, heard, gate = Hearing(), list[int](), asyncio.Event()
+
+    async def slow(number: int) -> None:
+        await gate.wait()
+        heard.append(number)
+
+    with Records("portico.client") as records:
+        for number in range(6):
+            hearing.tell(slow, number)
+    assert len(records.lines) == 1
+    assert "too slow: news is dropped" in records.lines[0]
+    gate.set()
+    await until(lambda: heard == [0, 1, 2])
+    await hearing.close()
+
+
+@live
+async def test_closing_stops_what_is_at_work_and_hears_no_more() -> None:
+    hearing, log = Hearing(), list[str]()
+
+    async def wait() -> None:
+        log.append("begun")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append("stopped")
+
+    hearing.tell(wait)
+    hearing.tell(log.append, "late")
+    await hearing.close()
+    hearing.tell(log.append, "after the end")
+    await hearing.close()
+    assert log == ["begun", "stopped"]

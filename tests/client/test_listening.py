@@ -1,0 +1,244 @@
+"""Changes as one stream, where they come in the session and where they come on subscriptions."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from client.hand import JSON, Refusal, by_hand
+from live import live, until
+from portico import Server
+from portico.client import listening as listening_module
+from portico.client.listening import Change, Listening
+from portico.errors import ConnectionLost, RemoteError, TimedOut
+from portico.protocol import types as t
+from portico.protocol.revision import ALL, Pushing, Revision
+from portico.testing import Clock, connect, every_revision
+
+
+def notes() -> Server:
+    server = Server("notes")
+
+    @server.tool
+    def one() -> None: ...
+
+    @server.tool
+    def two() -> None: ...
+
+    @server.prompt
+    def prompt() -> str:
+        return ""
+
+    @server.resource("notes://{name}")
+    def note(name: str) -> str:
+        return name
+
+    server.resource("notes://index")(lambda: "index")
+    return server
+
+
+async def next_of(changes: Listening) -> Change:
+    async with asyncio.timeout(5):
+        return await anext(changes)
+
+
+@live
+async def test_changes_are_told_in_every_revision(revision: Revision) -> None:
+    server = notes()
+    async with (
+        connect(server, revision.date) as client,
+        client.listen(tools=True, prompts=True, resource_list=True, resources=["notes://a"]) as all,
+    ):
+        server.disable("two")
+        assert await next_of(all) == Change("tools")
+        server.disable("prompt")
+        assert await next_of(all) == Change("prompts")
+        server.disable("notes://index")
+        assert await next_of(all) == Change("resources")
+        server.updated("notes://a")
+        assert await next_of(all) == Change("resource", "notes://a")
+        server.updated("notes://a/part")  # a part is news of the whole
+        assert await next_of(all) == Change("resource", "notes://a/part")
+
+
+@live
+async def test_only_what_was_asked_for_is_told(revision: Revision) -> None:
+    server = notes()
+    async with (
+        connect(server, revision.date) as client,
+        client.listen(prompts=True, resources=["notes://a"]) as mine,
+        client.listen(tools=True, resources=["notes://b"]) as other,
+    ):
+        server.disable("two")
+        server.updated("notes://a")
+        server.updated("notes://b")
+        assert await next_of(mine) == Change("resource", "notes://a")
+        found = {await next_of(other), await next_of(other)}
+        assert found == {Change("tools"), Change("resource", "notes://b")}
+        server.disable("prompt")
+        assert await next_of(mine) == Change("prompts")
+
+
+@live
+async def test_the_same_change_twice_is_one_until_somebody_looks(revision: Revision) -> None:
+    server = notes()
+    async with (
+        connect(server, revision.date) as client,
+        client.listen(tools=True, resources=["notes://a"]) as changes,
+    ):
+        for _ in range(5):
+            server.disable("two")
+            await asyncio.sleep(0)
+            server.enable("two")
+            await asyncio.sleep(0)
+        server.updated("notes://a")
+        await until(lambda: bool(client.record.said("server", "notifications/resources/updated")))
+        await client.ping()  # what was said before has arrived
+        assert await next_of(changes) == Change("tools")
+        assert await next_of(changes) == Change("resource", "notes://a")
+
+
+@live
+async def test_who_leaves_is_told_no_more_and_the_server_learns_so(revision: Revision) -> None:
+    server = notes()
+    async with connect(server, revision.date) as client:
+        async with client.listen(resources=["notes://a"]):
+            async with client.listen(resources=["notes://a", "notes://b"]):
+                pass
+            if revision.pushing is Pushing.SESSION:
+                left = client.record.said("client", "resources/unsubscribe")
+                assert [one["params"]["uri"] for one in left] == ["notes://b"]
+        said = [one["method"] for one in client.record.said("client") if "method" in one]
+    if revision.pushing is Pushing.SESSION:
+        assert said[-1] == "resources/unsubscribe"
+        assert said.count("resources/unsubscribe") == 2
+    else:
+        assert said.count("notifications/cancelled") == said.count("subscriptions/listen") == 2
+
+
+@live
+async def test_a_lost_connection_is_an_error_after_what_was_told_before(
+    revision: Revision,
+) -> None:
+    server = notes()
+    async with (
+        connect(server, revision.date) as client,
+        client.listen(tools=True) as changes,
+    ):
+        server.disable("two")
+        assert await next_of(changes) == Change("tools")
+        server.enable("two")
+        await until(lambda: _told(client.record.said("server")) == 2)
+        await client.ping()
+        await client.close()
+        assert await next_of(changes) == Change("tools")
+        with pytest.raises(ConnectionLost):
+            await next_of(changes)
+
+
+def _told(messages: list[Any]) -> int:
+    return sum(one.get("method") == "notifications/tools/list_changed" for one in messages)
+
+
+@live
+async def test_who_falls_too_far_behind_is_told_to_look_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening_module, "MAX_WAITING", 3)
+    changes = Listening(t.SubscriptionFilter())
+    for number in range(4):
+        changes.hear(Change("resource", f"a://{number}"))
+    with pytest.raises(ConnectionLost, match="changes were missed"):
+        await next_of(changes)
+
+
+# ---------------------------------------------------------------- on subscriptions
+
+
+SUBSCRIBED = pytest.mark.parametrize(
+    "revision", [one for one in ALL if one.pushing is Pushing.LISTEN], ids=lambda one: one.date
+)
+TAG = "io.modelcontextprotocol/subscriptionId"
+TOOLS_CHANGED = "notifications/tools/list_changed"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+LISTEN = "subscriptions/listen"
+
+
+def silence(params: JSON) -> None:
+    """No answer yet."""
+
+
+@SUBSCRIBED
+@live
+async def test_listening_begins_with_the_acknowledgement_which_says_what_will_be_told(
+    revision: Revision,
+) -> None:
+    async with by_hand(revision, {LISTEN: silence}) as (client, hand):
+
+        async def listened() -> tuple[bool | None, bool | None, Change]:
+            async with client.listen(tools=True, prompts=True) as changes:
+                agreed = changes.agreed
+                return (
+                    agreed.tools_list_changed,
+                    agreed.prompts_list_changed,
+                    await next_of(changes),
+                )
+
+        listening = asyncio.ensure_future(listened())
+        id = (await hand.hears(LISTEN))["id"]
+        assert not listening.done()
+        meta = {TAG: id}
+        hand.tell(ACKNOWLEDGED, {"notifications": {"toolsListChanged": True}, "_meta": meta})
+        hand.tell(TOOLS_CHANGED, {"_meta": {TAG: 999}})  # somebody else's
+        hand.tell("notifications/prompts/list_changed", {"_meta": meta})
+        assert await listening == (True, None, Change("prompts"))
+
+
+@SUBSCRIBED
+@live
+async def test_a_subscription_that_the_server_ends_ends_the_stream(revision: Revision) -> None:
+    async with by_hand(revision, {LISTEN: silence}) as (client, hand):
+
+        async def listened() -> list[Change]:
+            async with client.listen(tools=True) as changes:
+                return [change async for change in changes]
+
+        listening = asyncio.ensure_future(listened())
+        id = (await hand.hears(LISTEN))["id"]
+        hand.tell(ACKNOWLEDGED, {"notifications": {}, "_meta": {TAG: id}})
+        hand.tell(TOOLS_CHANGED, {"_meta": {TAG: id}})
+        end = {"resultType": "complete", "_meta": {TAG: id}}
+        hand.say({"jsonrpc": "2.0", "id": id, "result": end})
+        assert await listening == [Change("tools")]
+        assert not hand.requests("notifications/cancelled")
+
+
+@SUBSCRIBED
+@live
+async def test_a_subscription_that_is_refused_or_never_acknowledged_is_an_error(
+    revision: Revision,
+) -> None:
+    def refuse(params: JSON) -> JSON:
+        raise Refusal(-32603, "too many listen")
+
+    async with by_hand(revision, {LISTEN: refuse}) as (client, _):
+        with pytest.raises(RemoteError, match="too many listen"):
+            async with client.listen(tools=True):
+                raise AssertionError("it was refused")
+    async with by_hand(revision, {LISTEN: silence}, timeout_s=0.05) as (client, hand):
+        with pytest.raises(TimedOut):
+            async with client.listen(tools=True):
+                raise AssertionError("nobody answered")
+        assert await hand.hears("notifications/cancelled")
+
+
+@every_revision
+async def test_listening_outlives_the_time_out_of_every_request(revision: str) -> None:
+    server, clock = notes(), Clock()
+    async with (
+        connect(server, revision, clock=clock) as client,
+        client.listen(tools=True) as changes,
+    ):
+        await clock.advance(24 * 3600)
+        server.disable("two")
+        assert await anext(changes) == Change("tools")

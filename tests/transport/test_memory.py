@@ -1,0 +1,319 @@
+"""Two ends in one process: order, turns of the loop, bounds, and an end that leaves nothing."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from http_service import FakeService
+from live import live, until
+from portico import Server
+from portico.client.client import Client
+from portico.errors import ConnectionLost, LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.methods import Side
+from portico.protocol.revision import Revision
+from portico.transport import memory
+from portico.transport.memory import End, loop_time, pair, serve_end
+
+INFO = t.Implementation(name="c", version="1")
+
+
+class Listener:
+    """A reader that writes down what it gets."""
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self.closed: list[str] = []
+        self.waited = 0
+        self.raises = False
+
+    def receive(self, frame: bytes) -> None:
+        self.heard.append(frame)
+        if self.raises:
+            self.raises = False
+            raise RuntimeError("this reader stumbles")
+
+    def close(self, why: str) -> None:
+        self.closed.append(why)
+
+    async def ended(self, timeout_s: float) -> None:
+        self.waited += 1
+
+
+def listened() -> tuple[End, End, Listener, Listener]:
+    """Both ends, and who listens at each."""
+    near, far = pair()
+    at_near, at_far = Listener(), Listener()
+    near.join(at_near)
+    far.join(at_far)
+    return near, far, at_near, at_far
+
+
+class Served:
+    """A server that waits until it is told to go on, and a client of it."""
+
+    def __init__(self, client: Client, near: End, far: End, began: asyncio.Event) -> None:
+        self.client = client
+        self.near = near
+        self.far = far
+        self.began = began
+
+
+@asynccontextmanager
+async def served(revision: Revision, ended: list[str]) -> AsyncGenerator[Served]:
+    server, began = Server("s"), asyncio.Event()
+
+    @server.tool
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # a clean-up takes its time
+            ended.append("wait")
+
+    await server.start()
+    near, far = pair()
+    client = Client(near, info=INFO, clock=loop_time)
+    near.join(client.duplex, client.gone)
+    serve_end(far, server)
+    await client.open(revision)
+    try:
+        yield Served(client, near, far, began)
+    finally:
+        await near.close()
+        await server.stop()
+
+
+# ---------------------------------------------------------------- messages
+
+
+@live
+async def test_messages_arrive_in_order_and_never_inside_the_write() -> None:
+    near, far, at_near, at_far = listened()
+    frames = [b"%d" % number for number in range(500)]
+    for frame in frames:
+        near.write(frame)
+        far.write(frame + b"!")
+        assert at_far.heard == at_near.heard == []
+    await until(lambda: len(at_far.heard) == len(at_near.heard) == 500)
+    assert at_far.heard == frames
+    assert at_near.heard == [frame + b"!" for frame in frames]
+
+
+@live
+async def test_an_answer_that_is_written_while_reading_arrives_in_a_later_turn() -> None:
+    near, far = pair()
+    depth: list[int] = []
+
+    class Ball(Listener):
+        def __init__(self, back: End) -> None:
+            super().__init__()
+            self.back = back
+            self.inside = False
+
+        def receive(self, frame: bytes) -> None:
+            assert not self.inside
+            self.inside = True
+            depth.append(len(depth))
+            if len(depth) < 10_000:  # far more than Python's stack would take
+                self.back.write(frame)
+            self.inside = False
+
+    near.join(Ball(near))
+    far.join(Ball(far))
+    near.write(b"ball")
+    await until(lambda: len(depth) == 10_000)
+
+
+@live
+async def test_what_was_written_before_somebody_listens_waits_for_them() -> None:
+    near, far = pair()
+    near.write(b"early")
+    listener = Listener()
+    far.join(listener)
+    assert listener.heard == []
+    await until(lambda: listener.heard == [b"early"])
+    with pytest.raises(LocalProtocolError, match="joined already"):
+        far.join(listener)
+
+
+@live
+async def test_everything_is_overheard_as_it_is_written() -> None:
+    said: list[tuple[Side, bytes]] = []
+    near, far = pair(lambda side, frame: said.append((side, frame)))
+    near.write(b"a")
+    far.write(b"b")
+    await near.close()
+    near.write(b"to nobody")
+    assert said == [(Side.CLIENT, b"a"), (Side.SERVER, b"b")]
+
+
+@live
+async def test_a_reader_that_stumbles_gets_the_rest_all_the_same() -> None:
+    near, _far, _, at_far = listened()
+    heard: list[object] = []
+    loop = asyncio.get_running_loop()
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: heard.append(context["exception"]))
+    at_far.raises = True
+    for frame in (b"1", b"2", b"3"):
+        near.write(frame)
+    await until(lambda: at_far.heard == [b"1", b"2", b"3"])
+    loop.set_exception_handler(before)
+    assert [str(one) for one in heard] == ["this reader stumbles"]
+
+
+# ---------------------------------------------------------------- bounds
+
+
+@live
+async def test_who_sends_notices_waits_while_much_is_unread() -> None:
+    near, _far, _, at_far = listened()
+    for _ in range(memory.FRAMES_A_TURN + 2):
+        near.write(b"x" * (memory.DRAIN_BYTES // 2))
+    await near.drain()
+    assert len(at_far.heard) >= memory.FRAMES_A_TURN - 2
+    await near.drain()
+
+
+@live
+async def test_who_waits_to_send_learns_of_the_end() -> None:
+    near, far = pair()
+    near.write(b"x" * (memory.DRAIN_BYTES + 1))  # nobody listens there
+    waiting = asyncio.ensure_future(near.drain())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await far.close("far enough")
+    await near.close()
+    with pytest.raises(ConnectionLost):
+        await waiting
+
+
+@live
+async def test_more_than_can_be_kept_ends_the_conversation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "MAX_UNREAD_BYTES", 10)
+    near, far, at_near, at_far = listened()
+    for _ in range(4):
+        near.write(b"xxxx")
+    assert at_near.closed == at_far.closed == []  # not inside the write
+    await until(lambda: bool(at_near.closed and at_far.closed))
+    assert at_far.heard == [b"xxxx", b"xxxx"]
+    assert at_far.closed == at_near.closed == ["the server left 10 bytes unread"]
+    with pytest.raises(ConnectionLost, match="10 bytes unread"):
+        await near.drain()
+    far.write(b"too late")
+    assert at_near.heard == []
+
+
+# ---------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize("closing", ["near", "far"])
+@live
+async def test_closing_either_end_ends_both_and_what_was_said_before_arrives(closing: str) -> None:
+    near, far, at_near, at_far = listened()
+    mine, theirs = (near, at_far) if closing == "near" else (far, at_near)
+    mine.write(b"last words")
+    await mine.close("that is all")
+    assert theirs.heard == [b"last words"]
+    assert at_near.closed == at_far.closed == ["that is all"]
+    assert at_near.waited == at_far.waited == 1
+    near.write(b"a")
+    far.write(b"b")
+    await asyncio.sleep(0)
+    assert theirs.heard == [b"last words"]
+
+
+@live
+async def test_closing_twice_and_from_many_tasks_is_closing_once() -> None:
+    near, far, at_near, at_far = listened()
+    await asyncio.gather(near.close("a"), far.close("b"), near.close("c"))
+    await far.close("d")
+    assert at_near.closed == at_far.closed == ["a"]
+
+
+@pytest.mark.parametrize("closing", ["near", "far"])
+@live
+async def test_a_call_that_runs_is_stopped_when_either_side_closes(
+    revision: Revision, closing: str
+) -> None:
+    ended: list[str] = []
+    async with served(revision, ended) as stage:
+        calling = asyncio.ensure_future(stage.client.call_tool("wait"))
+        await stage.began.wait()
+        await (stage.near if closing == "near" else stage.far).close("the end came")
+        assert ended == ["wait"]
+        with pytest.raises(ConnectionLost, match="the end came while tools/call was running"):
+            await calling
+        with pytest.raises(ConnectionLost, match="before tools/list"):
+            await stage.client.list_tools()
+    # `live` sees that no task is left.
+
+
+@live
+async def test_a_service_is_watched_for_as_long_as_somebody_is_served(revision: Revision) -> None:
+    service = FakeService()
+    near, far = pair()
+    client = Client(near, info=INFO, clock=loop_time)
+    near.join(client.duplex)
+    serve_end(far, service, principal="ann")
+    await client.open(revision)
+    assert service.watchers == 1
+    await client.close()
+    assert service.watchers == 0
+    assert set(service.principals) <= {"ann"}
+
+
+# ---------------------------------------------------------------- what crashed
+
+
+@live
+async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_other(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def crash() -> None:
+        raise KeyError("secret")
+
+    @server.resource("a://b")
+    def resource() -> str:
+        raise KeyError("secret")
+
+    @server.prompt
+    def prompt() -> str:
+        raise KeyError("secret")
+
+    async def connected(*, debug: bool) -> Client:
+        near, far = pair()
+        client = Client(near, info=INFO, clock=loop_time)
+        near.join(client.duplex)
+        serve_end(far, server, debug=debug)
+        await client.open(revision)
+        return client
+
+    async def words(client: Client) -> list[str]:
+        found = [(await client.call_tool("crash")).text]
+        for asked in (client.read_resource("a://b"), client.get_prompt("prompt")):
+            with pytest.raises(Exception, match="failed") as caught:
+                await asked
+            found.append(str(caught.value))
+        return found
+
+    await server.start()
+    insider, stranger = await connected(debug=True), await connected(debug=False)
+    for said in await words(insider):
+        assert "KeyError('secret')" in said
+    for said in await words(stranger):
+        assert "failed (id " in said
+        assert "secret" not in said
+        assert "KeyError" not in said
+    await insider.close()
+    await stranger.close()
+    await server.stop()
