@@ -3,7 +3,8 @@
 Rules: types only, no behaviour but `stack`. A new seam is added here or not at all.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from asyncio import Future
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
@@ -15,10 +16,17 @@ from portico.protocol.exchange import Exchange
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
+from portico.protocol.jsonrpc import RequestId
+from portico.protocol.link import Link
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question
-from portico.protocol.revision import Revisions
-from portico.protocol.types import NotificationParams, Noun
+from portico.protocol.revision import Revision, Revisions
+from portico.protocol.types import (
+    NotificationParams,
+    Noun,
+    ProgressNotificationParams,
+    RequestParams,
+)
 
 
 class Wire(Protocol):
@@ -91,6 +99,80 @@ def _wrapped(layer: Middleware, inner: Handler) -> Handler:
         return layer(turn, inner)
 
     return wrapped
+
+
+class Hearer(Protocol):
+    """Who holds a conversation as a client: what the server asks, tells and reports comes here."""
+
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+        """The bytes of the answer to a question that went by request."""
+        ...
+
+    def told(self, told: Told) -> None:
+        """A notification that belongs to no call of ours, or to a subscription."""
+        ...
+
+    def gone(self) -> None:
+        """The conversation has ended."""
+        ...
+
+
+# Hears of the progress of one call.
+Progressing: TypeAlias = Callable[[ProgressNotificationParams], None]
+
+
+class Conversation(Protocol):
+    """One conversation as a client holds it, whatever carries it.
+
+    Everything here raises `ChannelError` where nothing was answered, `RemoteError` where the
+    answer is an error, `LocalProtocolError` for what may not be sent.
+    """
+
+    @property
+    def link(self) -> Link: ...
+
+    async def request(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        *,
+        progressed: Progressing | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
+    ) -> Raw:
+        """Ask the server and wait for its raw answer; giving up tells it so.
+
+        `progressed` is told how it is getting on, which begins the time-out anew; `headers`
+        mirror arguments where there are headers; `probing` is a revision that it may not speak.
+        """
+        ...
+
+    def begin(
+        self, method: str, params: RequestParams, timeout_s: float
+    ) -> tuple[RequestId, Future[Raw]]:
+        """Ask for what stays open, as a subscription does; whoever begins calls `give_up`."""
+        ...
+
+    def give_up(self, id: RequestId) -> None:
+        """Nobody waits for this any more; nothing where it is over."""
+        ...
+
+    async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
+        """Open the conversation with a handshake."""
+        ...
+
+    async def notify(self, method: str, params: NotificationParams | None = None) -> None:
+        """Tell the server something."""
+        ...
+
+    async def leave(self, why: str) -> None:
+        """End it, and wait until nothing of it is left; at any time, and twice."""
+        ...
+
+
+# What carries a conversation for its hearer: a pipe, a child's streams, HTTP, memory.
+Carry: TypeAlias = Callable[[Link, Hearer], Conversation]
 
 
 class Service(Protocol):

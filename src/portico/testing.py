@@ -53,7 +53,7 @@ from portico.protocol.methods import Side
 from portico.protocol.questions import AnyAnswer, Params, Question
 from portico.protocol.revision import ALL, Revision, Revisions
 from portico.server.app import Server
-from portico.transport.memory import loop_time, pair, serve_end
+from portico.transport.memory import pair, serve_end
 
 __all__ = ["Clock", "MemoryClient", "Record", "Said", "connect", "every_revision"]
 
@@ -371,17 +371,15 @@ async def connect(
     record, rehearsed = Record(), Rehearsed(answers, on_elicit, on_sample, roots)
     near, far = pair(record.hear)
     client = MemoryClient(
-        near,
+        near.carry,
         rehearsed,
         info=INFO,
         accepts=Revisions([spoken]),
         timeout_s=timeout_s,
         on_log=on_log,
         on_progress=on_progress,
-        clock=loop_time,
     )
     client.record, client.asked = record, rehearsed.asked
-    near.join(client.duplex, client.gone)
     with clock or contextlib.nullcontext():
         if clock is not None:
             clock.rule(server)

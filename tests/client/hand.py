@@ -16,7 +16,7 @@ from portico.client.answers import Answers
 from portico.client.client import Client
 from portico.protocol import types as t
 from portico.protocol.revision import Revision, Revisions
-from portico.transport.memory import End, loop_time, pair
+from portico.transport.memory import End, pair
 
 JSON = dict[str, Any]
 Replies = Mapping[str, Callable[[JSON], JSON | None]]
@@ -117,14 +117,12 @@ async def by_hand(
     hand = Hand(far, revision, replies or {}, ALL_OF_IT if capabilities is None else capabilities)
     far.join(hand)
     client = Client(
-        near,
+        near.carry,
         answers,
         info=t.Implementation(name="c", version="1"),
         accepts=Revisions([revision]),
-        clock=loop_time,
         **options,
     )
-    near.join(client.duplex, client.gone)
     try:
         await client.open(revision)
         yield client, hand

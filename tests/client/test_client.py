@@ -132,14 +132,13 @@ async def test_giving_up_while_opening_closes_and_never_cancels(revision: Revisi
     said: list[str] = []
     near, far = pair(lambda side, frame: said.append(json.loads(frame)["method"]))
     far.join(Hand(far, revision, {"initialize": lambda params: None}, {}))
-    client = Client(near, info=INFO, accepts=Revisions([revision]))
-    near.join(client.duplex, client.gone)
+    client = Client(near.carry, info=INFO, accepts=Revisions([revision]))
     opening = asyncio.ensure_future(client.open(revision))
     await until(lambda: bool(said))
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert client.duplex.link.phase is Phase.CLOSED
+    assert client.conversation.link.phase is Phase.CLOSED
     await client.close()
     assert said == ["initialize"]
 
@@ -603,6 +602,6 @@ async def test_closing_ends_what_waits_and_can_be_done_twice(revision: Revision)
 @live
 async def test_before_it_is_open_a_client_says_so() -> None:
     near, _ = pair()
-    client = Client(near, info=INFO)
+    client = Client(near.carry, info=INFO)
     with pytest.raises(LocalProtocolError, match="not open yet"):
         await client.list_tools()

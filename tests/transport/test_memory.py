@@ -15,7 +15,7 @@ from portico.protocol import types as t
 from portico.protocol.methods import Side
 from portico.protocol.revision import Revision
 from portico.transport import memory
-from portico.transport.memory import End, loop_time, pair, serve_end
+from portico.transport.memory import End, pair, serve_end
 
 INFO = t.Implementation(name="c", version="1")
 
@@ -76,8 +76,7 @@ async def served(revision: Revision, ended: list[str]) -> AsyncGenerator[Served]
 
     await server.start()
     near, far = pair()
-    client = Client(near, info=INFO, clock=loop_time)
-    near.join(client.duplex, client.gone)
+    client = Client(near.carry, info=INFO)
     serve_end(far, server)
     await client.open(revision)
     try:
@@ -259,8 +258,7 @@ async def test_a_call_that_runs_is_stopped_when_either_side_closes(
 async def test_a_service_is_watched_for_as_long_as_somebody_is_served(revision: Revision) -> None:
     service = FakeService()
     near, far = pair()
-    client = Client(near, info=INFO, clock=loop_time)
-    near.join(client.duplex)
+    client = Client(near.carry, info=INFO)
     serve_end(far, service, principal="ann")
     await client.open(revision)
     assert service.watchers == 1
@@ -292,8 +290,7 @@ async def test_what_crashed_is_shown_to_the_connection_that_wants_it_and_to_no_o
 
     async def connected(*, debug: bool) -> Client:
         near, far = pair()
-        client = Client(near, info=INFO, clock=loop_time)
-        near.join(client.duplex)
+        client = Client(near.carry, info=INFO)
         serve_end(far, server, debug=debug)
         await client.open(revision)
         return client

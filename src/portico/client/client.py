@@ -10,10 +10,9 @@ a round of questions, which is how the protocol goes on.
 """
 
 import logging
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -30,19 +29,19 @@ from portico.errors import (
     RemoteError,
     RemoteProtocolError,
 )
+from portico.ports import Carry, Conversation, Progressing, Turn
 from portico.protocol import types as t
-from portico.protocol.events import Progressed, Told
+from portico.protocol.events import Told
 from portico.protocol.exchange import LISTEN, read_result
 from portico.protocol.handshake import Phase
 from portico.protocol.identity import Identity
-from portico.protocol.jsonrpc import RequestId, encode
+from portico.protocol.jsonrpc import encode
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL, TIMEOUT_S, Link
 from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer, choose
 from portico.protocol.questions import questions_of, retry
 from portico.protocol.reading import read, reread
 from portico.protocol.revision import EVERY, LogControl, Pushing, Revision, Revisions
-from portico.transport.duplex import Channel, Duplex
 
 log: logging.Logger = logging.getLogger("portico.client")
 
@@ -62,21 +61,13 @@ OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
 
 
-class Line(Channel, Protocol):
-    """A channel that can be closed."""
-
-    async def close(self, why: str = ...) -> None:
-        """End it, and wait until nothing of it is left; at any time, and twice."""
-        ...
-
-
 class Client:
-    """One server, as a program sees it. Whoever makes it joins `duplex` to its channel, calls
-    `open`, and calls `gone` when the channel has ended."""
+    """One server, as a program sees it. Whoever makes it says what carries the conversation,
+    calls `open`, and calls `gone` when that has ended."""
 
     def __init__(
         self,
-        channel: Line,
+        carry: Carry,
         answers: Answers | None = None,
         *,
         info: t.Implementation,
@@ -84,40 +75,30 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.timeout_s: float = timeout_s
         self.instructions: str | None = None
-        self._channel = channel
         self._answers = answers or Answers()
         self._on_log = on_log
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
         self._hearing = Hearing()
         self._listenings = Listenings()
-        self._reporting: dict[RequestId, OnProgress] = {}
         self._found: Peer | None = None
         link = Link(Side.CLIENT, Identity(info, self._answers.capabilities), accepts)
-        self.duplex: Duplex = Duplex(
-            link,
-            channel,
-            self._answers.answer,
-            told=self._hear,
-            progressed=self._progressed,
-            clock=clock,
-        )
+        self.conversation: Conversation = carry(link, self)
 
     # ------------------------------------------------------------ opening and closing
 
     async def open(self, revision: Revision) -> None:
         """Begin to speak in this revision. Raises where the server does not."""
         if revision.handshake:
-            raw = await self.duplex.initialize(revision, self.timeout_s)
+            raw = await self.conversation.initialize(revision, self.timeout_s)
             self.instructions = read(t.InitializeResult, raw).instructions
             return
         # The revision alone: what such a server offers may change with every request, so that
         # nothing is refused for what it offered once.
-        self.duplex.link.adopt(revision)
+        self.conversation.link.adopt(revision)
         found = await self._discover()
         choose(found.supported_versions, Revisions([revision]))  # raises where it does not
 
@@ -130,7 +111,7 @@ class Client:
 
     async def close(self) -> None:
         """End the conversation: what waits for an answer learns so. At any time, and twice."""
-        await self._channel.close("the client was closed")
+        await self.conversation.leave("the client was closed")
         await self._hearing.close()
 
     def gone(self) -> None:
@@ -140,7 +121,7 @@ class Client:
     @property
     def peer(self) -> Peer:
         """Who is on the other side, and in which revision. Raises before it is known."""
-        peer = self._found or self.duplex.link.peer
+        peer = self._found or self.conversation.link.peer
         if peer is None:
             raise LocalProtocolError("this client is not open yet")
         return peer
@@ -335,7 +316,7 @@ class Client:
     @asynccontextmanager
     async def _subscribed(self, listening: Listening) -> AsyncGenerator[None]:
         params = t.SubscriptionsListenRequestParams(notifications=listening.wanted)
-        id, answer = self.duplex.begin(LISTEN, params, self.timeout_s)
+        id, answer = self.conversation.begin(LISTEN, params, self.timeout_s)
         self._listenings.add(listening, id)
         answer.add_done_callback(
             lambda answer: listening.end(None if answer.cancelled() else answer.exception())
@@ -345,7 +326,7 @@ class Client:
             yield
         finally:
             self._listenings.discard(listening, id)
-            self.duplex.give_up(id)
+            self.conversation.give_up(id)
             answer.cancel()
 
     @asynccontextmanager
@@ -387,7 +368,7 @@ class Client:
     ) -> R:
         """The result of a request, after as many rounds of questions as it takes."""
         peer = self.peer
-        shaper = self.duplex.link.shaper(peer.revision)
+        shaper = self.conversation.link.shaper(peer.revision)
         for _ in range(MAX_ROUNDS):
             raw = await self._send(method, params, timeout_s, on_progress)
             result = read_result(peer.revision.methods[method], raw, peer)
@@ -408,30 +389,26 @@ class Client:
         if self._level is not None and self.peer.revision.log_control is LogControl.PER_REQUEST:
             meta: dict[str, Any] = params.meta or {}
             params = replace(params, meta=meta | {t.LOG_LEVEL_KEY: self._level})
-        if self.duplex.link.phase is Phase.CLOSED:
+        if self.conversation.link.phase is Phase.CLOSED:
             raise ConnectionLost(f"the connection ended before {method}")
         seconds = self.timeout_s if timeout_s is None else timeout_s
-        reports = on_progress is not None
-        id, answer = self.duplex.begin(method, params, seconds, progress=reports)
-        if on_progress is not None:
-            self._reporting[id] = on_progress
-        try:
-            return await answer
-        finally:
-            self._reporting.pop(id, None)
-            self.duplex.give_up(id)
-            if answer.done() and not answer.cancelled():
-                answer.exception()  # whoever was cancelled meanwhile has not looked
+        progressed = None if on_progress is None else self._reporting(on_progress)
+        return await self.conversation.request(method, params, seconds, progressed=progressed)
+
+    def _reporting(self, handler: OnProgress) -> Progressing:
+        def progressed(params: t.ProgressNotificationParams) -> None:
+            self._hearing.tell(handler, params.progress, params.total, params.message)
+
+        return progressed
 
     # ------------------------------------------------------------ news
 
-    def _progressed(self, event: Progressed) -> None:
-        handler = self._reporting.get(event.id)
-        if handler is not None:
-            params = event.params
-            self._hearing.tell(handler, params.progress, params.total, params.message)
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+        """The answer to a question that the server sent by request."""
+        return self._answers.answer(turn)
 
-    def _hear(self, told: Told) -> None:
+    def told(self, told: Told) -> None:
+        """What the server tells beside its answers."""
         try:
             if told.row.name != LOG_MESSAGE:
                 self._listenings.hear(told)

@@ -43,6 +43,7 @@ from portico.protocol.httprules_gate import (
     MAX_REMEMBERED,
     NOT_FOUND,
     OK,
+    TOO_MANY_REQUESTS,
     UNAUTHORIZED,
     Headers,
     Refusal,
@@ -118,6 +119,8 @@ def status_of(
         # R1116, where this has a code of its own; elsewhere it goes out as an internal error.
         own = revision.codes[kind] != revision.codes[FaultKind.INTERNAL]
         return BAD_REQUEST if own else OK
+    if kind is FaultKind.TOO_MANY:
+        return TOO_MANY_REQUESTS
     return BAD_REQUEST if kind in _REFUSED_WITH_400 else OK
 
 
@@ -407,7 +410,7 @@ def headers_for_request(
     `revision` is None before one was agreed on. Raises `LocalProtocolError` for a name that no
     header can carry.
     """
-    headers = [*_TYPES, *headers_for_session(revision, session)]
+    headers = headers_for_post(revision, session)
     if revision is not None and revision.http.routing_headers:  # R0849, R0895
         headers.append((METHOD_HEADER, row.name))
         if row.named_by is not None:
@@ -415,6 +418,11 @@ def headers_for_request(
                 raise LocalProtocolError(f"{row.name} needs {row.named_by!r} in its params")
             headers.append((NAME_HEADER, encode_text(name)))  # R0871
     return headers
+
+
+def headers_for_post(revision: Revision | None, session: str | None) -> list[tuple[str, str]]:
+    """The headers of every POST, and of one that holds an answer no others."""
+    return [*_TYPES, *headers_for_session(revision, session)]
 
 
 def headers_for_session(revision: Revision | None, session: str | None) -> list[tuple[str, str]]:

@@ -11,13 +11,13 @@ so long, because a handler may refuse to stop.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from msgspec import Raw
 
 from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
-from portico.ports import Answer
+from portico.ports import Answer, Hearer, Progressing
 from portico.protocol.events import (
     Answered,
     Call,
@@ -52,6 +52,14 @@ class Channel(Protocol):
 
     async def drain(self) -> None:
         """Wait until the other side has read enough. Raises `ConnectionLost`."""
+        ...
+
+
+class Line(Channel, Protocol):
+    """A channel that whoever speaks on it can end."""
+
+    async def close(self, why: str = ...) -> None:
+        """End it, and wait until nothing of it is left; at any time, and twice."""
         ...
 
 
@@ -104,7 +112,6 @@ class Duplex:
         *,
         told: Callable[[Told], None] | None = None,
         opened: Callable[[Opened], None] | None = None,
-        progressed: Callable[[Progressed], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         debug: bool = False,
     ) -> None:
@@ -114,7 +121,7 @@ class Duplex:
         self._answer = answer
         self._told = told
         self._opened = opened
-        self._progressed = progressed
+        self._progressing: dict[RequestId, Progressing] = {}
         self._clock = clock
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
@@ -155,8 +162,9 @@ class Duplex:
                 if self._told is not None:
                     self._told(event)
             case Progressed():
-                if self._progressed is not None:
-                    self._progressed(event)
+                progressed = self._progressing.get(event.id)
+                if progressed is not None:
+                    progressed(event.params)
             case Opened():
                 if self._opened is not None:
                     self._opened(event)
@@ -195,21 +203,43 @@ class Duplex:
     # ------------------------------------------------------------ out
 
     async def request(
-        self, method: str, params: RequestParams, timeout_s: float = TIMEOUT_S
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        progressed: Progressing | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
     ) -> Raw:
-        """Ask the peer and wait for its raw answer; giving up tells it so."""
-        id, answer = self.begin(method, params, timeout_s)
+        """Ask the peer and wait for its raw answer; giving up tells it so.
+
+        `progressed` hears how it is getting on. There are no `headers` here.
+        """
+        reports = progressed is not None
+        id, answer = self.begin(method, params, timeout_s, progress=reports, probing=probing)
+        if progressed is not None:
+            self._progressing[id] = progressed
         try:
             return await answer
         finally:
+            self._progressing.pop(id, None)
             self.give_up(id)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # whoever was cancelled meanwhile has not looked
 
     def begin(
-        self, method: str, params: RequestParams, timeout_s: float, *, progress: bool = False
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        *,
+        progress: bool = False,
+        probing: Revision | None = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Ask the peer: the id of the request, and its raw answer to come.
 
-        Whoever begins calls `give_up` in the end; with `progress` it is reported under the id.
+        Whoever begins calls `give_up` in the end. `probing` is a revision that it may not speak.
         """
         if self._deaf:
             raise ConnectionLost(self._deaf)
@@ -220,6 +250,7 @@ class Duplex:
             timeout_s=timeout_s,
             max_s=max(MAX_S, timeout_s),
             progress=progress,
+            revision=probing,
         )
         return id, self._sent(id, data)
 
@@ -245,6 +276,11 @@ class Duplex:
         self._set_alarm()
         self.channel.write(data)
         return future
+
+    async def notify(self, method: str, params: NotificationParams | None = None) -> None:
+        """Tell the peer something."""
+        self.channel.write(self.link.notify(method, params))
+        await self.channel.drain()
 
     def news(self, method: str, params: NotificationParams) -> None:
         """Tell the peer of a change, where the revision tells without being asked."""
@@ -294,3 +330,17 @@ class Duplex:
             _, left = await asyncio.wait(self._tasks.values(), timeout=timeout_s)
             if left:
                 log.warning("%d handlers do not stop, and are left alone", len(left))
+
+
+class Held(Duplex):
+    """A conversation as a client holds it: what carries it ends with it."""
+
+    def __init__(
+        self, link: Link, line: Line, hearer: Hearer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(link, line, hearer.answer, told=hearer.told, clock=clock)
+        self._line = line
+
+    async def leave(self, why: str) -> None:
+        """End it, and wait until nothing of it is left; at any time, and twice."""
+        await self._line.close(why)

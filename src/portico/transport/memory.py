@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
 from portico.errors import ConnectionLost, LocalProtocolError
-from portico.ports import Service
+from portico.ports import Hearer, Service
 from portico.protocol.events import Told
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
-from portico.transport.duplex import Duplex
+from portico.transport.duplex import Duplex, Held
 
 # What may be on its way to an end. Both read in every turn of the loop, so only a handler that
 # writes this much without a pause gets here, and it would never stop.
@@ -68,6 +68,12 @@ class End:
             raise LocalProtocolError(f"this end is joined already: {self!r}")
         self._reader, self._leave = reader, leave
         self._wake()
+
+    def carry(self, link: Link, hearer: Hearer) -> Held:
+        """Carry a client's conversation."""
+        held = Held(link, self, hearer, loop_time)
+        self.join(held, hearer.gone)
+        return held
 
     # ------------------------------------------------------------ out
 
