@@ -54,6 +54,7 @@ class FaultKind(Enum):
     VERSION_UNSUPPORTED = "unsupported protocol version"
     URL_ELICITATION_REQUIRED = "url elicitation required"
     USER_REJECTED = "rejected by the user"
+    TOO_MANY = "too many requests"
 
 
 class Fault(RemoteProtocolError):

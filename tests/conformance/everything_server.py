@@ -1,6 +1,8 @@
-"""A server with all that the official conformance suite asks a server for, under the names it uses.
+"""A server with all that the official conformance suite asks a server for, under the names it uses,
+and the little more that the official clients need to show all they can (tests/interop).
 
     .venv/bin/python tests/conformance/everything_server.py [PORT]     # no port: any; it is printed
+    .venv/bin/python tests/conformance/everything_server.py stdio
 
 Rules: written with the public decorators alone, as any author would write it: what the suite finds
 here is what Portico gives everybody. Nothing looks at the revision of its caller.
@@ -9,6 +11,7 @@ here is what Portico gives everybody. Nothing looks at the revision of its calle
 import asyncio
 import base64
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -37,6 +40,9 @@ PIXEL = base64.b64decode(
 SILENCE = base64.b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQAAAAA=")
 # The suite looks whether messages come one by one, not all with the result.
 STEP_S = 0.05
+# A cancellation that has not come by then is lost.
+CANCELLED_S = 10.0
+WATCHED = "test://watched-resource"
 
 server = Server(
     "portico-everything",
@@ -83,6 +89,24 @@ def test_multiple_content_types() -> list[str | Image | File]:
     ]
 
 
+@dataclass
+class Reading:
+    place: str
+    celsius: float
+
+
+@server.tool
+def test_structured_content(place: str) -> Reading:
+    """Answers with an object of a known shape."""
+    return Reading(place, 21.5)
+
+
+@server.tool
+def test_structured_list() -> list[int]:
+    """Answers with a list, which not every revision can send as it is."""
+    return [1, 2, 3]
+
+
 @server.tool
 def test_error_handling() -> str:
     """Always fails, in words that a model can read."""
@@ -127,6 +151,29 @@ async def test_reconnection(ctx: Context) -> str:
     return "Reconnection test completed successfully"
 
 
+endings: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
+@server.tool
+async def test_until_cancelled(ticket: str, ctx: Context) -> str:
+    """Says that it runs, and then runs until its caller cancels it."""
+    await ctx.progress(0, message="Running")
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        endings[ticket].set()
+        raise
+    return "Nobody cancelled"
+
+
+@server.tool
+async def test_cancelled(ticket: str) -> str:
+    """Waits until the call with this ticket has been cancelled."""
+    async with asyncio.timeout(CANCELLED_S):
+        await endings[ticket].wait()
+    return "Cancelled"
+
+
 # ---------------------------------------------------------------- tools: what they ask
 
 
@@ -148,6 +195,13 @@ def test_elicitation(message: str, ctx: BlockingContext) -> str:
     """Asks the user who they are."""
     account = ctx.elicit(message, Account)
     return f"User response: {account.username}, {account.email}"
+
+
+@server.tool
+async def test_elicitation_url(ctx: Context) -> str:
+    """Sends the user to an address."""
+    await ctx.elicit_url("Please sign in", "https://example.com/sign-in")
+    return "The user agreed to go"
 
 
 @dataclass
@@ -374,6 +428,13 @@ def test_trigger_prompt_change() -> str:
     return "The prompts have changed"
 
 
+@server.tool
+def test_trigger_resource_update() -> str:
+    """Says that the watched resource has changed; clients that subscribed to it hear of it."""
+    server.updated(WATCHED)
+    return "The watched resource has changed"
+
+
 # ---------------------------------------------------------------- resources
 
 
@@ -389,7 +450,7 @@ def static_binary() -> bytes:
     return PIXEL
 
 
-@server.resource("test://watched-resource", mime_type="text/plain")
+@server.resource(WATCHED, mime_type="text/plain")
 def watched_resource() -> str:
     """Text that clients subscribe to."""
     return "Watched resource content"
@@ -464,4 +525,7 @@ def announce(site: Site) -> None:
 
 
 if __name__ == "__main__":
-    server.run("http", port=int(sys.argv[1]) if sys.argv[1:] else 0, started=announce)
+    if sys.argv[1:] == ["stdio"]:
+        server.run()
+    else:
+        server.run("http", port=int(sys.argv[1]) if sys.argv[1:] else 0, started=announce)

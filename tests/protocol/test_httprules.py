@@ -81,6 +81,7 @@ STATUSES: dict[FaultKind, tuple[int, int]] = {
     FaultKind.VERSION_UNSUPPORTED: (400, 400),
     FaultKind.URL_ELICITATION_REQUIRED: (200, 200),
     FaultKind.USER_REJECTED: (200, 200),
+    FaultKind.TOO_MANY: (429, 429),
 }
 
 

@@ -446,6 +446,15 @@ def test_the_order_is_origin_host_method_accept_type() -> None:
     assert check.check("POST", bad)
 
 
+def test_a_packed_body_is_refused_before_it_is_read_and_after_who_sent_it() -> None:
+    check = gate()
+    for encoding in (b"gzip", b"br", b"deflate", b"zstd", b"identity, gzip", b"GZIP", b"\x00"):
+        assert refused(check, "POST", GOOD | {b"content-encoding": encoding}) == 415
+    assert refused(check, "POST", {**GOOD, b"host": b"evil", b"content-encoding": b"br"}) == 403
+    for encoding in (b"identity", b" Identity ", b""):
+        assert check.check("POST", GOOD | {b"content-encoding": encoding})
+
+
 # ---------------------------------------------------------------- Accept
 
 BOTH, JSON, EVENTS, NONE = (

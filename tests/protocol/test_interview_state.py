@@ -10,7 +10,7 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind
 from portico.protocol import types as t
 from portico.protocol.exchange import Exchange
-from portico.protocol.interview import Interview, Memory, recall, subject_of
+from portico.protocol.interview import Interview, Memory, no_such_state, recall, subject_of
 from portico.protocol.reading import read
 from portico.protocol.revision import ALL, Asking, Revision
 from protocol.asking import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
@@ -75,6 +75,9 @@ class Server:
             )
         return exchange.settle(text(*map(text_of, answers), f"unused {len(interview.unused)}"))
 
+
+# Whatever is wrong with a state: who tries one out must not learn what.
+ONE_REFUSAL = str(no_such_state())
 
 CALL: JSON = {"name": "book", "arguments": {"flight": "DY 620", "extras": [1, 2.5, None]}}
 GOOD_SEAT = {"action": "accept", "content": {"seat": "12A"}}
@@ -203,17 +206,17 @@ def test_a_state_is_refused_unless_it_is_ours_for_this_caller_request_and_time(
     answers = {seat: GOOD_SEAT, roots: GOOD_ROOTS}
     ran = server.ran
 
-    refused(server.post(again("sealed-9", answers)), "not sealed here")
-    refused(server.post(again("", answers)), "not sealed here")
+    refused(server.post(again("sealed-9", answers)), ONE_REFUSAL)
+    refused(server.post(again("", answers)), ONE_REFUSAL)
     server.principal = "eve"
-    refused(server.post(again(state, answers)), "another request")
+    refused(server.post(again(state, answers)), ONE_REFUSAL)
     server.principal = "ada"
     other = {"name": "book", "arguments": {"flight": "DY 621", "extras": [1, 2.5, None]}}
-    refused(server.post(again(state, answers, other)), "another request")
-    refused(server.post(again(state, answers, CALL | {"name": "cancel"})), "another request")
-    refused(server.post(again(state, answers), "prompts/get"), "another request")
+    refused(server.post(again(state, answers, other)), ONE_REFUSAL)
+    refused(server.post(again(state, answers, CALL | {"name": "cancel"})), ONE_REFUSAL)
+    refused(server.post(again(state, answers), "prompts/get"), ONE_REFUSAL)
     server.now = STATE_LIVES_S
-    refused(server.post(again(state, answers)), "expired")
+    refused(server.post(again(state, answers)), ONE_REFUSAL)
     assert server.ran == ran  # no handler saw any of them
 
     server.now = STATE_LIVES_S - 0.1
@@ -229,6 +232,7 @@ def test_a_state_that_opens_to_rubbish_is_refused(memory: bytes) -> None:
     with pytest.raises(Fault) as caught:
         recall("s", lambda _: memory, principal="ada", method="tools/call", subject="x", now=0.0)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
+    assert caught.value.message == ONE_REFUSAL
 
 
 @pytest.mark.spec("R0795")

@@ -169,6 +169,8 @@ CODES: dict[FaultKind, Five] = {
     FaultKind.VERSION_UNSUPPORTED: (-32022, -32022, -32022, -32022, -32022),
     # 2025-11-25 client/elicitation
     FaultKind.URL_ELICITATION_REQUIRED: (-32603, -32603, -32603, -32042, -32603),
+    # 2026-07-28 basic (Error Codes): what it does not define is outside of what JSON-RPC reserves
+    FaultKind.TOO_MANY: (429, 429, 429, 429, 429),
 }
 # fmt: on
 

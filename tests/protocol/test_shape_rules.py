@@ -214,12 +214,14 @@ def test_a_tool_result_inside_a_message_follows_the_same_rules() -> None:
     assert shape(noun, JULY_2026).messages[0].content[0].structured_content == 5
 
 
-# ---------------------------------------------------------------- the title of a tool
+# ---------------------------------------------------------------- titles
 
 
 def test_a_title_goes_where_the_revision_has_one() -> None:
     hints = t.ToolAnnotations(read_only_hint=True)
-    assert shape(tool(title="T"), NOVEMBER_2024) == tool()
+    assert shape(tool(title="T"), NOVEMBER_2024) == tool(description="T")
+    assert shape(tool(title="T", description="d"), NOVEMBER_2024) == tool(description="T: d")
+    assert shape(tool(title="T", description="Ts"), NOVEMBER_2024) == tool(description="Ts")
     assert shape(tool(title="T"), MARCH_2025) == tool(annotations=t.ToolAnnotations(title="T"))
     both = shape(tool(title="T", annotations=hints), MARCH_2025)
     assert both.annotations == structs.replace(hints, title="T")
@@ -227,6 +229,20 @@ def test_a_title_goes_where_the_revision_has_one() -> None:
     assert own.annotations.title == "own"
     assert shape(tool(title="T", annotations=hints), JUNE_2025).annotations is hints
     assert shape(tool(annotations=hints), MARCH_2025).annotations is hints
+
+
+def test_a_title_stands_in_the_words_for_people_where_there_is_none(revision: Revision) -> None:
+    has = revision.knows("2025-06-18", None)
+    resource = t.Resource(uri="a:b", name="n", title="T")
+    template = t.ResourceTemplate(uri_template="a:{b}", name="n", title="T")
+    for noun in (resource, template):
+        assert shape(noun, revision).name == ("n" if has else "T")
+        untitled = structs.replace(noun, title=None)
+        assert shape(untitled, revision) is untitled
+    argument = t.PromptArgument(name="a", title="A", description="d")
+    prompt = shape(t.Prompt(name="n", title="T", arguments=[argument]), revision)
+    assert (prompt.name, prompt.description) == ("n", None if has else "T")
+    assert prompt.arguments[0].description == ("d" if has else "A: d")
 
 
 # ---------------------------------------------------------------- sampling

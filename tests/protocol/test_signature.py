@@ -82,7 +82,7 @@ def test_a_function_without_parameters_takes_an_empty_object() -> None:
     signature = Signature(nothing)
     assert signature.schema == {"type": "object", "properties": {}, "additionalProperties": False}
     assert signature.decode(b"{}") == signature.decode(b"") == {}
-    assert fault(signature, b'{"a":1}') == "unknown argument 'a'"
+    assert fault(signature, b'{"a":1}') == "unknown argument 'a'; there are none"
 
 
 def test_a_parameter_without_annotation_takes_anything() -> None:
@@ -155,9 +155,28 @@ def test_every_problem_is_told_at_once() -> None:
     assert fault(FORECAST, b'{"dais":1,"days":"x","units":5}') == (
         "missing required argument 'city'; "
         "days: expected an integer, got a string; "
-        "units: expected one of 'metric', 'imperial'; "
+        "units: expected one of 'metric', 'imperial', got 5; "
         "unknown argument 'dais'; did you mean 'days'?"
     )
+
+
+def test_a_default_of_another_type_is_refused_and_one_out_of_bounds_is_left_out() -> None:
+    def words(days: int = "three") -> None: ...  # type: ignore[assignment]
+
+    def flag(days: int = True) -> None: ...
+
+    def bound(
+        days: Annotated[float, Meta(ge=10)] = 5, name: Annotated[str, Meta(min_length=1)] = ""
+    ) -> None: ...
+
+    def other(days: int = object()) -> None: ...  # type: ignore[assignment]
+
+    for function, kind in ((words, "'three' does not fit: expected an integer, got a string"), (flag, "True does not fit: expected an integer, got a boolean")):  # fmt: skip
+        with pytest.raises(LocalProtocolError) as caught:
+            Signature(function)
+        assert str(caught.value) == f"{function.__name__}: parameter 'days': its default {kind}"
+    for function in (bound, other):
+        assert all("default" not in p.schema for p in Signature(function).parameters)
 
 
 def test_null_for_an_argument_with_a_default_says_to_leave_it_out() -> None:
@@ -302,14 +321,14 @@ class CarefulModel(BaseModel):
 @pytest.mark.parametrize(
     ("annotation", "raw", "words"),
     [
-        ("datetime.datetime", b'"x"', "expected a date and time such as 2026-01-31T09:30:00Z"),
-        ("datetime.date", b'"x"', "expected a date such as 2026-01-31"),
-        ("datetime.time", b'"x"', "expected a time such as 09:30:00"),
-        ("datetime.timedelta", b'"x"', "expected an ISO 8601 duration such as PT1H30M"),
-        ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M"),
-        ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000"),
-        ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31"),
-        ("dict[datetime.date, int]", b'{"x":1}', "expected a date such as 2026-01-31"),
+        ("datetime.datetime", b'"x"', "expected a date and time such as 2026-01-31T09:30:00Z, got other text"),
+        ("datetime.date", b'"x"', "expected a date such as 2026-01-31, got other text"),
+        ("datetime.time", b'"x"', "expected a time such as 09:30:00, got other text"),
+        ("datetime.timedelta", b'"x"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
+        ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
+        ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000, got other text"),
+        ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31, got other text"),
+        ("dict[datetime.date, int]", b'{"x":1}', "expected a date such as 2026-01-31, got other text"),
         ("Annotated[datetime.datetime, Meta(tz=True)]", b'"2026-01-31T09:30:00"', "Expected datetime with a timezone component"),
     ],
 )  # fmt: skip
@@ -394,7 +413,9 @@ def test_a_field_as_default_value_describes_bounds_names_and_fills() -> None:
     assert found == {"a": 1, "b": 3, "c": [7], "d": 4, "e": [1]}
     assert found["e"] is not signature.decode(b'{"a":1}')["e"]
     assert signature.decode(b'{"a":1,"from":5,"c":"[8]"}')["d"] == 5
-    assert fault(signature, b'{"a":0,"d":5}') == ("a: expected at least 1; unknown argument 'd'")
+    assert fault(signature, b'{"a":0,"d":5}') == (
+        "a: expected at least 1, got 0; unknown argument 'd'; there are 'a', 'b', 'c', 'from', 'e'"
+    )
 
 
 def test_a_field_in_annotated_says_the_same() -> None:
@@ -448,7 +469,10 @@ def test_hidden_parameters_are_left_out_by_name_or_by_judgement() -> None:
         signature = Signature(tool, hidden=hidden)
         assert list(signature.schema["properties"]) == ["city", "limit"]
         assert signature.hidden == {"db": Hidden("db", Db, EMPTY)}
-        assert fault(signature, b'{"city":"a","db":1}') == "unknown argument 'db'"
+        assert (
+            fault(signature, b'{"city":"a","db":1}')
+            == "unknown argument 'db'; there are 'city', 'limit'"
+        )
     assert "Db" in refusal(tool)
 
 

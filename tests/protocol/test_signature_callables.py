@@ -117,7 +117,7 @@ def test_an_argument_that_a_partial_holds_is_not_in_the_schema() -> None:
 
     signature = Signature(functools.partial(send, key="s3cret"))
     assert "s3cret" not in str(signature.schema)
-    assert fault(signature, b'{"to":"a","key":"b"}') == "unknown argument 'key'"
+    assert fault(signature, b'{"to":"a","key":"b"}') == "unknown argument 'key'; there are 'to'"
 
 
 @pytest.mark.parametrize("function", [5, None, Weather.__dict__["of"]])
@@ -137,8 +137,10 @@ def test_parameters_that_nobody_can_name_are_refused() -> None:
 
     def positional(a: int, /) -> None: ...
 
-    assert refusal(many) == "many: parameter 'args': callers send names; take a list instead"
-    assert "take a dict instead" in refusal(keywords)
+    assert refusal(many) == (
+        "many: parameter 'args': callers send arguments by name; take one list instead of *"
+    )
+    assert "take one dict instead" in refusal(keywords)
     assert "remove the '/'" in refusal(positional)
 
 

@@ -102,12 +102,12 @@ def test_an_answer_becomes_a_value_of_the_type() -> None:
 def test_an_answer_that_does_not_fit_is_refused_with_every_problem() -> None:
     content = {"row": 0, "letter": "C", "color": "red", "note": "NO", "ticket": 5, "sizes": []}
     assert set(fault(Form(Seat), content).split("; ")) == {
-        "row: expected more than 0",
-        "letter: expected one of 'A', 'B'",
-        "color: expected one of '#f00', '#00f'",
-        "note: expected text that matches ^[a-z ]*$",
+        "row: expected more than 0, got 0",
+        "letter: expected one of 'A', 'B', got other text",
+        "color: expected one of '#f00', '#00f', got other text",
+        "note: expected text that matches ^[a-z ]*$, got other text",
         "ticket: expected a string or null, got an integer",
-        "sizes: expected at least 1 item",
+        "sizes: expected at least 1 item, got 0",
     }
     assert fault(Form(Seat), {}) == (
         "missing required 'row'; missing required 'letter'; missing required 'color'"

@@ -217,7 +217,7 @@ def test_a_field_that_says_more_than_bounds_goes_to_pydantic() -> None:
     assert properties["a"]["x-mine"] is True
     assert properties["c"]["x-mcp-header"] == "C"
     assert fault(signature, b'{"a":1,"b":1,"c":1,"d":"b"}') == (
-        "b: expected at least 2; d: expected text that matches ^a"
+        "b: expected at least 2, got 1; d: expected text that matches ^a, got other text"
     )
 
 

@@ -253,7 +253,9 @@ async def talk(
     client = Client(revision, EVERYTHING if can is None else can, answer, dict(meta or {}))
     await server.start()
     try:
-        link = Link(Side.SERVER, server.identity, server.accepts, principal)
+        link = Link(
+            Side.SERVER, server.identity, server.accepts, principal, lambda: server.identity
+        )
         duplex = Duplex(link, client, server.answer)
         client.duplex = duplex
         unwatch = server.watch(duplex.news)

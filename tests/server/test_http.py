@@ -102,6 +102,7 @@ async def serving(server: Server, revision: Revision) -> AsyncGenerator[Client]:
         await site.stop(0.0)
 
 
+@pytest.mark.spec("R0827")
 @live
 async def test_tools_resources_and_progress_over_http(revision: Revision) -> None:
     async with serving(everything(), revision) as client:
@@ -113,6 +114,21 @@ async def test_tools_resources_and_progress_over_http(revision: Revision) -> Non
         assert progress == [1, 2, 3]
         (error,) = await client.ask("tools/call", {"name": "nope"})
         assert error["error"]["code"] == -32602
+
+
+@pytest.mark.spec("R0857")
+@live
+async def test_calls_side_by_side_each_hear_of_themselves_alone(revision: Revision) -> None:
+    async with serving(everything(), revision) as client:
+        tokens = [f"token-{n}" for n in range(8)]
+        heard = await asyncio.gather(
+            *(
+                client.ask("tools/call", {"name": "report", "_meta": {"progressToken": token}})
+                for token in tokens
+            )
+        )
+        for token, said in zip(tokens, heard, strict=True):
+            assert [one["params"]["progressToken"] for one in said[:-1]] == [token] * 3
 
 
 @live

@@ -243,9 +243,9 @@ def test_completions_that_could_never_run_are_refused_at_registration() -> None:
 
     with pytest.raises(LocalProtocolError, match="no prompt and no template"):
         server.completion(names, "x")
-    with pytest.raises(LocalProtocolError, match="has no argument 'x'; it has"):
+    with pytest.raises(LocalProtocolError, match="has no argument 'x' to complete; it has"):
         server.completion("review", "x")
-    with pytest.raises(LocalProtocolError, match="what was typed so far"):
+    with pytest.raises(LocalProtocolError, match="takes what was typed; give it a str"):
         server.completion("review", "code")(none)
     with pytest.raises(LocalProtocolError, match="may be unknown yet"):
         server.completion("review", "code")(more)

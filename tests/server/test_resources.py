@@ -276,12 +276,15 @@ def test_an_address_and_a_function_that_do_not_fit_are_refused() -> None:
     def takes_nothing() -> str:
         return ""
 
+    def takes_two(name: str, other: str) -> str:
+        return name + other
+
     with pytest.raises(LocalProtocolError, match=r"write \{name\}"):
         server.resource("a://b")(takes)
-    with pytest.raises(LocalProtocolError, match=r"does not take \['x'\]"):
+    with pytest.raises(LocalProtocolError, match=r"has \['x'\], which the function does not take"):
         server.resource("a://{x}")(takes)
-    with pytest.raises(LocalProtocolError, match=r"\['name'\] is not in it|does not take"):
-        server.resource("a://{other}")(takes)
+    with pytest.raises(LocalProtocolError, match=r"needs \['other'\], which a://\{name\} does not"):
+        server.resource("a://{name}")(takes_two)
     with pytest.raises(LocalProtocolError, match="URI template"):
         server.resource("a://{")(takes)
     with pytest.raises(LocalProtocolError, match="needs its address"):

@@ -3,15 +3,18 @@
 import asyncio
 import base64
 import contextlib
+import inspect
 import logging
 from typing import Any
 
 import pytest
 
+from http_client import META, Caller
 from live import live
 from portico import Audio, Context, Image, LocalProtocolError, Server
 from portico.protocol.revision import Revision
 from portico.server.ration import BURST, PER_S, Ration
+from portico.transport.http_run import Site
 from server.talk import JSON, Rejected, talk, words
 
 
@@ -335,7 +338,7 @@ async def test_roots_are_asked_of_who_has_them_and_anew_for_every_call(
         assert client.asked == []
 
 
-@pytest.mark.spec("R0085", "R0157")
+@pytest.mark.spec("R0085", "R0157", "R0160")
 @live
 async def test_a_flood_of_progress_and_log_is_thinned_out_and_the_last_is_seen(
     revision: Revision, caplog: pytest.LogCaptureFixture
@@ -377,3 +380,55 @@ def test_a_ration_fills_again_with_time() -> None:
     assert ration.missed == 3
     later = 1e6
     assert sum(ration.take(later) for _ in range(2 * BURST)) == BURST
+
+
+@pytest.mark.spec("R0159", "R0160")
+@live
+async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def leak(ctx: Context) -> None:
+        await ctx.warning("sent with Authorization: Bearer abcdefghijklmnop1234567890")
+        await ctx.warning({"user": "ann", "password": "hunter2", "inner": [{"api_key": "k-123"}]})
+
+    meta: JSON = {"io.modelcontextprotocol/logLevel": "debug"} if not revision.handshake else {}
+    async with talk(server, revision) as client:
+        await client.call("leak", _meta=meta)
+        said = str(client.told("notifications/message"))
+    assert "ann" in said
+    for secret in ("abcdefghijklmnop1234567890", "hunter2", "k-123"):
+        assert secret not in said
+
+
+# ---------------------------------------------------------------- who can reach it
+
+
+@pytest.mark.spec("R1317")
+def test_a_server_runs_on_stdio_unless_it_is_told_otherwise() -> None:
+    parameter = inspect.signature(Server.run).parameters["transport"]
+    assert parameter.default == "stdio"
+
+
+@pytest.mark.spec("R1318")
+@live
+async def test_over_http_only_this_machine_reaches_it_and_no_page_of_another_site() -> None:
+    site = Site(shop().asgi(), port=0)
+    await site.start()
+    try:
+        assert site.host == "127.0.0.1"
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}
+        async with Caller(site.port) as caller:
+            for headers in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+                answer = await caller.post(
+                    body, mcp_protocol_version="2026-07-28", mcp_method="tools/list", **headers
+                )
+                assert answer.status == 403
+            answer = await caller.post(
+                body, mcp_protocol_version="2026-07-28", mcp_method="tools/list"
+            )
+            assert answer.status == 200
+    finally:
+        await site.stop(0.0)

@@ -117,6 +117,22 @@ async def test_one_that_was_begun_goes_on_and_its_outcome_is_nobodys() -> None:
     await gone()
 
 
+@live
+async def test_threads_that_never_return_do_not_keep_the_places_of_others() -> None:
+    workers, gate = Workers(2, most=6), Gate()
+    for number in range(1, 5):
+        job = asyncio.ensure_future(workers.run(gate))
+        await until(lambda number=number: gate.inside == number)
+        job.cancel()
+        await asyncio.wait([job])
+    assert await asyncio.gather(*(workers.run(lambda: "next") for _ in range(5))) == ["next"] * 5
+    gate.open()
+    await until(lambda: workers._aside == 0)
+    assert await workers.run(lambda: "again") == "again"
+    workers.stop()
+    await gone()
+
+
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()])
 def test_whatever_a_function_raises_is_raised_to_who_waits(error: BaseException) -> None:
     workers = Workers(1)

@@ -101,7 +101,7 @@ async def test_a_host_that_is_none_is_said_so() -> None:
 async def test_a_service_that_cannot_start_is_not_served() -> None:
     service = FakeService()
     service.fail_start = True
-    with pytest.raises(LocalProtocolError, match="could not be started"):
+    with pytest.raises(LocalProtocolError, match="the database is away"):
         await Site(HttpApp(service), port=0).start()
 
 
@@ -278,7 +278,7 @@ async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection() -> N
         assert (await s.caller.call("echo")).status == 200
 
 
-class Slow:
+class SlowTransport:
     """A transport whose reader takes what a test says it takes."""
 
     def __init__(self) -> None:
@@ -309,7 +309,7 @@ async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: b
         calling = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         (connection,) = s.site._connections
-        real, slow = connection.transport, Slow()
+        real, slow = connection.transport, SlowTransport()
         connection.transport = slow  # type: ignore[assignment]
         for second, slow.unread in enumerate(sizes):
             connection.check(1000.0 + second)

@@ -73,9 +73,9 @@ async def test_a_handler_can_let_the_connection_go_and_the_client_polls_for_the_
         wire, stream = await s.caller.asking("tools/call", {"name": "reconnect"})
         events = await stream.rest()
         assert [event.data for event in events] == [b"", b""]
-        assert events[-1].retry_ms == 1000
+        assert (events[-1].id, events[-1].retry_ms) == (None, 1000)
         wire.close()
-        resumed_wire, resumed = await s.caller.get(last_event_id=events[-1].id)
+        resumed_wire, resumed = await s.caller.get(last_event_id=events[0].id)
         s.service.go.mark("reconnect")
         assert (await resumed.message())["result"]["content"][0]["text"] == "here is the rest"
         assert await resumed.rest() == []
@@ -144,10 +144,9 @@ async def test_a_stream_of_news_that_is_let_go_is_told_when_to_come_back() -> No
         event = await stream.numbered()
         s.sessions.drain()
         (last,) = await stream.rest()
-        assert (last.data, last.retry_ms) == (b"", 1000)
+        assert (last.id, last.data, last.retry_ms) == (None, b"", 1000)
         s.service.publish("notifications/prompts/list_changed")
-        assert last.id == event.id
-        _, resumed = await s.caller.get(last_event_id=last.id)
+        _, resumed = await s.caller.get(last_event_id=event.id)
         assert (await resumed.message())["method"] == "notifications/prompts/list_changed"
 
 
@@ -156,11 +155,11 @@ async def test_a_handler_that_lets_go_of_nobody_changes_nothing() -> None:
     async with stand() as s:
         await s.caller.initialize("2025-11-25")
         wire, stream = await s.caller.asking("tools/call", {"name": "reconnect"})
-        last = (await stream.rest())[-1]
+        first = (await stream.rest())[0]
         wire.close()
         turn = s.service.turns[-1]
         await turn.wire.hang_up()
-        _, resumed = await s.caller.get(last_event_id=last.id)
+        _, resumed = await s.caller.get(last_event_id=first.id)
         s.service.go.mark("reconnect")
         assert (await resumed.message())["result"]
 

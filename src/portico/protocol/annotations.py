@@ -188,7 +188,7 @@ class PlainWalk(Walk):
 
     def __init__(self, where: str, names: Names) -> None:
         super().__init__(where, names)
-        self.notes = Notes()
+        self.notes: Notes = Notes()
 
     def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
         bounds, notes, foreign = gather(items, self.where)

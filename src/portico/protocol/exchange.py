@@ -37,7 +37,7 @@ from portico.protocol.questions import (
 )
 from portico.protocol.reading import read
 from portico.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
-from portico.protocol.shape import Shaper
+from portico.protocol.shape import Shaper, write
 
 # What a session hears of the log before it says what it wants.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
@@ -50,7 +50,8 @@ class Exchange(Struct, eq=False):
 
     `question` is what is asked, where the request is a question to a client. `deliver` is told
     of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
-    `logs` is whether this side declared that it logs (R0153).
+    `logs` is whether this side declared that it logs (R0153). `scopes` are what the caller's
+    credentials allow, None where nobody looks at any.
     """
 
     request: Request
@@ -64,6 +65,7 @@ class Exchange(Struct, eq=False):
     logs: bool = True
     last_progress: float | None = None
     settled: bool = False
+    scopes: frozenset[str] | None = None
 
     def __repr__(self) -> str:
         return f"Exchange({self.row.name}, id={self.request.id!r}, settled={self.settled})"
@@ -167,11 +169,16 @@ class Exchange(Struct, eq=False):
             raise LocalProtocolError(f"{self.row.name} cannot become a task for this caller")
 
     def fail(self, fault: Fault) -> bytes | None:
-        """An error for an answer; None where there was an answer already."""
+        """An error for an answer; None where there was an answer already.
+
+        Raises `LocalProtocolError` for data that JSON cannot hold; the request stays open then.
+        """
         if self.settled:
             return None
         code = number(fault, self.peer.revision)
         data = self.shaper.shape(fault.data) if isinstance(fault.data, t.Noun) else fault.data
+        if data is not None:
+            data = Raw(write(data))
         return self._end(encode_failure(self.request.raw_id, code, fault.message, data))
 
     def refuse_arguments(self, fault: Fault) -> bytes | None:
@@ -231,15 +238,26 @@ def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> Non
 class Subscription:
     """One `subscriptions/listen`: acknowledged first, then only what was asked for, then its end.
 
-    `offered` is what the server can push at all; the rest is left out of the acknowledgement.
-    Raises `Fault` for a filter that cannot be read, or that its sender may not ask for.
+    `offered` is what the server can push at all, `allowed` whether this caller may hear of a
+    resource; the rest is left out of the acknowledgement. Raises `Fault` for a filter that cannot
+    be read, or that its sender may not ask for.
     """
 
-    def __init__(self, exchange: Exchange, offered: t.SubscriptionFilter) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        offered: t.SubscriptionFilter,
+        allowed: Callable[[str], bool] | None = None,
+    ) -> None:
         asked = read(t.SubscriptionsListenRequestParams, exchange.request.params).notifications
         if asked.task_ids is not None:
             require_extension(t.TASKS_EXTENSION_ID, exchange.peer)
-        self.agreed = _subset(asked, offered)
+        agreed = _subset(asked, offered)
+        if allowed is not None and agreed.resource_subscriptions is not None:
+            uris = [uri for uri in agreed.resource_subscriptions if allowed(uri)]
+            agreed = replace(agreed, resource_subscriptions=uris)
+        self.agreed: t.SubscriptionFilter = agreed
+        self._allowed = allowed
         self._exchange = exchange
         self._acknowledged = False
         self._uris = frozenset(self.agreed.resource_subscriptions or ())
@@ -263,7 +281,9 @@ class Subscription:
         if not self._acknowledged or self._exchange.settled:
             return False
         if method == "notifications/resources/updated":
-            return subject is not None and _within(subject, self._uris)
+            if subject is None or not _within(subject, self._uris):
+                return False
+            return self._allowed is None or self._allowed(subject)
         if method == "notifications/tasks":
             return subject in self._tasks
         flag = _FLAGS.get(method)

@@ -52,7 +52,7 @@ class Flight:
     """Our own requests in flight."""
 
     def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
-        self.next_id = next_id
+        self.next_id: int = next_id
         self._sent: dict[RequestId | None, Sent] = {call.id: replace(call) for call in sent}
 
     def __len__(self) -> int:

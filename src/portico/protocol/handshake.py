@@ -57,9 +57,9 @@ class Handshake:
     def __init__(self, side: Side, accepts: Revisions) -> None:
         self.side = side
         self.accepts = accepts
-        self.phase = Phase.NEW
+        self.phase: Phase = Phase.NEW
         self.peer: Peer | None = None
-        self.informed = True
+        self.informed: bool = True
 
     def may(self, step: str) -> bool:
         """Whether this step exists now."""

@@ -13,7 +13,7 @@ time, and what a stranger sends is remembered only within the limits below.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import AddressValueError, IPv6Address, ip_address
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -41,6 +41,7 @@ METHOD_NOT_ALLOWED: Final = 405
 NOT_ACCEPTABLE: Final = 406
 CONTENT_TOO_LARGE: Final = 413
 UNSUPPORTED_MEDIA_TYPE: Final = 415
+TOO_MANY_REQUESTS: Final = 429
 
 JSON_TYPE: Final = "application/json"
 EVENTS_TYPE: Final = "text/event-stream"
@@ -59,8 +60,9 @@ class Refusal(Fault):
         *,
         kind: FaultKind = FaultKind.INVALID_REQUEST,
         headers: tuple[tuple[str, str], ...] = (),
+        data: Any = None,
     ) -> None:
-        super().__init__(kind, message)
+        super().__init__(kind, message, data)
         self.status = status
         self.headers = headers
 
@@ -240,7 +242,7 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
     HTTP itself says. No Origin at all is fine: only browsers send it.
     """
     origin = headers.get(b"origin")
-    if origin is not None and not _passes_origin(origin, policy):
+    if origin is not None and not passes_origin(origin, policy):
         raise Refusal(FORBIDDEN, f"Origin {_shown(origin)} is not allowed; add it to origins")
     host = headers.get(b"host")
     found = None if host is None else _AUTHORITY.fullmatch(host.decode("latin-1"))
@@ -251,7 +253,8 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
         raise Refusal(FORBIDDEN, f"Host {_shown(host)} is not this server; add it to hosts")
 
 
-def _passes_origin(origin: bytes, policy: HostPolicy) -> bool:
+def passes_origin(origin: bytes, policy: HostPolicy) -> bool:
+    """Whether pages of this origin may use the server."""
     # `null` (sandboxed frames, files) and lists of origins do not match the form.
     found = _ORIGIN.fullmatch(origin.decode("latin-1"))
     parts = found and _canonical(found[2], found[3])
@@ -367,7 +370,10 @@ class Gate:
         """The forms that the client takes. Raises `Refusal`: 403 or 400, 405, 406, 415."""
         get = headers.get
         key = (method, get(b"host"), get(b"origin"), get(b"accept"), get(b"content-type"))
-        return self._passed.get(key) or self._check(method, headers, key)
+        answers = self._passed.get(key) or self._check(method, headers, key)
+        if b"content-encoding" in headers:
+            check_encoding(headers[b"content-encoding"])
+        return answers
 
     def _check(self, method: str, headers: Headers, key: tuple[str | bytes | None, ...]) -> Answers:
         check_origin(headers, self.policy)
@@ -387,6 +393,13 @@ class Gate:
                 self._passed.clear()
             self._passed[key] = answers
         return answers
+
+
+def check_encoding(value: bytes) -> None:
+    """Raise 415 for a body that is packed: what it becomes could be of any size."""
+    if value.strip().lower() not in (b"", b"identity"):
+        words = f"Content-Encoding {_shown(value)} is not read here; send the body as it is"
+        raise Refusal(UNSUPPORTED_MEDIA_TYPE, words, headers=(("Accept-Encoding", "identity"),))
 
 
 def require_events(answers: Answers) -> None:

@@ -71,6 +71,12 @@ def subject_of(params: Raw) -> str:
     return hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()
 
 
+def no_such_state() -> Fault:
+    """The one refusal of a `requestState`: whoever tries one out never learns what is wrong."""
+    words = "requestState was not given for this request, or has expired; call again without it"
+    return Fault(FaultKind.INVALID_PARAMS, words)
+
+
 def recall(
     state: str,
     unseal: Callable[[str], bytes],
@@ -82,14 +88,15 @@ def recall(
 ) -> Memory:
     """Open a `requestState` and compare all that it is bound to. Raises `Fault`.
 
-    `unseal` raises `Fault` for what it did not seal itself.
+    `unseal` raises `Fault` for what it did not seal itself. All refusals are the same words.
     """
-    memory = read(Memory, unseal(state))
+    try:
+        memory = read(Memory, unseal(state))
+    except Fault:
+        raise no_such_state() from None
     bound = (memory.principal, memory.method, memory.subject)
-    if bound != (principal, method, subject):
-        raise Fault(FaultKind.INVALID_PARAMS, "requestState belongs to another request")
-    if now >= memory.expires_at:
-        raise Fault(FaultKind.INVALID_PARAMS, "requestState has expired; call again without it")
+    if bound != (principal, method, subject) or now >= memory.expires_at:
+        raise no_such_state()
     return memory
 
 
@@ -212,6 +219,11 @@ class Interview:
         expires_at: float,
     ) -> t.InputRequiredResult:
         """End this round: the open questions, and all that the next one must know."""
+        secret = self.remember(principal=principal, subject=subject, expires_at=expires_at)
+        return self.demand(seal(secret))
+
+    def remember(self, *, principal: str, subject: str, expires_at: float) -> bytes:
+        """All that the next round must know, unsealed. Raises where there can be no next one."""
         if self._peer.revision.asking is not Asking.BY_RESULT:
             raise LocalProtocolError(f"send the questions one by one in {self._peer.revision.date}")
         if not self.pending:
@@ -233,8 +245,12 @@ class Interview:
             kept=self._kept,
             named=self._named,
         )
+        return encode(memory)
+
+    def demand(self, state: str) -> t.InputRequiredResult:
+        """The open questions, with what `remember` gave, sealed."""
         return t.InputRequiredResult(
             result_type="input_required",
             input_requests={key: question.as_input() for key, question in self.pending.items()},
-            request_state=seal(encode(memory)),
+            request_state=state,
         )

@@ -7,7 +7,7 @@ Rules: no I/O, no clock, no tasks. Whatever the peer sends, only events come out
 changes nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import Raw
@@ -88,10 +88,19 @@ UNTAGGED = frozenset({"notifications/message"})
 
 
 class Link:
-    """A conversation as one side sees it."""
+    """A conversation as one side sees it.
+
+    `current` is who we are by now, where that changes while we speak: a handshake says it as it is
+    then, and that holds; who opens with none finds what is there at each request.
+    """
 
     def __init__(
-        self, side: Side, identity: Identity, accepts: Revisions = EVERY, principal: str = ""
+        self,
+        side: Side,
+        identity: Identity,
+        accepts: Revisions = EVERY,
+        principal: str = "",
+        current: Callable[[], Identity] | None = None,
     ) -> None:
         if identity.side is not side:
             raise LocalProtocolError(f"a {side.value} needs {side.value.title()}Capabilities")
@@ -99,8 +108,11 @@ class Link:
         self.identity = identity
         self.accepts = accepts
         self.principal = principal
+        # What the credentials of the next request allow; None where nobody looks at any.
+        self.scopes: frozenset[str] | None = None
+        self._current = current
         self._handshake = Handshake(side, accepts)
-        self._terms = Terms(identity)
+        self._terms = Terms(identity, current)
         self._recogniser = Recogniser(accepts)
         self._flight = Flight()
         self._incoming = Incoming()
@@ -235,6 +247,7 @@ class Link:
             asked(row, request.params, self.identity.capabilities, peer.revision),
             self._incoming.close,
             self._logs,
+            scopes=self.scopes,
         )
         exchange.check_token()
         if row.name == SET_LEVEL:
@@ -250,6 +263,10 @@ class Link:
             raise Fault(FaultKind.INVALID_REQUEST, "initialize inside a batch")  # D26, R0236
         params = read(t.InitializeRequestParams, request.params)
         revision = self._handshake.answer(params)
+        if self._current is not None:
+            self.identity = self._current()
+            self._terms = Terms(self.identity, self._current)
+            self._logs = self.identity.logs
         body = self.shaper(revision).result(self.identity.welcome(revision))
         peer = self._handshake.opened(params, revision)
         return [Send(encode_reply(request.raw_id, body)), Opened(peer)]

@@ -1,16 +1,22 @@
 """What is wrong with a value, in words that a model can act on.
 
-Rules: say what is expected and where; never repeat the value. Everything is bounded: the number
-of problems, the options listed, the length of a name that a stranger chose.
+Rules: say where, what is expected and what came instead: its type, its size, a number; text that
+somebody wrote is never repeated. Everything is bounded: the number of problems, the options listed,
+the length of a name that a stranger chose.
 """
 
+import difflib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 # A model corrects a handful of mistakes at once; the rest it meets on the next try.
 MAX_PROBLEMS = 10
 # Past this many options the list is no longer read.
 MAX_OPTIONS = 20
+# Options that are looked through for the one that was meant.
+MAX_LIKELY = 200
+# Larger whole numbers are not written out: Python itself stops at 4,300 digits.
+MAX_WRITTEN = 10**20
 # Names of members come from the peer; long ones are cut.
 MAX_NAME = 80
 # Patterns and words of the author's own checks.
@@ -102,7 +108,25 @@ def expected(types: Iterable[str], got: str) -> str:
 
 def expected_format(name: str) -> str:
     """What a string of this format looks like."""
-    return f"expected {_FORMATS.get(name, f'text of the format {cut(name)!r}')}"
+    return f"expected {_FORMATS.get(name, f'text of the format {cut(name)!r}')}, got other text"
+
+
+def shown(value: Any) -> str:
+    """What came, as far as it may be said: numbers are written out, text never is."""
+    if isinstance(value, str):
+        return "other text"
+    if isinstance(value, bool) or value is None:
+        return _json(value)
+    if isinstance(value, int | float):
+        return "a number of many digits" if abs(value) > MAX_WRITTEN else repr(value)
+    return _NOUNS[kind_of(value)]
+
+
+def likely(text: str, options: Sequence[Any]) -> str:
+    """`; did you mean 'celsius'?`, where a text comes close to one of the options."""
+    known = [option for option in options[:MAX_LIKELY] if isinstance(option, str)]
+    near = difflib.get_close_matches(text[:MAX_NAME], known, 1)
+    return f"; did you mean {cut(near[0])!r}?" if near else ""
 
 
 def one_of(options: Sequence[Any]) -> str:
@@ -144,8 +168,9 @@ def explain(complaint: Complaint) -> list[Problem]:
     if kind.name == "propertyNames":
         return [Problem(path, f"a name in it is wrong: {explain(facts['error'])[0].words}")]
     write = _WORDS.get(kind.name)
-    words = write(facts) if write else f"does not satisfy {kind.name!r} of the schema"
-    return [Problem(path, words)]
+    if write is None:
+        return [Problem(path, f"does not satisfy {kind.name!r} of the schema")]
+    return [Problem(path, write(facts, complaint.instance))]
 
 
 def _explain_union(
@@ -166,46 +191,62 @@ def _wrong_type(branch: list[Complaint], path: tuple[str | int, ...]) -> bool:
     return first.kind.name == "type" and tuple(first.instance_path) == path
 
 
-def _count(noun: str, direction: str) -> Callable[[dict[str, Any]], str]:
-    def write(facts: dict[str, Any]) -> str:
+# What is written about one complaint, from its facts and the value that it is about.
+_Write: TypeAlias = Callable[[dict[str, Any], Any], str]
+
+
+def _count(noun: str, direction: str) -> _Write:
+    def write(facts: dict[str, Any], value: Any) -> str:
         limit = facts["limit"]
-        return f"expected {direction} {limit} {noun}{'' if limit == 1 else 's'}"
+        return f"expected {direction} {limit} {noun}{'' if limit == 1 else 's'}, got {len(value)}"
 
     return write
 
 
-def _bound(direction: str) -> Callable[[dict[str, Any]], str]:
-    return lambda facts: f"expected {direction} {facts['limit']}"
+def _bound(direction: str) -> _Write:
+    return lambda facts, value: f"expected {direction} {facts['limit']}, got {shown(value)}"
 
 
-def _unknown(facts: dict[str, Any]) -> str:
+def _just(words: str) -> _Write:
+    return lambda facts, value: words
+
+
+def _unknown(facts: dict[str, Any], value: Any) -> str:
     names = ", ".join(repr(cut(str(name))) for name in facts["unexpected"][:MAX_OPTIONS])
     return f"unknown {names}"
 
 
-_WORDS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "required": lambda facts: f"missing required {cut(facts['property'])!r}",
+def _choice(options: Sequence[Any], value: Any) -> str:
+    words = f"{one_of(options)}, got {shown(value)}"
+    return words + likely(value, options) if isinstance(value, str) else words
+
+
+_WORDS: dict[str, _Write] = {
+    "required": lambda facts, _: f"missing required {cut(facts['property'])!r}",
     "additionalProperties": _unknown,
     "unevaluatedProperties": _unknown,
-    "enum": lambda facts: one_of(facts["options"]),
-    "const": lambda facts: one_of([facts["expected_value"]]),
+    "enum": lambda facts, value: _choice(facts["options"], value),
+    "const": lambda facts, value: _choice([facts["expected_value"]], value),
     "minimum": _bound("at least"),
     "maximum": _bound("at most"),
     "exclusiveMinimum": _bound("more than"),
     "exclusiveMaximum": _bound("less than"),
-    "multipleOf": lambda facts: f"expected a multiple of {facts['multiple_of']}",
+    "multipleOf": lambda facts, value: (
+        f"expected a multiple of {facts['multiple_of']}, got {shown(value)}"
+    ),
     "minLength": _count("character", "at least"),
     "maxLength": _count("character", "at most"),
     "minItems": _count("item", "at least"),
     "maxItems": _count("item", "at most"),
     "minProperties": _count("member", "at least"),
     "maxProperties": _count("member", "at most"),
-    "uniqueItems": lambda _: "expected items that differ from each other",
-    "pattern": lambda facts: (
-        f"expected text that matches {cut(facts.get('pattern', 'its pattern'), MAX_WORDS)}"
+    "uniqueItems": _just("expected items that differ from each other, got some twice"),
+    "pattern": lambda facts, _: (
+        f"expected text that matches {cut(facts.get('pattern', 'its pattern'), MAX_WORDS)}, "
+        "got other text"
     ),
-    "format": lambda facts: expected_format(facts["format"]),
-    "falseSchema": lambda _: "not allowed here",
-    "not": lambda _: "a value of this kind is not allowed here",
-    "contains": lambda _: "lacks an item that the schema asks for",
+    "format": lambda facts, _: expected_format(facts["format"]),
+    "falseSchema": _just("not allowed here"),
+    "not": _just("a value of this kind is not allowed here"),
+    "contains": _just("lacks an item that the schema asks for"),
 }

@@ -204,6 +204,8 @@ def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
     }[question.kind]
     if question.is_url:
         what = "a user who can be sent to a web page"
+    if "tools" in needed_capability(question).get("sampling", {}):
+        what = "a model that can call tools"
     words = f"this needs {what}, and the client offers none; pass the value as an argument instead"
     if peer.revision.asking is Asking.BY_RESULT:
         return incapable(words, **needed_capability(question))

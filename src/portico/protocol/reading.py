@@ -146,10 +146,11 @@ def _keeps_unknown(candidates: Sequence[inspect.StructType]) -> bool:
 
 def _refusal(kind: type, error: Exception) -> Fault:
     """A fault that repeats nothing of what the peer sent but the types."""
+    name = kind.__name__.lstrip("_")
     if not isinstance(error, ValidationError):
         return Fault(
             FaultKind.INVALID_PARAMS,
-            f"{kind.__name__} is not readable JSON; send valid UTF-8 JSON, less deeply nested",
+            f"{name} is not readable JSON; send valid UTF-8 JSON, less deeply nested",
         )
     text = str(error)
     what, found, where = text.rpartition(" - at ")
@@ -158,7 +159,7 @@ def _refusal(kind: type, error: Exception) -> Fault:
     path = where.strip("`").removeprefix("$")
     place = f"`{path.removeprefix('.')}`" if path else "the top"
     wish = _wish(kind, what, path)
-    return Fault(FaultKind.INVALID_PARAMS, f"{kind.__name__}, at {place}: {wish}")
+    return Fault(FaultKind.INVALID_PARAMS, f"{name}, at {place}: {wish}")
 
 
 def _wish(kind: type, what: str, path: str) -> str:

@@ -180,6 +180,8 @@ _CODES = {
     FaultKind.INTERNAL: -32603,
     FaultKind.RESOURCE_MISSING: -32002,
     FaultKind.USER_REJECTED: -1,
+    # No revision has one. Beyond the range that JSON-RPC keeps, where one of our own may be.
+    FaultKind.TOO_MANY: 429,
     # These three have no code of their own before they were given one. A server that speaks
     # only newer revisions answers `initialize` with the last of them all the same (D9).
     FaultKind.HEADER_MISMATCH: -32600,

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.problems import MAX_PROBLEMS, Complaint, Problem, explain, kind_of
+from portico.protocol.problems import MAX_PROBLEMS, Complaint, Problem, explain, kind_of, spell
 from portico.protocol.subschemas import (
     DRAFT_07,
     DRAFT_2020_12,
@@ -118,7 +118,8 @@ class Validator:
             return self._make(jsonschema_rs.FancyRegexOptions(MAX_BACKTRACKS, size, size))
         except ValueError as error:
             words = str(error).partition("\n")[0][:200]
-            raise self._refusal(f"not a valid JSON Schema: {words}") from None  # R0465
+            where = spell(getattr(error, "instance_path", ())) or "its root"
+            raise self._refusal(f"not a valid JSON Schema, at {where}: {words}") from None  # R0465
 
     def _make(self, pattern_options: Any) -> Any:
         import jsonschema_rs

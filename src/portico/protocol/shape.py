@@ -179,8 +179,8 @@ def _with_cache_hints(result: t.CacheableResult) -> t.CacheableResult:
 # ---------------------------------------------------------------- numbers that are none
 
 
-def write(noun: t.Noun) -> bytes:
-    """A noun as JSON. Raises `LocalProtocolError`, for NaN and infinity too.
+def write(noun: object) -> bytes:
+    """A noun, or a value, as JSON. Raises `LocalProtocolError`, for NaN and infinity too.
 
     The encoder writes those as null, and so only what has a null is looked at: quickly at first.
     """
@@ -193,7 +193,7 @@ def write(noun: t.Noun) -> bytes:
     return body
 
 
-def _refuse_strange_numbers(noun: t.Noun) -> None:
+def _refuse_strange_numbers(noun: object) -> None:
     try:
         if _NOT_FINITE.search(_pack(noun)) is None:
             return

@@ -61,7 +61,9 @@ class Plans(dict[type[t.Noun], Plan | None]):
     def __init__(self, revision: Revision) -> None:
         super().__init__()
         self._revision = revision
-        self.foreign = frozenset(key for key in RESERVED if not _known_key(key, revision))
+        self.foreign: frozenset[str] = frozenset(
+            key for key in RESERVED if not _known_key(key, revision)
+        )
 
     def __missing__(self, noun: type[t.Noun]) -> Plan | None:
         drops = self._drops(noun)
@@ -98,7 +100,7 @@ class Fitter:
         self._plans = Plans(revision)
         self._any_root = revision.output_root is OutputRoot.ANY
         # Blocks that need no second look: most results hold nothing else.
-        self.plain = frozenset(
+        self.plain: frozenset[type[t.Noun]] = frozenset(
             kind
             for kind in _nouns(t.Block)
             if getattr(kind, "type", None) in revision.blocks and self._plans[kind] is None
@@ -349,6 +351,25 @@ def _fit_tool(fitter: Fitter, noun: t.Tool, changes: Changes, passing: Passing) 
         annotations = noun.annotations or t.ToolAnnotations()
         title = annotations.title or noun.title
         changes["annotations"] = replace(annotations, title=title)
+    else:
+        _fit_described(fitter, noun, changes, passing)
+
+
+def _fit_described(
+    fitter: Fitter, noun: t.Tool | t.Prompt | t.PromptArgument, changes: Changes, passing: Passing
+) -> None:
+    """Where the name is an identifier, the words for people begin with the title."""
+    title, words = noun.title or "", noun.description or ""
+    if "title" in changes and not words.startswith(title):
+        changes["description"] = f"{title}: {words}" if words else title
+
+
+def _fit_named(
+    fitter: Fitter, noun: t.Resource | t.ResourceTemplate, changes: Changes, passing: Passing
+) -> None:
+    """Before it had a title, the name of a resource was what people read; its URI tells it."""
+    if "title" in changes:
+        changes["name"] = noun.title
 
 
 def _fit_messages(
@@ -439,6 +460,10 @@ RULES: dict[type[t.Noun], OwnRule] = {
     t.ToolResultContent: OwnRule(_fit_content, frozenset({"content"})),
     t.PromptMessage: OwnRule(_fit_prompt_message, frozenset({"content"})),
     t.Tool: OwnRule(_fit_tool),
+    t.Prompt: OwnRule(_fit_described),
+    t.PromptArgument: OwnRule(_fit_described),
+    t.Resource: OwnRule(_fit_named),
+    t.ResourceTemplate: OwnRule(_fit_named),
     t.CreateMessageRequestParams: OwnRule(_fit_messages, frozenset({"messages"})),
     t.SamplingMessage: OwnRule(None, frozenset({"content"})),  # its params see to it
     t.CreateMessageResult: OwnRule(_fit_sampled, frozenset({"content"})),

@@ -9,10 +9,9 @@ arguments raise `Fault`, whatever they are; an argument that is not sent is left
 """
 
 import copy
-import difflib
 import inspect
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeAlias, Union, cast
@@ -24,10 +23,19 @@ from msgspec.structs import asdict
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.annotations_metadata import family, refuse
 from portico.protocol.annotations_names import Names, unwrapped
-from portico.protocol.docstrings import parse
+from portico.protocol.docstrings import Docs, parse
 from portico.protocol.jsonrpc import MAX_DEPTH
-from portico.protocol.problems import MAX_PROBLEMS, Problem, cut, told
-from portico.protocol.schema import Schema
+from portico.protocol.problems import (
+    MAX_OPTIONS,
+    MAX_PROBLEMS,
+    Problem,
+    cut,
+    expected,
+    kind_of,
+    likely,
+    told,
+)
+from portico.protocol.schema import Schema, admitted
 from portico.protocol.signature_codec import Codec
 from portico.protocol.signature_loose import nests_too_deep
 from portico.protocol.signature_plain import PlainCodec
@@ -40,9 +48,9 @@ Hides: TypeAlias = Collection[str] | Callable[[str, Any], bool]
 
 EMPTY: Any = inspect.Parameter.empty
 _KINDS = {
-    inspect.Parameter.VAR_POSITIONAL: "callers send names; take a list instead",
-    inspect.Parameter.VAR_KEYWORD: "callers need to know the names; take a dict instead",
-    inspect.Parameter.POSITIONAL_ONLY: "callers send names; remove the '/'",
+    inspect.Parameter.VAR_POSITIONAL: "callers send arguments by name; take one list instead of *",
+    inspect.Parameter.VAR_KEYWORD: "callers need to know the names; take one dict instead of **",
+    inspect.Parameter.POSITIONAL_ONLY: "callers send arguments by name; remove the '/'",
 }
 # What a pydantic Field says about the parameter, not about its values.
 _OF_THE_PARAMETER = (
@@ -82,14 +90,14 @@ class Signature:
         With `closed=False` undeclared arguments are ignored, and the schema does not forbid them.
         """
         plain = unwrapped(function)
-        self.name = name or getattr(plain, "__name__", type(function).__name__)
-        self.docs = parse(plain.__doc__ or _own_doc(function))
+        self.name: str = name or getattr(plain, "__name__", type(function).__name__)
+        self.docs: Docs = parse(plain.__doc__ or _own_doc(function))
         self.hidden: dict[str, Hidden] = {}
-        self.names = Names.of(function)
+        self.names: Names = Names.of(function)
         self.returns: Any = EMPTY
         self._closed = closed
-        self.parameters = tuple(self._collect(function, hidden))
-        self.schema = self._write()
+        self.parameters: tuple[Parameter, ...] = tuple(self._collect(function, hidden))
+        self.schema: Schema = self._write()
         self._prepare()
 
     # ------------------------------------------------------------ registration
@@ -146,7 +154,7 @@ class Signature:
         if words and "description" not in schema:
             schema["description"] = words
         if default is not EMPTY:
-            schema = _with_default(schema, codec, default)
+            schema = _with_default(schema, codec, default, where)
         required = default is EMPTY and fill is None
         wire = said.alias or parameter.name
         return Parameter(parameter.name, wire, required, codec, schema, fill)
@@ -242,7 +250,7 @@ class Signature:
                 problems += [_placed(problem, parameter, sent) for problem in error.problems]
         if self._closed:
             known = [parameter.wire for parameter in self.parameters]
-            problems += [_unknown(name, known) for name in list(members)[:MAX_PROBLEMS]]
+            problems += _unknown(list(members)[:MAX_PROBLEMS], known)
         if problems:
             raise _fault(problems)
         return found
@@ -267,10 +275,13 @@ def _placed(problem: Problem, parameter: Parameter, sent: Raw) -> Problem:
     return Problem((parameter.wire, *problem.path), words)
 
 
-def _unknown(name: str, known: list[str]) -> Problem:
-    words = f"unknown argument {cut(name)!r}"
-    near = difflib.get_close_matches(cut(name), known, 1)
-    return Problem((), f"{words}; did you mean {near[0]!r}?" if near else words)
+def _unknown(names: list[str], known: list[str]) -> Iterator[Problem]:
+    """One for each; what there is instead is listed once."""
+    listed = f"; there are {', '.join(map(repr, known[:MAX_OPTIONS])) or 'none'}"
+    for name in names:
+        hint = likely(name, known)
+        yield Problem((), f"unknown argument {cut(name)!r}{hint or listed}")
+        listed = listed if hint else ""
 
 
 # ---------------------------------------------------------------- what a parameter says
@@ -329,11 +340,19 @@ def _optional(annotation: Any) -> Any:
     return Union[annotation, None]  # noqa: UP007
 
 
-def _with_default(schema: Schema, codec: Codec, default: Any) -> Schema:
-    """The default in the schema, if JSON can say it and the type admits it."""
+def _with_default(schema: Schema, codec: Codec, default: Any, where: str) -> Schema:
+    """The default in the schema, if JSON can say it and the type admits it.
+
+    One of another JSON type is a mistake. One out of bounds may stand for "none was sent".
+    """
     try:
         return {**schema, "default": msgspec.json.decode(codec.encode(default))}
     except LocalProtocolError:
+        kinds, kind = admitted(codec.schema, codec.schema), kind_of(default)
+        fits = kind in kinds or (kind == "integer" and "number" in kinds)
+        if isinstance(default, str | int | float) and not fits:
+            words = expected(kinds, kind)
+            refuse(where, f"its default {cut(repr(default))} does not fit: {words}")
         return schema
 
 

@@ -46,7 +46,7 @@ class Form:
         self._absent: dict[str, None] = {}
         if self._plain:
             schema = {"type": "object", "properties": {VALUE: schema}, "required": [VALUE]}
-        self.schema = self._write(schema)
+        self.schema: Schema = self._write(schema)
 
     def _write(self, schema: Schema) -> Schema:
         required: list[str] = []

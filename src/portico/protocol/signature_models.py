@@ -91,11 +91,7 @@ class ModelCodec(Codec):
                 )
         except Exception as error:  # NameError, TypeError and pydantic's own, by turns
             words = cut(str(error).partition("\n")[0].partition(". Set `arb")[0], MAX_WORDS)
-            refuse(
-                where,
-                f"msgspec cannot read it as it is meant ({why}), and pydantic says: {words}; "
-                "use a dataclass, a TypedDict, a pydantic model or plain types",
-            )
+            refuse(where, _no_json(annotation, f"{why}; pydantic: {words}", outgoing))
         for warning in heard:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
                 refuse(where, cut(str(warning.message), MAX_WORDS))
@@ -129,6 +125,15 @@ class ModelCodec(Codec):
             include_url=False, include_context=False, include_input=False
         )
         return [Problem(_path(one["loc"], value), cut(one["msg"], MAX_WORDS)) for one in found]
+
+
+def _no_json(annotation: Any, why: str, outgoing: bool) -> str:
+    name = annotation.__name__ if isinstance(annotation, type) else cut(str(annotation), MAX_WORDS)
+    why = why.removeprefix(f"{name}; ")
+    plain = "plain types, a dataclass, a TypedDict or a pydantic model"
+    if outgoing:
+        return f"{name} cannot become JSON ({why}); return {plain}"
+    return f"JSON cannot become {name} ({why}); take {plain}, or let Depends(...) provide it"
 
 
 def _path(location: tuple[str | int, ...], value: Any) -> tuple[str | int, ...]:

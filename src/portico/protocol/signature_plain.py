@@ -40,7 +40,7 @@ class PlainCodec(Codec):
 
     def __init__(self, annotation: Any, where: str, names: Names) -> None:
         walk = PlainWalk(where, names)
-        self.type = walk.walk(annotation)
+        self.type: Any = walk.walk(annotation)
         try:
             info = msgspec.inspect.type_info(self.type)
             decode = msgspec.json.Decoder(self.type).decode

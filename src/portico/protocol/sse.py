@@ -65,7 +65,7 @@ class Parser:
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES, last_event_id: str = "") -> None:
-        self.last_event_id = last_event_id
+        self.last_event_id: str = last_event_id
         self.retry_ms: int | None = None
         self.fault: Fault | None = None
         self._max_event = max_event_bytes

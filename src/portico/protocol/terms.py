@@ -3,6 +3,8 @@
 Rules: pure. What a peer may not send is a `Fault`, what we may not is a `LocalProtocolError`.
 """
 
+from collections.abc import Callable
+
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.identity import Identity
@@ -11,9 +13,13 @@ from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, incapable
 
 
 class Terms:
-    """The terms on which one side speaks, whoever the peer is."""
+    """The terms on which one side speaks, whoever the peer is.
 
-    def __init__(self, identity: Identity) -> None:
+    `current` is who we are by now: it counts for peers that agreed on nothing in a handshake.
+    """
+
+    def __init__(self, identity: Identity, current: Callable[[], Identity] | None = None) -> None:
+        self._current = current
         self._side = identity.side
         self._mine = identity.capabilities
         self._extensions = frozenset(identity.capabilities.extensions or ())
@@ -27,6 +33,8 @@ class Terms:
         if row.needs is None or declares(self._meant(row, peer, sender), row.needs):
             return row
         if row.needed_of(sender) is self._side:
+            if self._offers_now(row.needs, peer):
+                return row
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{method} is not offered here")
         if method not in peer.revision.methods:  # R1207
             extension = row.needs.partition(".")[2]
@@ -57,6 +65,12 @@ class Terms:
             whose = "this side" if own else "the peer"
             raise LocalProtocolError(f"{method} needs {row.needs}, and {whose} has not declared it")
         return row
+
+    def _offers_now(self, needs: str, peer: Peer) -> bool:
+        """Whether what was not offered at first is by now, to a peer that judges each request."""
+        if self._current is None or peer.revision.handshake:
+            return False
+        return declares(self._current().capabilities, needs)
 
     def _meant(
         self, row: Method, peer: Peer, sender: Side

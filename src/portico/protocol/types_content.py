@@ -107,7 +107,7 @@ class Whole:
     __slots__ = ("members",)
 
     def __init__(self, members: dict[str, Any]) -> None:
-        self.members = members
+        self.members: dict[str, Any] = members
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Whole) and other.members == self.members

@@ -116,7 +116,7 @@ class Template:
     def __init__(self, text: str, *, expand_only: bool = False) -> None:
         self.text = text
         self._parts = tuple(_parse(text))
-        self.variables = tuple(
+        self.variables: tuple[str, ...] = tuple(
             dict.fromkeys(v.name for e in self._expressions() for v in e.variables)
         )
         self._matcher = None if expand_only else _Matcher(text, self._parts)

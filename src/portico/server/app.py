@@ -432,7 +432,7 @@ class Server(Offering):
     @overload
     async def serve(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
     async def serve(self, transport: str = "stdio", **options: Any) -> None:
-        """Serve inside a running loop until the end, and say nothing; `started` is told once it is up.
+        """Serve inside a running loop until the end, and say nothing: `started` is told.
 
         Cancelled, it leaves nothing behind in the loop.
         """

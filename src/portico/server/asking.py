@@ -103,7 +103,10 @@ class Ask(Asked[T]):
 
     def declared(self, annotation: Any, where: str, names: Names) -> "Ask[T]":
         made = copy(self)
-        made._form = _make_form(annotation, names)
+        try:
+            made._form = _make_form(annotation, names)
+        except LocalProtocolError as error:
+            raise LocalProtocolError(f"{where}: {error}") from None
         return made
 
     def about(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":

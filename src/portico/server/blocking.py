@@ -16,7 +16,7 @@ from portico.errors import LocalProtocolError
 from portico.ports import Session
 from portico.protocol import types as t
 from portico.server.asking import Ask, Asked, AskForm, AskVisit, Prompting, Roots, Sample, Sampled
-from portico.server.context import Context, together
+from portico.server.context import Context, put_all
 from portico.server.workers import Workers
 
 T = TypeVar("T")
@@ -224,11 +224,7 @@ class BlockingContext:
     def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]: ...
     def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]:
         """Ask several questions in one round; the answers in their order. Raises `Declined`."""
-
-        async def all_of_them() -> tuple[Any, ...]:
-            return tuple(await together(self._context.put(q, threaded=True) for q in questions))
-
-        return self.wait(all_of_them)
+        return self.wait(lambda: put_all(self._context, questions, threaded=True))
 
     def _put(self, asked: Asked[T]) -> T:
         return self.wait(lambda: self._context.put(asked, threaded=True))

@@ -7,7 +7,7 @@ whoever watches. Nothing here runs a handler.
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -22,7 +22,7 @@ from portico.server.news import News
 
 # A page that a client shows at once; larger lists are cut, and the cursor goes on.
 PAGE_SIZE = 1000
-# Ours are some ten characters long.
+# Ours are some twenty characters long.
 MAX_CURSOR_CHARACTERS = 64
 
 Values = dict[str, str | list[str]]
@@ -126,6 +126,11 @@ class Shelf(Generic[E]):
         """The names, in order."""
         return list(self._entries)
 
+    @property
+    def shown(self) -> list[str]:
+        """The names of what is enabled, in order."""
+        return [name for name, entry in self._entries.items() if entry.enabled]
+
     def get(self, name: str) -> E | None:
         """The entry of this name that is enabled."""
         entry = self._entries.get(name)
@@ -154,36 +159,60 @@ class Shelf(Generic[E]):
             self._changed()
 
     def page(
-        self, cursor: str | None, size: int, visible: Callable[[E], bool]
-    ) -> tuple[list[E], str | None]:
+        self, cursor: str | None, size: int, visible: Callable[[E], bool], *, shared: bool = False
+    ) -> "Page[E]":
         """The entries after a cursor, and the cursor to go on with.
 
         A cursor is the number of the last entry seen, so that neither additions nor removals
-        move what comes after. Raises `Fault` for one that is none of ours.
+        move what comes after. `shared` is whether everybody may see the page; all pages of a list
+        are alike in that (R1027), so a list that began for one caller stays theirs (R1028), and
+        one that was everybody's and is no longer begins anew. Raises `Fault` for that, and for a
+        cursor that is none of ours.
         """
-        after = _number(cursor) if cursor is not None else 0
+        after = 0
+        if cursor is not None:
+            after, began_shared = _read(cursor)
+            if began_shared and not shared:
+                raise _no_cursor()
+            shared = began_shared
         rest = [entry for entry in self if entry.serial > after and visible(entry)]
         if len(rest) <= size:
-            return rest, None
-        return rest[:size], _cursor(rest[size - 1].serial)
+            return Page(rest, None, shared)
+        return Page(rest[:size], _cursor(rest[size - 1].serial, shared), shared)
 
 
-def _cursor(serial: int) -> str:
-    return base64.urlsafe_b64encode(b"after:%d" % serial).decode().rstrip("=")
+class Page(NamedTuple, Generic[E]):
+    """A part of a list, the cursor that leads to the next one, and whether it is everybody's."""
+
+    entries: list[E]
+    cursor: str | None
+    shared: bool
 
 
-def _number(cursor: str) -> int:
+_AFTER, _SHARED_AFTER = b"after", b"shared-after"
+
+
+def _cursor(serial: int, shared: bool) -> str:
+    word = _SHARED_AFTER if shared else _AFTER
+    return base64.urlsafe_b64encode(b"%b:%d" % (word, serial)).decode().rstrip("=")
+
+
+def _read(cursor: str) -> tuple[int, bool]:
     try:
         if len(cursor) > MAX_CURSOR_CHARACTERS:
             raise ValueError
         text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         word, _, digits = text.partition(b":")
-        if word != b"after" or not digits.isdigit():
+        if word not in (_AFTER, _SHARED_AFTER) or not digits.isdigit():
             raise ValueError
-        return int(digits)
+        return int(digits), word == _SHARED_AFTER
     except (ValueError, binascii.Error):
-        words = "this cursor is none of ours; list again without one"
-        raise Fault(FaultKind.INVALID_PARAMS, words) from None
+        raise _no_cursor() from None
+
+
+def _no_cursor() -> Fault:
+    words = "this cursor is none of ours; list again without one"
+    return Fault(FaultKind.INVALID_PARAMS, words)
 
 
 class Catalogue:
@@ -201,11 +230,15 @@ class Catalogue:
     def _changes(self, kind: str) -> Callable[[], None]:
         def changed() -> None:
             self._ranked = None
-            for follower in self.followers:
-                follower()
+            self.touched()
             self.news.announce(f"notifications/{kind}/list_changed", t.NotificationParams())
 
         return changed
+
+    def touched(self) -> None:
+        """Something has changed that no list shows, if nothing else has."""
+        for follower in self.followers:
+            follower()
 
     def entries(self) -> Iterator[Entry]:
         """Everything."""

@@ -57,7 +57,7 @@ def from_function(bound: Bound) -> Completer:
     """
     parameters = bound.signature.parameters
     if not parameters:
-        raise LocalProtocolError(f"{bound.name}: a completion takes what was typed so far")
+        raise LocalProtocolError(f"{bound.name}: a completion takes what was typed; give it a str")
     first = parameters[0].name
     others_wanted = parameters[1:]
     for parameter in others_wanted:

@@ -4,9 +4,10 @@ Rules: pure; nothing is fetched. A file is read when its block is made, by whoev
 """
 
 import base64
+import logging
 import mimetypes
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -17,6 +18,15 @@ from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.signature import Signature
 from portico.protocol.signature_codec import Codec
+
+log: logging.Logger = logging.getLogger("portico.server")
+
+# Each is said once; an author has few keys, and one that is made up anew each time is cut short.
+MAX_WARNINGS = 256
+
+# Pipes are given up at 64 MiB unread, and structured data goes out twice. What is larger belongs
+# behind a link, or on pages.
+MAX_RESULT_BYTES = 32 * 1024 * 1024
 
 Block: TypeAlias = t.ContentBlock
 
@@ -128,7 +138,7 @@ class Result:
     ) -> None:
         self.content = content
         self.data = data
-        self.meta = meta
+        self.meta = named_meta(meta, "Result")
         self.is_error = is_error
 
 
@@ -138,6 +148,27 @@ class Message:
     def __init__(self, content: Any, role: t.Role = "user") -> None:
         self.content = content
         self.role: t.Role = role
+
+
+def named_meta(meta: dict[str, Any] | None, owner: str) -> dict[str, Any] | None:
+    """The `_meta` of an author, with a word in the log for keys that break the rule (R0348).
+
+    They are not refused: some hosts read nothing but `openai/toolInvocation/invoking`.
+    """
+    for key in meta or ():
+        if not t.valid_meta_key(key):
+            _warn_of_key(owner, key)
+    return meta
+
+
+@lru_cache(MAX_WARNINGS)
+def _warn_of_key(owner: str, key: str) -> None:
+    log.warning(
+        "%s: some clients refuse the key %.80r in meta; use letters, digits, '-', '_' and '.', "
+        "with a domain of yours in front: 'example.com/colour'",
+        owner,
+        key,
+    )
 
 
 _SHOWN = (Image, Audio, File, Link)
@@ -255,6 +286,18 @@ def encoded(value: Any, codec: Codec | None = None) -> bytes:
         if mended == plain:
             raise
     return codec.encode(codec.decode(msgspec.json.encode(mended)))
+
+
+def too_large(blocks: Iterable[Any], data: Any = None) -> str:
+    """What to say of contents that are too large to be sent; nothing where they are not."""
+    size = len(data) if isinstance(data, msgspec.Raw) else 0
+    for block in blocks:
+        inner = getattr(block, "resource", block)
+        parts = (getattr(inner, name, None) for name in ("text", "data", "blob"))
+        size += sum(len(part) for part in parts if isinstance(part, str))
+    if size <= MAX_RESULT_BYTES:
+        return ""
+    return f"the result has {size} bytes, of which {MAX_RESULT_BYTES} can be sent; ask for less"
 
 
 def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToolResult:

@@ -14,7 +14,15 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any, Protocol, TypeVar, cast, overload
 
 import msgspec
@@ -23,6 +31,7 @@ from portico.errors import (
     ChannelError,
     ConnectionLost,
     Fault,
+    FaultKind,
     LocalProtocolError,
     RemoteError,
     ToolError,
@@ -78,6 +87,9 @@ class Home(Protocol):
     @property
     def store(self) -> Store: ...
 
+    @property
+    def logs(self) -> bool: ...
+
     async def read(self, context: "Context", uri: str) -> t.ReadResourceResult: ...
 
 
@@ -97,13 +109,14 @@ class Context:
         self._once: dict[str, asyncio.Future[Any]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._threads: set[asyncio.Future[None]] = set()
-        self._asking: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.Handle | None = None
         self._ration: Ration | None = None
         self._cancels = 0
         self._pauses = 0
         self._left_s = 0.0
         self.deadline: asyncio.Timeout | None = None
+        # Who waits for the answer to a question that went by request.
+        self.asking: set[asyncio.Task[Any]] = set()
         self.asked: bool = False
         self.unwinding: bool = False
         self.over: bool = False
@@ -163,12 +176,17 @@ class Context:
 
         What JSON cannot carry is sent as its words; what looks like a credential is left out.
         """
-        if not self._turn.exchange.wants(level) or not self._may_say("log messages"):
+        exchange = self._turn.exchange
+        if not exchange.logs and not exchange.peer.revision.handshake:
+            exchange.logs = self._home.logs  # what counts is what is declared by now
+        if not exchange.wants(level) or not self._may_say("log messages"):
             return
+        from portico.logs import blotted  # on use: most servers never get here
+
         try:
-            frame = self._turn.exchange.log(level, data, logger)
-        except LocalProtocolError:
-            frame = self._turn.exchange.log(level, clean(str(data)), logger)
+            frame = exchange.log(level, blotted(msgspec.to_builtins(data)), logger)
+        except (LocalProtocolError, TypeError, ValueError, RecursionError):
+            frame = exchange.log(level, blotted(clean(str(data))), logger)
         await self._send(frame)
 
     async def debug(self, data: Any, logger: str | None = None) -> None:
@@ -223,8 +241,14 @@ class Context:
                 raise CallerLost(str(lost)) from lost
 
     async def read(self, uri: str) -> t.ReadResourceResult:
-        """Read one of this server's own resources, as this caller."""
-        return await self._home.read(self, uri)
+        """Read one of this server's own resources, as this caller. Raises `ToolError` for none."""
+        try:
+            return await self._home.read(self, uri)
+        except Fault as fault:
+            if fault.kind is not FaultKind.RESOURCE_MISSING:
+                raise
+            # To the caller, who asked for something else, it is a failure like any other.
+            raise ToolError(f"there is no resource {uri[:80]!r}") from fault
 
     async def hang_up(self) -> None:
         """Let a long call's connection go; a client that can comes back for the rest."""
@@ -322,7 +346,7 @@ class Context:
     async def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]: ...
     async def ask(self, *questions: Asked[Any]) -> tuple[Any, ...]:
         """Ask several questions in one round; the answers in their order. Raises `Declined`."""
-        return tuple(await together(self.put(question) for question in questions))
+        return await put_all(self, questions)
 
     async def put(self, asked: Asked[T], *, threaded: bool = False) -> T:
         """Ask one question and get its value. `threaded` is whether a thread waits for it."""
@@ -383,11 +407,11 @@ class Context:
     def _open(self) -> Generator[None]:
         """A question that nobody waits for any more, once the run is over, is given up."""
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._asking.add(task)
+        self.asking.add(task)
         try:
             yield
         finally:
-            self._asking.discard(task)
+            self.asking.discard(task)
 
     @contextlib.contextmanager
     def _paused(self) -> Generator[None]:
@@ -478,7 +502,7 @@ class Context:
             self._timer.cancel()
         for future in self._waiting | self._threads:
             future.cancel()
-        for task in self._asking:
+        for task in self.asking:
             if task is not self._root:
                 task.cancel()
         return self._cancels
@@ -492,3 +516,14 @@ async def together(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def put_all(
+    context: Context, questions: Sequence[Asked[Any]], *, threaded: bool = False
+) -> tuple[Any, ...]:
+    """Ask several in one round; where one cannot be put, nobody is asked the others."""
+    revision = context.turn.exchange.peer.revision
+    for one in questions if revision.asking is Asking.BY_REQUEST else ():
+        if not can_answer(one.question(), context.capabilities, revision):
+            await context.put(one, threaded=threaded)  # which says why
+    return tuple(await together(context.put(one, threaded=threaded) for one in questions))

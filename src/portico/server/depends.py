@@ -7,7 +7,7 @@ the server runs, so it may not know a call. What cannot work is refused when it 
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args, get_origin
 
 from portico.errors import LocalProtocolError
 from portico.protocol.annotations_names import Names
@@ -62,6 +62,20 @@ def is_marked(annotation: Any, default: Any) -> bool:
         or isinstance(default, Dependency | Asked)
         or any(isinstance(item, Dependency | Asked) for item in _metadata(annotation))
     )
+
+
+def misplaced(annotation: Any) -> str | None:
+    """What kind of mark stands inside of a type, where it would fill nothing."""
+    for inner in get_args(annotation):
+        for item in _metadata(inner):
+            if isinstance(item, Dependency):
+                return "Depends"
+            if isinstance(item, Asked):
+                return type(cast("Asked[Any]", item)).__name__
+        found = misplaced(inner)
+        if found is not None:
+            return found
+    return None
 
 
 def _metadata(annotation: Any) -> tuple[Any, ...]:
@@ -163,24 +177,34 @@ class Providers:
             found = self._read[function] = Provider(function)
         return found
 
-    def check(self, wiring: Wiring, path: tuple[Provide, ...] = (), scope: Scope = "call") -> None:
-        """Raise `LocalProtocolError` for what cannot be resolved."""
+    def check(
+        self,
+        wiring: Wiring,
+        where: str,
+        path: tuple[Provide, ...] = (),
+        scope: Scope = "call",
+    ) -> None:
+        """Raise `LocalProtocolError` for what cannot be resolved; `where` is who needs it."""
         for _, depends in wiring.needs:
             provider = self.of(depends.provide)
             if depends.provide in path:
-                raise LocalProtocolError(f"{provider.name} depends on itself")
+                circle = [self.of(one).name for one in path[path.index(depends.provide) :]]
+                raise LocalProtocolError(
+                    f"{where}: {provider.name} depends on itself: "
+                    + " needs ".join([*circle, provider.name])
+                )
             if scope == "server" and depends.scope == "call":
                 raise LocalProtocolError(
-                    f"{provider.name} is made for each call and cannot be part of one that is "
-                    "made once; give it scope='server', too"
+                    f"{where}: {provider.name} is made for each call and cannot be part of one "
+                    "that is made once; give it scope='server', too"
                 )
             inner = provider.wiring
             if depends.scope == "server" and (inner.contexts or inner.questions):
                 raise LocalProtocolError(
-                    f"{provider.name} is made once for all calls and cannot know one of them; "
-                    "leave out scope='server', or its Context and questions"
+                    f"{where}: {provider.name} is made once for all calls and cannot know one of "
+                    "them; leave out scope='server', or its Context and questions"
                 )
-            self.check(inner, (*path, depends.provide), depends.scope)
+            self.check(inner, where, (*path, depends.provide), depends.scope)
 
     def questions(self, wiring: Wiring) -> list[Marked]:
         """The questions of a function and of all that it depends on."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
-from portico.auth.seal import SingleUse
+from portico.auth.seal import Depot, SingleUse
 from portico.ports import Seal, Turn
 from portico.protocol import types as t
 from portico.protocol.interview import Interview, recall, subject_of
@@ -36,7 +36,7 @@ class Interviewer:
         home: Home,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._seal = seal
+        self._depot = Depot(seal, lambda: home.store)
         self._home = home
         self._clock = clock
 
@@ -62,12 +62,16 @@ class Interviewer:
                 raise  # it failed before, or somebody else wants this to end
         finally:
             context.close()
+            if context.asking:
+                # Questions that nobody waits for any more are taken back before the answer goes
+                # out: over HTTP it ends the stream that they are on.
+                await asyncio.sleep(0)
         while task.cancelling() > before:
             # Ours, and those that a TaskGroup leaves behind before Python 3.13.
             task.uncancel()
         if result is not None and not context.asked:
             return result
-        return self._demand(turn, interview)
+        return await self._demand(turn, interview)
 
     async def _interview(
         self, turn: Turn, params: t.InputResponseRequestParams, once: bool
@@ -77,9 +81,10 @@ class Interviewer:
         if exchange.peer.revision.asking is not Asking.BY_RESULT:
             return Interview(exchange.peer, exchange.row)
         if params.request_state is not None:
+            secret = await self._depot.collect(params.request_state, exchange.principal)
             memory = recall(
                 params.request_state,
-                self._seal().unseal,
+                lambda _: secret,
                 principal=exchange.principal,
                 method=exchange.row.name,
                 subject=subject_of(exchange.request.params),
@@ -90,7 +95,7 @@ class Interviewer:
                 await spent.spend(params.request_state, memory, now=self._clock())
         return Interview(exchange.peer, exchange.row, memory, params.input_responses)
 
-    def _demand(self, turn: Turn, interview: Interview) -> t.InputRequiredResult:
+    async def _demand(self, turn: Turn, interview: Interview) -> t.InputRequiredResult:
         exchange = turn.exchange
         if interview.unused:
             log.warning(
@@ -99,9 +104,10 @@ class Interviewer:
                 exchange.row.name,
                 len(interview.unused),
             )
-        return interview.result(
-            self._seal().seal,
+        secret = interview.remember(
             principal=exchange.principal,
             subject=subject_of(exchange.request.params),
             expires_at=self._clock() + STATE_LIFETIME_S,
         )
+        state = await self._depot.deposit(secret, exchange.principal, STATE_LIFETIME_S)
+        return interview.demand(state)

@@ -22,6 +22,7 @@ from portico.server.catalogue import (
     TemplateEntry,
     ToolEntry,
 )
+from portico.server.completing import Completer
 
 
 def _address(entry: ResourceEntry) -> str:
@@ -38,7 +39,7 @@ class Pair(NamedTuple):
     inside: Shelf[Any]
     outside: Shelf[Any]
     name: Callable[[Any], str]
-    shown: dict[str, tuple[Entry, bool]]
+    shown: dict[str, tuple[Entry, bool, dict[str, Completer]]]
 
 
 class Mount:
@@ -90,8 +91,9 @@ class Mount:
                 del shown[key]
                 outside.remove(key)
             for key, entry in wanted.items():
-                if shown.get(key) != (entry, entry.enabled):
-                    shown[key] = (entry, entry.enabled)
+                now = (entry, entry.enabled, entry.completers)
+                if shown.get(key) != now:
+                    shown[key] = now
                     outside.add(key, self._copy(key, entry))
 
     def _copy(self, key: str, entry: Any) -> Entry:

@@ -26,6 +26,7 @@ from portico.server.catalogue import (
     ToolEntry,
 )
 from portico.server.completing import Completer, from_function, listed
+from portico.server.content import named_meta
 from portico.server.files import Folder, reading
 from portico.server.returning import Reader, prompter
 from portico.server.tools import BoundTool
@@ -37,6 +38,11 @@ E = TypeVar("E", bound=Entry)
 
 # What every revision and every model provider takes; others are warned about, never refused.
 GOOD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+# RFC 3986: a scheme, and after it what may stand as it is, or encoded.
+GOOD_URI = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+)
+EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -163,7 +169,7 @@ class Offering:
             output_schema=output,
             annotations=hints if hints != t.ToolAnnotations() else None,
             icons=options.get("icons"),
-            meta=options.get("meta"),
+            meta=named_meta(options.get("meta"), name),
         )
         entry = ToolEntry(
             noun=noun,
@@ -184,6 +190,7 @@ class Offering:
             raise LocalProtocolError("a resource needs its address: @server.resource('notes://a')")
 
         def decorate(function: F) -> F:
+            _check_uri(uri)
             name = options.get("name") or getattr(function, "__name__", "") or uri
             bound = Bound(function, name, self._surroundings, inline=options.get("inline", False))
             if "{" in uri:
@@ -210,7 +217,7 @@ class Offering:
             size=options.get("size"),
             icons=options.get("icons"),
             annotations=options.get("annotations"),
-            meta=options.get("meta"),
+            meta=named_meta(options.get("meta"), bound.name),
         )
         entry = ResourceEntry(noun=noun, run=_reader(bound, options), logs=bound.knows_context)
         _label(entry, options.get("tags"), options.get("scopes"))
@@ -222,10 +229,15 @@ class Offering:
         strangers = [name for name in template.variables if name not in parameters]
         lacking = [p.name for p in parameters.values() if p.required]
         lacking = [name for name in lacking if name not in template.variables]
-        if strangers or lacking:
+        if strangers:
             raise LocalProtocolError(
-                f"{bound.name}: {uri} and the function do not fit: "
-                + (f"it does not take {strangers}" if strangers else f"{lacking} is not in it")
+                f"{bound.name}: {uri} has {strangers}, which the function does not take; it takes "
+                f"{list(parameters)}: add a parameter, or take it out of the address"
+            )
+        if lacking:
+            raise LocalProtocolError(
+                f"{bound.name}: the function needs {lacking}, which {uri} does not have; write "
+                f"{{{lacking[0]}}} where it belongs, or give it a default"
             )
         noun = t.ResourceTemplate(
             uri_template=uri,
@@ -235,7 +247,7 @@ class Offering:
             mime_type=options.get("mime_type"),
             icons=options.get("icons"),
             annotations=options.get("annotations"),
-            meta=options.get("meta"),
+            meta=named_meta(options.get("meta"), bound.name),
         )
         entry = TemplateEntry(
             noun=noun,
@@ -295,7 +307,7 @@ class Offering:
             description=options.get("description") or bound.signature.docs.text or None,
             arguments=arguments or None,
             icons=options.get("icons"),
-            meta=options.get("meta"),
+            meta=named_meta(options.get("meta"), name),
         )
         entry = PromptEntry(
             noun=noun,
@@ -311,20 +323,24 @@ class Offering:
     def completion(self, of: Callable[..., Any] | str, argument: str, /) -> Callable[[F], F]:
         """Complete an argument of a prompt or a template: the function, its name or address."""
         entries = self._completable(of)
+        name = of if isinstance(of, str) else getattr(of, "__name__", repr(of))
         if not entries:
             raise LocalProtocolError(
-                f"{of!r} is no prompt and no template here; register it before its completion"
+                f"{name!r} is no prompt and no template here; register it before its completion"
             )
         for entry in entries:
             known = _arguments(entry)
             if argument not in known:
-                raise LocalProtocolError(f"{of!r} has no argument {argument!r}; it has {known}")
+                raise LocalProtocolError(
+                    f"{name!r} has no argument {argument!r} to complete; it has {known}"
+                )
 
         def decorate(function: F) -> F:
             name = getattr(function, "__name__", argument)
             completer = from_function(Bound(function, name, self._surroundings))
             for entry in entries:
                 entry.completers = {**entry.completers, argument: completer}
+            self._catalogue.touched()
             return function
 
         return decorate
@@ -342,21 +358,41 @@ class Offering:
     def _add(self, shelf: Shelf[E], name: str, entry: E, function: Any, kind: str) -> None:
         if kind in ("tool", "prompt") and not GOOD_NAME.fullmatch(name):
             log.warning(
-                "the %s %r: some clients hide names that are not 1 to 128 of A-Z a-z 0-9 _ . -",
+                "the %s %r: some clients hide names that are not 1 to 128 of A-Z a-z 0-9 _ . -; "
+                "call it %r",
+                kind,
+                name,
+                re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:128],
+            )
+        if name in shelf:
+            log.warning(
+                "the %s %r is offered twice; the later one counts: give one of them another name",
                 kind,
                 name,
             )
-        if name in shelf:
-            log.warning("the %s %r is offered twice; the later one counts", kind, name)
         shelf.add(name, entry)
         self._offered.setdefault(function, []).append((kind, entry))
+
+
+def _check_uri(uri: str) -> None:
+    """R0372: RFC 3986 has no spaces and no letters beyond ASCII."""
+    if "{" not in (plain := EXPRESSION.sub("", uri)) and not GOOD_URI.fullmatch(plain):
+        from urllib.parse import quote
+
+        better = quote(uri, safe=":/?#[]@!$&'()*+,;=%~{}")
+        hint = better if GOOD_URI.fullmatch(EXPRESSION.sub("", better)) else "notes://today"
+        raise LocalProtocolError(
+            f"{uri!r} is not the address of a resource; write one like {hint!r}"
+        )
 
 
 def _decorated(function: Any, decorate: Callable[[Any], Any], kind: str) -> Any:
     if function is None:
         return decorate
-    if not callable(function):
-        raise LocalProtocolError(f"write @server.{kind}(name={function!r})")
+    if isinstance(function, str):
+        raise LocalProtocolError(
+            f"@server.{kind} takes nothing but keywords: write @server.{kind}(name={function!r})"
+        )
     return decorate(function)
 
 

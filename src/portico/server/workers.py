@@ -5,7 +5,7 @@ of the client steps aside and does not count. They are daemons: a function that 
 its thread, and must not keep the process.
 
 Rules: a job's outcome is told to the loop that asked, once. A job that nobody waits for any more is
-not begun; one that was begun goes on and counts until it returns.
+not begun; one that was begun goes on, and another may have its place.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 # More threads that compute make every answer later: four of them already cost the loop nine
 # tenths of its calls.
 THREADS = 8
-# With those that wait for an answer of a client: each costs a stack and nothing else.
+# With those that wait for an answer of a client, or that nobody waits for: each costs a stack.
 MAX_THREADS = 64
 # An idle thread waits for so long for the next job.
 IDLE_S = 10.0
@@ -30,13 +30,16 @@ T = TypeVar("T")
 class Job(Generic[T]):
     """One call, and who waits for it."""
 
-    __slots__ = ("_context", "_function", "_future", "_loop")
+    __slots__ = ("_context", "_function", "_future", "_loop", "begun", "left")
 
     def __init__(self, function: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
         self._function = function
         self._loop = loop
         self._future: asyncio.Future[T] = loop.create_future()
         self._context = contextvars.copy_context()
+        # Kept by `Workers`: whether a thread has it, and whether nobody waits for it any more.
+        self.begun: bool = False
+        self.left: bool = False
 
     @property
     def future(self) -> asyncio.Future[T]:
@@ -92,7 +95,19 @@ class Workers:
             self._jobs.append(job)
             self._grow()
             self._work.notify()
-        return await job.future
+        try:
+            return await job.future
+        except asyncio.CancelledError:
+            self._leave(job)
+            raise
+
+    def _leave(self, job: Job[Any]) -> None:
+        """Nobody waits for a job: if it still runs, another may have its place."""
+        with self._work:
+            if job.begun and not job.left:
+                job.left = True
+                self._aside += 1
+                self._grow()
 
     def _grow(self) -> None:
         """Start a thread, if there is work for it and room."""
@@ -104,6 +119,9 @@ class Workers:
     def _live(self) -> None:
         while (job := self._next()) is not None:
             job.work()
+            with self._work:
+                job.begun = False
+                self._aside -= job.left
             del job  # what it held must not wait for the next one
 
     def _next(self) -> Job[Any] | None:
@@ -111,7 +129,9 @@ class Workers:
         with self._work:
             while self._threads - self._aside <= self._limit:
                 if self._jobs:
-                    return self._jobs.popleft()
+                    job = self._jobs.popleft()
+                    job.begun = True
+                    return job
                 if self._stopping:
                     break
                 self._idle += 1

@@ -1,18 +1,26 @@
 """When a service starts and ends: with the lifespan of its web server, or without one.
 
+`Lifespan` and `Keeper` are the application's side, `Span` is that of our own web server.
+
 Rules: a service is left in the task that entered it, and before the loop ends. Nobody is told
 that it has started before it has.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
+from portico.errors import LocalProtocolError
 from portico.transport.http_visit import App, Message, Receive, Scope, Send, overload
 
-log = logging.getLogger("portico.transport")
+log: logging.Logger = logging.getLogger("portico.transport")
 
 Step = Callable[[], Awaitable[None]]
+
+# In the scope of a web server that takes what is raised, and shows it itself.
+RAISES_KEY: Final = "portico.raises"
 
 
 class Keeper:
@@ -64,9 +72,11 @@ class Lifespan:
         self._receive = receive
         self._send = send
         self._begun = False
+        self._raises = False
 
     async def run(self, scope: Scope, around: App | None) -> None:
         """Both enter before anybody is told, and both leave."""
+        self._raises = around is None and RAISES_KEY in scope
         if around is not None:
             try:
                 await around(scope, self._hear, self._say)
@@ -87,7 +97,8 @@ class Lifespan:
             try:
                 await self._start()
             except Exception as error:
-                log.exception("the service could not be started")
+                if not self._raises:
+                    log.exception("the service could not be started")
                 await self._send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
         return message
@@ -102,6 +113,81 @@ class Lifespan:
         try:
             await self._stop()
         except Exception as error:
+            if self._raises:
+                raise
             log.exception("the service could not be stopped")
             type_, words = type_.replace("complete", "failed"), words or str(error)
         await self._send({"type": type_, "message": words} if words else {"type": type_})
+
+
+class Span:
+    """An application's lifespan, entered and left in one task, whoever asks for it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.state: dict[str, Any] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._begun: asyncio.Future[None] | None = None
+        self._told = False
+        self._over = asyncio.Event()
+        self._words = ""
+        self._failure: Exception | None = None
+
+    async def enter(self) -> None:
+        """Return once it has started. Raises what the application raised."""
+        loop = asyncio.get_running_loop()
+        self._begun = loop.create_future()
+        self._task = loop.create_task(self._run(self._begun))
+        try:
+            await asyncio.shield(self._begun)
+        except asyncio.CancelledError:
+            self.abort()
+            await asyncio.wait({self._task})
+            raise
+
+    async def leave(self) -> None:
+        """Return once it has ended. Raises what the application raised, once."""
+        self._over.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def abort(self) -> None:
+        """End it wherever it is; the task is given up if it does not heed that."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, begun: "asyncio.Future[None]") -> None:
+        asgi = {"version": "3.0", "spec_version": "2.0"}
+        scope = {"type": "lifespan", "asgi": asgi, "state": self.state, RAISES_KEY: True}
+        failure: Exception | None = None
+        try:
+            await self._app(scope, self._receive, self._send)
+        except asyncio.CancelledError:
+            begun.cancel()
+            raise
+        except Exception as error:
+            failure = error
+        if failure is None and (self._words or not begun.done()):
+            failure = LocalProtocolError(self._words or "the application left before it started")
+        if begun.done():
+            self._failure = failure
+        elif failure is not None:
+            begun.set_exception(failure)
+            begun.exception()  # whoever waits sees it
+
+    async def _receive(self) -> Message:
+        if not self._told:
+            self._told = True
+            return {"type": "lifespan.startup"}
+        with contextlib.suppress(asyncio.CancelledError):  # by whoever ends the loop: leave it now
+            await self._over.wait()
+        return {"type": "lifespan.shutdown"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"].endswith(".failed"):
+            self._words = self._words or message.get("message") or "the application failed"
+        elif self._begun is not None and not self._begun.done():
+            self._begun.set_result(None)

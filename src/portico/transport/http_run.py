@@ -1,273 +1,70 @@
-"""Our own HTTP server: uvicorn's protocol under limits that no application could keep.
+"""Our own HTTP server: a bound port, what is served there, and how it ends.
 
-    await serve(app, "127.0.0.1", 8000)          # until SIGTERM or SIGINT, then drained
+    run(app, port=8000)                          # until SIGTERM or SIGINT, then drained
+    await serve(app, "127.0.0.1", 8000)          # the same in a loop that runs already
     async with listening(app, port=0) as site:   # in a test: site.url
 
-uvicorn puts no limit on the time or the size of headers, keeps silent connections open, keeps
-answers that nobody reads, and never tells a pipelined request that its client has gone. An
-application that is mounted elsewhere lives with that; here each has an end.
-
-Rules: the only file that imports uvicorn. Nothing is served before the service has started; a
-signal to end refuses new work at once and lets what runs finish until the deadline.
+Rules: the only file that imports uvicorn, with `http_connection`. Nothing is served before the
+service has started; a signal to end refuses new work at once and lets what runs finish until the
+deadline. Whoever cancels `serve` finds nothing of it left.
 """
 
 import asyncio
 import contextlib
 import logging
-import socket
 import sys
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from email.utils import formatdate
 from typing import Any, Final, cast
 
-import httptools
-from msgspec import Struct
 from uvicorn.config import Config
-from uvicorn.lifespan.on import LifespanOn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from portico.errors import LocalProtocolError
 from portico.protocol.httprules_gate import HostPolicy
+from portico.transport.address import bind
+from portico.transport.http_connection import DEFAULT_LIMITS, Connection, RunLimits
+from portico.transport.http_lifespan import Span
 from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import (
-    CLIENT_GONE,
-    CLOSE_HEADER,
-    LINE_KEY,
-    Pairs,
-    Receive,
-    Scope,
-    Send,
-    Visit,
-)
-from portico.transport.signals import Signals
+from portico.transport.http_visit import Receive, Scope, Send
+from portico.transport.signals import Signals, close
 
-log = logging.getLogger("portico.transport")
+log: logging.Logger = logging.getLogger("portico.transport")
 
 # How often connections are looked at.
 STEP_S = 1.0
-# After the drain, what is still written may leave for so long.
+# After the drain, what is still written may leave for so long; less where nobody wants to wait.
 FLUSH_S = 1.0
-# An unread answer must shrink by so much to count as read.
-PROGRESS_BYTES = 1024
+HURRIED_FLUSH_S = 0.2
+# At the second wish to end: four times what the application gives to handlers that do not stop
+# (`ENDING_S`, twice for the drain and twice for the end), and two seconds for the lifespan.
+HURRY_S = 6.0
+
+# When all is over: threads that handlers left behind may finish for so long.
+THREADS_S = 1.0
 
 HEALTH: Final = "/health"
 READY: Final = "/ready"
 
 
-class RunLimits(Struct, frozen=True, kw_only=True):
-    """What a stranger may take of our own server: sizes in bytes, times in seconds."""
+class Wishes:
+    """How often the end was wished for: the first is to drain, the second does not wait."""
 
-    # Proxies allow 8 KiB of headers, browsers send 2; tokens and mirrored arguments need some.
-    head_bytes: int = 16 * 1024
-    head_count: int = 100
-    # From the first byte, or from the connection, to the end of the headers.
-    head_s: float = 10.0
-    # Between two requests on one connection.
-    idle_s: float = 60.0
-    # An answer of which nothing is taken for so long is dropped, and the connection with it.
-    unread_s: float = 30.0
-    # 20,000 streams and as many callers as a machine can answer.
-    connections: int = 30_000
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.first: asyncio.Future[None] = self._loop.create_future()
+        self.second: asyncio.Future[None] = self._loop.create_future()
 
-
-DEFAULT_LIMITS: Final = RunLimits()
-
-
-# No request is ever put here, and an empty one for each connection takes 700 bytes.
-_NO_PIPELINE: deque[Any] = deque(maxlen=0)
-
-
-class _Cut(Exception):
-    """Stops the parser in the middle of what must not be read."""
-
-
-class Connection(HttpToolsProtocol):
-    """One connection, with an end to everything that could last."""
-
-    # In slots: with them, uvicorn's own would no longer share one table of names, at 1.5 KiB each.
-    __slots__ = (
-        "_chunk_bytes",
-        "_deaf",
-        "_head_bytes",
-        "_idle",
-        "_in_head",
-        "_limits",
-        "_quiet_since",
-        "_refusal",
-        "_unread",
-        "lost",
-        "visit",
-    )
-
-    def __init__(
-        self, config: Config, state: ServerState, app_state: dict[str, Any], limits: RunLimits
-    ) -> None:
-        super().__init__(config, state, app_state)
-        self._limits = limits
-        # Whether headers are awaited, or a next request; since when, as far as `check` has seen.
-        self._in_head = True
-        self._idle = False
-        self._quiet_since = 0.0
-        self._head_bytes = 0
-        self._chunk_bytes = 0
-        self._deaf = False
-        self._refusal = 400
-        self._unread = (0.0, 0)
-        self.visit: Visit | None = None
-        self.lost = False
-        self.pipeline = _NO_PIPELINE
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody has come; the time for headers runs."""
-        super().connection_made(transport)
-        if len(self.connections) > self._limits.connections:
-            transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Somebody has gone; whoever answers them hears of it now."""
-        super().connection_lost(exc)
-        self.lost = True
-        if self.visit is not None:
-            self.visit.leave(CLIENT_GONE)
-            self.visit = None
-        if self.scope is not None:  # type: ignore[redundant-expr]
-            self.scope.pop(LINE_KEY, None)  # type: ignore[typeddict-item]
-
-    def data_received(self, data: bytes) -> None:
-        """Some bytes: headers within their limit, a body, or more than was asked for."""
-        if self._deaf or self.parser is None:
-            return
-        self._chunk_bytes = len(data)
-        self._head_bytes += len(data)
-        try:
-            self.parser.feed_data(data)
-            if self._in_head and self._head_bytes > self._limits.head_bytes:
-                self._refuse(431)
-        except httptools.HttpParserUpgrade:
-            self._deafen()
-        except httptools.HttpParserError:
-            if self._answering and not self.cycle.more_body:
-                self._deafen()  # it comes after a whole request, which is still answered
-            elif not self._deaf:
-                self._refuse(self._refusal)
-
-    @property
-    def _answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
-
-    def on_message_begin(self) -> None:
-        """A request begins; one that comes before the last was answered is not read."""
-        if self._answering:
-            # Its disconnect would be told to the newer one. A client that gets no answer
-            # sends the request again, on another connection.
-            self._deafen()
-            raise _Cut
-        super().on_message_begin()
-        self.scope[LINE_KEY] = self  # type: ignore[typeddict-unknown-key]
-        self._in_head, self._idle, self._quiet_since = True, False, 0.0
-        self._head_bytes = self._chunk_bytes
-
-    def on_headers_complete(self) -> None:
-        """All headers are there."""
-        limits = self._limits
-        large = self._head_bytes > limits.head_bytes and (
-            sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
-            > limits.head_bytes
-        )
-        if large or len(self.headers) > limits.head_count:
-            self._refusal = 431
-            raise _Cut
-        self._in_head = False
-        super().on_headers_complete()
-
-    def on_response_complete(self) -> None:
-        """It was answered; `check` ends the connection if nothing more comes, without a timer."""
-        self._idle, self._quiet_since = True, 0.0
-        self.flow.resume_reading()
-
-    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
-        """Write a whole answer in one piece, which by `send` takes two writes and much looking.
-
-        Only where `send` is the server's own: whoever wraps it wants to see what passes.
-        """
-        cycle = self.cycle
-        if (
-            getattr(send, "__self__", None) is not cycle
-            or cycle.response_started
-            or self.flow.write_paused
-            or cycle.scope["method"] == "HEAD"
-        ):
-            return False
-        if cycle.disconnected:
-            return True
-        lines = [STATUS_LINE[status]]
-        for name, value in [*cycle.default_headers, *headers]:
-            lines += (name, b": ", value, b"\r\n")
-        if CLOSE_HEADER in headers:
-            cycle.keep_alive = False
-        elif not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines += (b"\r\n", body)
-        self.transport.write(b"".join(lines))
-        cycle.response_started = cycle.response_complete = True
-        cycle.waiting_for_100_continue = False
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self.transport.close()
-        cycle.on_response()
-        return True
-
-    def drop(self, send: Send) -> None:
-        """End the connection without another word, if this answer is still on it."""
-        if getattr(send, "__self__", None) is self.cycle and not self.cycle.disconnected:
-            self.cycle.disconnected = True
-            self.transport.abort()
-
-    def _deafen(self) -> None:
-        """Read no more; what is being answered is the last."""
-        self._deaf = True
-        if self.cycle is not None:  # type: ignore[redundant-expr]
-            self.cycle.keep_alive = False
-
-    def _refuse(self, status: int) -> None:
-        """Answer what cannot be read, unless an answer is under way, and hang up."""
-        self._deafen()
-        if self._answering:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-            if self.cycle.response_started:
-                self.transport.abort()
+    def add(self) -> None:
+        """One more."""
+        for wish in (self.first, self.second):
+            if not wish.done():
+                wish.set_result(None)
                 return
-        head = b"content-length: 0\r\nconnection: close\r\n\r\n"
-        self.transport.write(STATUS_LINE[status] + head)
-        self.transport.close()
 
-    def check(self, now: float) -> None:
-        """End what has lasted too long."""
-        limits = self._limits
-        if (self._in_head or self._idle) and not self._deaf:
-            if not self._quiet_since:
-                self._quiet_since = now
-            elif self._in_head and now - self._quiet_since > limits.head_s:
-                self._refuse(408)
-                return
-            elif self._idle and now - self._quiet_since > limits.idle_s:
-                self.transport.close()
-        unread = self.transport.get_write_buffer_size()
-        since, size = self._unread
-        if not unread:
-            self._unread = (0.0, 0)
-        elif not since or unread <= size - PROGRESS_BYTES:
-            self._unread = (now, unread)
-        elif now - since > limits.unread_s:
-            self.transport.abort()
-        else:
-            self._unread = (since, max(size, unread))
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Nobody can write into our log by asking for what we do not have."""
+    def call(self) -> None:
+        """One more, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is over, as was wished
+            self._loop.call_soon_threadsafe(self.add)
 
 
 class Site:
@@ -286,22 +83,24 @@ class Site:
         self.app = app
         app.heeds_signals = False
         self.host = host
-        self.port = port
+        self.port: int = port
         self.limits = limits
-        self.is_ready = False
+        self.is_ready: bool = False
         self._hosts = tuple(hosts)
         self._origins = tuple(origins)
         self._state = ServerState()
         self._config = Config(
             self._serve,  # type: ignore[arg-type]
-            lifespan="on",
+            lifespan="off",  # it is kept by a `Span`
             log_config=None,
             access_log=False,
             proxy_headers=False,
             ws="none",
             interface="asgi3",
         )
-        self._lifespan: LifespanOn | None = None
+        self.wishes: Wishes | None = None
+        self._drains = False
+        self._span = Span(self._serve)
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -314,35 +113,30 @@ class Site:
     # ------------------------------------------------------------ beginning
 
     async def start(self) -> None:
-        """Bind, start the service, accept. Raises `LocalProtocolError` where that cannot be.
+        """Bind, start the service, accept.
 
-        A server that others can reach needs to be told by which names (`hosts`).
+        Raises `AddressError` where the address cannot be had, `LocalProtocolError` where others
+        can reach it and nobody said by which names (`hosts`), and what the service raised.
         """
-        bound = _bind(self.host, self.port)
+        bound = bind(self.host, self.port)
+        loop = asyncio.get_running_loop()
         try:
             self.port = int(bound.getsockname()[1])
             self.app.use_policy(
                 HostPolicy.for_bind(self.host, self.port, hosts=self._hosts, origins=self._origins)
             )
             self._config.load()
-            lifespan = LifespanOn(self._config)
-            await lifespan.startup()
-            if lifespan.should_exit:
-                raise LocalProtocolError("the server could not be started; its log says why")
-            self._lifespan = lifespan
-            loop = asyncio.get_running_loop()
+            await self._span.enter()
             self._server = await loop.create_server(self._connect, sock=bound, backlog=2048)
         except BaseException:
             bound.close()
-            if self._lifespan is not None:
-                await self._lifespan.shutdown()
+            await self._span.leave()
             raise
         self._step(loop)
         self.is_ready = True
 
     def _connect(self) -> Connection:
-        assert self._lifespan is not None
-        return Connection(self._config, self._state, self._lifespan.state, self.limits)
+        return Connection(self._config, self._state, self._span.state, self.limits)
 
     @property
     def _connections(self) -> "set[Connection]":
@@ -367,17 +161,43 @@ class Site:
 
     # ------------------------------------------------------------ end
 
+    def end(self) -> None:
+        """Wish for the end, from any thread, as a signal does: again is at once."""
+        if self.wishes is not None:
+            self.wishes.call()
+
     async def stop(self, drain_s: float | None = None) -> None:
-        """Refuse what is new, let what runs finish until the deadline, and leave the service."""
+        """Refuse what is new, let what runs finish until the deadline, and leave the service.
+
+        Raises what the service raised when it was left.
+        """
+        if self._server is None:
+            return
         self.is_ready = False
-        if self._server is not None:
-            self._server.close()
+        self._server.close()
         self.app.draining = True  # from here on no connection outlives its answer
         self._hang_up_idle()
-        await self.app.drain(drain_s)
-        if self._lifespan is not None:
-            await self._lifespan.shutdown()
-        await self._flush()
+        if not self._drains:  # a second wish does not wait for what the first one began
+            self._drains = True
+            await self.app.drain(drain_s)
+        failure: Exception | None = None
+        try:
+            await self._span.leave()
+        except Exception as error:
+            failure = error
+        await self._flush(FLUSH_S if drain_s != 0 else HURRIED_FLUSH_S)
+        self.abort()
+        if failure is not None:
+            raise failure
+
+    def abort(self) -> None:
+        """Leave nothing open, now."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._span.abort()
+        for connection in list(self._connections):
+            connection.transport.abort()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -385,16 +205,14 @@ class Site:
         for connection in list(self._connections):
             connection.shutdown()
 
-    async def _flush(self) -> None:
+    async def _flush(self, timeout_s: float) -> None:
         """A last chance to read, then nothing is left open."""
         self._hang_up_idle()
         if self._state.tasks:
-            await asyncio.wait(list(self._state.tasks), timeout=FLUSH_S)
-        deadline = asyncio.get_running_loop().time() + FLUSH_S
+            await asyncio.wait(list(self._state.tasks), timeout=timeout_s)
+        deadline = asyncio.get_running_loop().time() + timeout_s
         while self._state.connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
-        for connection in list(self._connections):
-            connection.transport.abort()
 
 
 @contextlib.asynccontextmanager
@@ -408,6 +226,16 @@ async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[Site]:
         await site.stop()
 
 
+def announce(site: Site) -> None:
+    """Say in one line what is served, and where."""
+    info = site.app.service.identity.info
+    line = " ".join(f"{info.name} {info.version} on {site.url}".split()) + "\n"
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
+        encoding = sys.stdout.encoding or "utf-8"
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+
+
 async def serve(
     app: HttpApp,
     host: str = "127.0.0.1",
@@ -417,43 +245,74 @@ async def serve(
     origins: Iterable[str] = (),
     limits: RunLimits = DEFAULT_LIMITS,
     started: Callable[[Site], None] | None = None,
-) -> None:
-    """Serve until SIGTERM or SIGINT, drain, and return; a second signal ends it at once.
+) -> bool:
+    """Serve until SIGTERM, SIGINT or `site.end()`, drain, and return; a second one ends it at once.
 
-    `started` is told once the port is bound and the service runs.
+    `started` is told once the port is bound and the service runs. Gives whether Ctrl-C ended it.
+    Cancelled, it ends as at once as by a second signal.
     """
     site = Site(app, host, port, hosts=hosts, origins=origins, limits=limits)
+    wishes = site.wishes = Wishes()
     loop = asyncio.get_running_loop()
-    wishes: list[asyncio.Future[None]] = [loop.create_future(), loop.create_future()]
-
-    def note() -> None:
-        wish = next((wish for wish in wishes if not wish.done()), None)
-        if wish is not None:
-            wish.set_result(None)
-
-    signals = Signals(note, alone=True)
+    signals = Signals(wishes.add, alone=True)
     signals.listen()
+    step = loop.create_task(site.start())
     try:
-        await site.start()
-        if started is not None:
-            started(site)
-        await wishes[0]
-        stopping = loop.create_task(site.stop())
-        await asyncio.wait({stopping, wishes[1]}, return_when=asyncio.FIRST_COMPLETED)
-        if not stopping.done():
-            stopping.cancel()
-            await asyncio.wait({stopping})
-            await site.stop(0.0)
-        else:
-            stopping.result()
+        if await _done(step, wishes.first):
+            if started is not None:
+                started(site)
+            await wishes.first
+            step = loop.create_task(site.stop())
+            await _done(step, wishes.second)
     finally:
-        signals.stop()
+        try:
+            await _hurry(site, step)
+        finally:
+            signals.stop()
+    return signals.interrupted
 
 
-def run(app: HttpApp, host: str = "127.0.0.1", port: int = 8000, **settings: Any) -> None:
-    """`serve` in a loop of its own, the fastest there is."""
+async def _done(step: "asyncio.Task[None]", wish: "asyncio.Future[None]") -> bool:
+    """Whether a step was done before the wish not to wait for it."""
+    await asyncio.wait({step, wish}, return_when=asyncio.FIRST_COMPLETED)
+    if step.done():
+        step.result()
+    return step.done()
+
+
+async def _hurry(site: Site, step: "asyncio.Task[None]") -> None:
+    """End whatever has not ended in its own time."""
+    try:
+        async with asyncio.timeout(HURRY_S):
+            if not step.done():
+                step.cancel()
+                await asyncio.wait({step})
+            await site.stop(0.0)
+    except TimeoutError:
+        log.warning("what is served did not end within %g s, and is left", HURRY_S)
+    finally:
+        site.abort()
+
+
+def run(
+    app: HttpApp,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    *,
+    started: Callable[[Site], None] = announce,
+    **settings: Any,
+) -> bool:
+    """`serve` in a loop of its own, the fastest there is. Gives whether Ctrl-C ended it.
+
+    Once it is up one line on standard output says where, unless `started` does otherwise.
+    """
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(serve(app, host, port, **settings))
+        try:
+            interrupted = runner.run(serve(app, host, port, started=started, **settings))
+        except KeyboardInterrupt:  # before anybody listened for it
+            interrupted = True
+        close(runner, interrupted=interrupted, wait_s=THREADS_S)
+    return interrupted
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -462,26 +321,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:  # Windows and PyPy have none
         return None
     return uvloop.new_event_loop
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises `LocalProtocolError` where there can be none."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        bound = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise LocalProtocolError(f"{host!r} is no address to serve on: {error.strerror}") from None
-    try:
-        if sys.platform != "win32":
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-        bound.setblocking(False)
-    except OSError as error:
-        bound.close()
-        words = f"{host}:{port} cannot be served: {error.strerror}; choose another port"
-        raise LocalProtocolError(words) from None
-    return bound
 
 
 async def _say(send: Send, status: int, body: bytes) -> None:

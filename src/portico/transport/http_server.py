@@ -31,6 +31,7 @@ from portico.errors import (
 from portico.ports import Service, Verify
 from portico.protocol import httprules as rules
 from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.httprules_cors import beside, preflight
 from portico.protocol.httprules_gate import (
     CONTENT_TOO_LARGE,
     NOT_FOUND,
@@ -81,6 +82,8 @@ log: logging.Logger = logging.getLogger("portico.transport")
 ENDING_S = 1.0
 # An application that does not know its address is reached by these names, and by no other.
 LOOPBACK = HostPolicy.of("localhost:*", "127.0.0.1:*", "[::1]:*")
+# Where clients look for how to get in (RFC 9728); the path of the endpoint follows.
+METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
 class HttpTurn(Visit):
@@ -129,6 +132,8 @@ class HttpApp:
             raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
         self.service = service
         self.path: str = path.rstrip("/") or "/"
+        # Also where another application would answer with its page for lost visitors.
+        self._metadata = METADATA_PATH + path.rstrip("/")
         self.limits = limits
         self.sweep: Sweep = Sweep()
         self._intake = Intake()
@@ -159,7 +164,7 @@ class HttpApp:
         """Serve one request, or the lifespan."""
         kind = scope["type"]
         if kind == "http":
-            path: str = scope["path"]
+            path = whole = scope["path"]
             root: str = scope.get("root_path", "")
             if root and path.startswith(root):
                 path = path[len(root) :]
@@ -167,7 +172,8 @@ class HttpApp:
                 await self._serve(scope, receive, send, self._gate, self._endpoint)
                 return
             path = path.rstrip("/") or "/"
-            if path == self.path:
+            # Who mounts it at its own path, `app.mount("/mcp", …)`, wants it there, too.
+            if self.path in (path, whole.rstrip("/")):
                 await self._serve(scope, receive, send, self._gate, self._endpoint)
                 return
             if self._has_sse and path == SSE_PATH:
@@ -175,6 +181,9 @@ class HttpApp:
                 return
             if self._has_sse and path == MESSAGES_PATH:
                 await self._serve(scope, receive, send, self._gate_post, self._first_post)
+                return
+            if path == self._metadata:
+                await self._nothing(receive, send, "no document describes this resource")
                 return
         await self._elsewhere(kind, scope, receive, send)
 
@@ -184,10 +193,12 @@ class HttpApp:
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
-            visit = Visit(receive, send, {}, self.limits)
-            await self._refuse(visit, Refusal(NOT_FOUND, f"nothing is here; use {self.path}"))
+            await self._nothing(receive, send, f"nothing is here; use {self.path}")
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
+
+    async def _nothing(self, receive: Receive, send: Send, words: str) -> None:
+        await self._refuse(Visit(receive, send, {}, self.limits), Refusal(NOT_FOUND, words))
 
     async def _serve(
         self,
@@ -203,6 +214,13 @@ class HttpApp:
         turn.line = scope.get(LINE_KEY)
         turn.intake = self._intake
         try:
+            if b"origin" in headers:  # which only browsers send
+                turn.beside = beside(headers, gate.policy)
+                told = preflight(scope["method"], headers, gate.policy, gate.methods)
+                if told is not None:
+                    turn.beside = told
+                    await turn.reply(rules.OK, b"")
+                    return
             turn.answers = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
@@ -210,6 +228,7 @@ class HttpApp:
                 raise overload("too many requests at once; try again later")
             if self._verify is not None:
                 turn.principal = await self._verified(headers)
+                turn.scopes = frozenset()
             if self._identity is None:
                 await self._keeper.started()
         except (Fault, AuthError) as refused:
@@ -301,6 +320,8 @@ class HttpApp:
                 require_events(turn.answers)
             shaper = self._shaper(peer.revision)
             exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=self._logs)
+            if turn.scopes is not None:
+                exchange.scopes = turn.scopes
         except Fault as fault:
             known_revision = session.peer.revision if session is not None else None
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
@@ -331,7 +352,7 @@ class HttpApp:
         if data is None:
             await turn.reply(rules.ACCEPTED, b"")
         elif turn.answers.json or status != rules.OK:
-            await turn.reply(status, data)
+            await turn.reply(status, data, _own_headers(turn.fault) if turn.fault else None)
         else:
             await turn.end(write(data))
 
@@ -411,12 +432,8 @@ class HttpApp:
     ) -> None:
         """Say no: the status, and an error where there is something to say."""
         status = rules.status_of(refused, revision, admitted=False)
-        headers: Pairs = []
+        headers = _own_headers(refused) or []
         body = b""
-        if isinstance(refused, Refusal):
-            headers = [(name.lower().encode(), value.encode()) for name, value in refused.headers]
-        elif isinstance(refused, LoginRequired):
-            headers = [(b"www-authenticate", b"Bearer")]
         if isinstance(refused, Fault):
             null_id = revision is not None and revision.error_id_required  # D2
             code = number(refused, revision)
@@ -497,6 +514,13 @@ class HttpApp:
         self.sweep.stop()
         self._identity = None
         await self.service.stop()
+
+
+def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
+    """The headers that go with a refusal."""
+    if isinstance(refused, Refusal):
+        return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
+    return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
 
 
 async def _settled(tasks: set[asyncio.Task[Any]], timeout_s: float) -> None:

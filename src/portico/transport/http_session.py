@@ -210,6 +210,7 @@ class Session:
         stream = self._stream(visit.answers.events)
         stream.awaited = True
         pump = Pump(stream, visit, self._release, self._shared)
+        self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
         try:
             events = self.link.take(frame, self._shared.clock(), parts)
             if isinstance(frame, Batch):

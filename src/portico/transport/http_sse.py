@@ -27,6 +27,8 @@ SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
 # 192 bits: the name is all that leads to somebody's stream.
 ID_BYTES = 24
+# Our own query has one; proxies may add some.
+MAX_FIELDS = 10
 # What still runs when its stream is gone may clean up for so long.
 ENDING_S = 5.0
 # A reader that leaves this much unread is cut; one message may be larger by itself.
@@ -109,12 +111,12 @@ class SseSession:
     """One client on one stream."""
 
     def __init__(self, service: Service, link: Link, visit: Visit) -> None:
-        self.channel = Channel(visit)
+        self.channel: Channel = Channel(visit)
         self.link = link
         self._service = service
         self._draining = False
         self._running = 0
-        self.duplex = Duplex(link, self.channel, self._answer, told=self._told)
+        self.duplex: Duplex = Duplex(link, self.channel, self._answer, told=self._told)
         self._unwatch = service.watch(self.duplex.news)
 
     async def _answer(self, turn: Turn) -> bytes | None:
@@ -164,7 +166,8 @@ class SseSessions:
         """A GET: the stream, from its endpoint event to its end. Raises `Refusal`."""
         self._check_room(principal)
         accepts = Revisions(reversed(self._service.accepts.handshakes))
-        link = Link(Side.SERVER, self._service.identity, accepts, principal)
+        service = self._service
+        link = Link(Side.SERVER, service.identity, accepts, principal, lambda: service.identity)
         id = secrets.token_urlsafe(ID_BYTES)
         session = self._by_id[id] = SseSession(self._service, link, visit)
         try:
@@ -186,14 +189,24 @@ class SseSessions:
 
     async def post(self, visit: Visit, principal: str, query: bytes) -> None:
         """One message for the stream that the query names. Raises `Fault`."""
-        names = parse_qs(query.decode("latin-1"), max_num_fields=10).get("session_id", [])
-        session = self._by_id.get(names[0]) if len(names) == 1 else None
+        session = self._named(query)
         rules.check_owner(session.link.principal if session else None, principal)
         body = await visit.body()
         decode(body)
         assert session is not None
+        session.link.scopes = visit.scopes
         session.duplex.receive(body)
         await visit.reply(rules.ACCEPTED, b"")
+
+    def _named(self, query: bytes) -> SseSession | None:
+        """The stream that a query names, if it names one."""
+        try:
+            names = parse_qs(query.decode("latin-1"), max_num_fields=MAX_FIELDS).get(
+                "session_id", []
+            )
+        except ValueError:  # more than that
+            return None
+        return self._by_id.get(names[0]) if len(names) == 1 else None
 
     def drain(self) -> None:
         """End every stream as soon as nothing runs on it."""

@@ -22,7 +22,7 @@ class Ledger:
     """How many bytes all streams together keep."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size: int = 0
 
 
 class Stream:
@@ -33,17 +33,17 @@ class Stream:
     """
 
     # What most streams never change are defaults of the class: every request in a session has one.
-    size = 0
-    unread = 0
-    over = False
-    streaming = False
-    for_news = False
+    size: int = 0
+    unread: int = 0
+    over: bool = False
+    streaming: bool = False
+    for_news: bool = False
     # Whether the request that it belongs to still has a connection.
-    awaited = False
-    left_at = 0.0
+    awaited: bool = False
+    left_at: float = 0.0
     # How many calls still run that answer on it, and how many answers of a batch are ready.
-    pending = 0
-    boxed = 0
+    pending: int = 0
+    boxed: int = 0
     on_caught_up: Callable[[], None] | None = None
     on_streaming: Callable[[], None] | None = None
     _last = 0
@@ -190,7 +190,7 @@ class Stream:
             self._reader.leave("the stream was taken up on another connection")
         self._reader = visit
         self._rewind(after)
-        first = b"" if self._served else self._prime(0)
+        first = b"" if self._served else self._prime()
         self._served = True
         try:
             await visit.open(first)
@@ -206,7 +206,8 @@ class Stream:
                         self.on_caught_up()
                     if not self.unread:
                         await self._wait()
-            await visit.end(self._take() + self._prime(self._seen))  # R0489
+            # R0489; without an id: each is said once (R0278), and the reader knows the last one.
+            await visit.end(self._take() + write(b"", retry_ms=self._retry_ms))
         finally:
             self.let_go(visit)
 
@@ -233,9 +234,9 @@ class Stream:
             return b"".join([write(frame) for _, frame in newest])
         return b"".join([write(frame, id=f"{self.name}-{number}") for number, frame in newest])
 
-    def _prime(self, number: int) -> bytes:
+    def _prime(self) -> bytes:
         """R0486: an event to come back to."""
-        return prime(f"{self.name}-{number}", self._retry_ms) if self._primed else b""
+        return prime(f"{self.name}-0", self._retry_ms) if self._primed else b""
 
     # ------------------------------------------------------------ waiting
 

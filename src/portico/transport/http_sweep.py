@@ -23,7 +23,7 @@ class Sweep:
     """Every visit that is not over, and whatever else is due now and then."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
         self._fresh: set[Visit] = set()
         self._staying: set[Visit] = set()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -27,7 +27,7 @@ from portico.protocol.httprules_gate import (
 )
 from portico.protocol.sse import comment
 
-log = logging.getLogger("portico.transport")
+log: logging.Logger = logging.getLogger("portico.transport")
 
 # A larger body than allowed is read to its end up to here, so that its sender reads the refusal
 # instead of a broken connection.
@@ -138,27 +138,30 @@ class Visit:
 
     # What is going on: reading the body, doing the work itself, beginning to answer, streaming,
     # waiting for the reader, done. How many bytes came, and how many writes were taken.
-    reading = False
-    working = False
-    started = False
-    streaming = False
-    writing = False
-    ended = False
-    received = 0
-    writes = 0
+    reading: bool = False
+    working: bool = False
+    started: bool = False
+    streaming: bool = False
+    writing: bool = False
+    ended: bool = False
+    received: int = 0
+    writes: int = 0
     # Why nobody waits any more, and whether the client is still there to hear of it.
-    gone = ""
-    told = False
-    principal = ""
-    cancelled = False
+    gone: str = ""
+    told: bool = False
+    principal: str = ""
+    # What the credentials allow, None where nobody looks at any; and what a browser is told.
+    scopes: frozenset[str] | None = None
+    beside: Pairs | None = None
+    cancelled: bool = False
     # What to do instead of a comment where a stream is silent before it has begun, and what
     # instead of a cancellation where the client goes and its request is worked on all the same.
     on_silence: Callable[[], None] | None = None
     on_gone: Callable[[], None] | None = None
     # Kept by the sweep: since when it is here, its last sign of life, and who watches for its end.
-    since = 0.0
-    alive_at = 0.0
-    alive_writes = 0
+    since: float = 0.0
+    alive_at: float = 0.0
+    alive_writes: int = 0
     watcher: "asyncio.Task[None] | None" = None
     line: Line | None = None
     intake: Intake | None = None
@@ -170,7 +173,7 @@ class Visit:
         self.headers = headers
         self.limits = limits
         self.answers = JSON_ALONE
-        self.task = asyncio.current_task()
+        self.task: asyncio.Task[Any] | None = asyncio.current_task()
 
     # ------------------------------------------------------------ in
 
@@ -236,6 +239,8 @@ class Visit:
         headers: Pairs = [JSON_HEADER, length] if body else [length]
         if more:
             headers += more
+        if self.beside:
+            headers += self.beside
         self.started = self.writing = True
         line = self.line
         if line is None or not line.answer(self._send, status, headers, body):
@@ -249,7 +254,7 @@ class Visit:
             self.started = self.streaming = True
             self._lock = asyncio.Lock()
             async with self._lock:
-                headers = EVENT_HEADERS + more if more else EVENT_HEADERS
+                headers = [*EVENT_HEADERS, *(more or ()), *(self.beside or ())]
                 await self._put({"type": "http.response.start", "status": 200, "headers": headers})
                 await self._put({"type": "http.response.body", "body": first, "more_body": True})
 

@@ -1,17 +1,22 @@
 """The wish to end, as a process hears it: SIGTERM and SIGINT, heard without taking them away.
 
 Rules: whoever heard a signal before hears it still. A signal that nobody heard, or that is
-ignored, means what it always meant.
+ignored, means what it always meant; so does a third one, if a loop that is stuck heard two.
 """
 
 import asyncio
+import logging
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 WISHES = (signal.SIGTERM, signal.SIGINT)
+# What a shell calls an end by Ctrl-C.
+INTERRUPTED = 128 + signal.SIGINT
 
 
 class Signals:
@@ -22,6 +27,12 @@ class Signals:
         self._alone = alone
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before: dict[int, Any] = {}
+        self.numbers: list[int] = []
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it began with Ctrl-C."""
+        return self.numbers[:1] == [signal.SIGINT]
 
     def listen(self) -> None:
         """Begin to listen; only the main thread can, in any other this does nothing."""
@@ -37,13 +48,39 @@ class Signals:
     def stop(self) -> None:
         """Listen no longer; who listened before is put back, unless somebody came after us."""
         for number, before in self._before.items():
-            if signal.getsignal(number) == self._hear:
+            current = signal.getsignal(number)
+            if current == self._hear or (current == signal.SIG_DFL and len(self.numbers) > 1):
                 signal.signal(number, before)
         self._before.clear()
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
+        self.numbers.append(number)
+        if self._alone and len(self.numbers) == 2:
+            for each in self._before:
+                signal.signal(each, signal.SIG_DFL)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._heard)
         before = self._before.get(number)
         if not self._alone and callable(before):
             before(number, frame)
+
+
+def close(runner: asyncio.Runner, *, interrupted: bool, wait_s: float) -> None:
+    """Close a loop, or end the process where that would wait for ever.
+
+    A handler may refuse to stop, and a thread that it left behind cannot be stopped at all.
+    """
+    code = INTERRUPTED if interrupted else 0
+    if asyncio.all_tasks(runner.get_loop()):
+        _exit(code)
+    late = threading.Timer(wait_s, _exit, (code,))
+    late.daemon = True
+    late.start()
+    runner.close()
+    late.cancel()
+
+
+def _exit(code: int) -> None:
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)

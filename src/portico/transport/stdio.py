@@ -13,6 +13,7 @@ import contextlib
 import io
 import logging
 import os
+import select
 import signal
 import stat
 import sys
@@ -27,6 +28,7 @@ from portico.protocol.jsonrpc import Lines
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.transport.duplex import Duplex
+from portico.transport.signals import close
 
 READ_BYTES = 256 * 1024
 # A peer that reads nothing while we write this much is not coming back.
@@ -35,11 +37,12 @@ MAX_UNREAD_BYTES = 64 * 1024 * 1024
 DRAIN_BYTES = 1024 * 1024
 # Chunks that a reader thread may be ahead of the loop.
 CHUNKS_AHEAD = 4
-# After the end of the input: for calls to finish, for those that were stopped to clean up, and for
-# the other side to read the last answers. Together they stay below a second.
+# After the end of the input: for calls to finish, for those that were stopped to clean up, for the
+# other side to read the last answers, and for threads. Together they stay below a second.
 FINISH_S = 0.4
 CLEAN_UP_S = 0.3
-FLUSH_S = 0.2
+FLUSH_S = 0.15
+THREADS_S = 0.1
 
 
 class Pipe:
@@ -253,9 +256,39 @@ def _flush_prints() -> None:
         cast("io.TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)  # it is a log now
 
 
+class SparingHandler(logging.Handler):
+    """Logs to standard error as far as somebody reads it, where nobody set logging up otherwise.
+
+    A client may ignore what we log (R0483), and a pipe that is full must not stop the server.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record; what finds no room is dropped."""
+        if logging.getLogger().handlers:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            data = f"{self.format(record)}\n".encode(errors="backslashreplace")
+            while data and select.select([], [2], [], 0)[1]:
+                data = data[os.write(2, data[: select.PIPE_BUF]) :]
+
+
+@contextlib.contextmanager
+def _logging_sparingly() -> Generator[None]:
+    logger = logging.getLogger("portico")
+    if not _is_open(2) or not _watchable(2) or logger.hasHandlers():
+        yield
+        return
+    handler = SparingHandler(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 async def serve_lines(pipe: Pipe, service: Service) -> None:
     """Serve one client over a pipe until its input ends; then what still runs is stopped."""
-    link = Link(Side.SERVER, service.identity, service.accepts)
+    link = Link(Side.SERVER, service.identity, service.accepts, current=lambda: service.identity)
 
     def told(event: Told) -> None:
         service.told(event, link.peer)
@@ -273,16 +306,24 @@ async def serve_lines(pipe: Pipe, service: Service) -> None:
             await pipe.flush(FLUSH_S)
 
 
-async def serve_stdio(service: Service) -> None:
+async def serve_stdio(
+    service: Service,
+    *,
+    streams: tuple[int, int] | None = None,
+    started: Callable[[int], None] | None = None,
+) -> None:
     """Serve one client on this process's standard streams, until it closes our input.
 
-    SIGTERM ends it, too, if it is the main thread's loop that serves.
+    SIGTERM ends it, too, if it is the main thread's loop that serves. `streams` are those of
+    `own_streams`, if they were taken before; `started` is told what is read once it is served.
     """
-    with own_streams() as (reading, writing):
+    with contextlib.nullcontext(streams) if streams else own_streams() as (reading, writing):
         pipe = Pipe(reading, writing)
         await service.start()
         try:
-            with _ending_by_signal(service, pipe):
+            if started is not None:
+                started(reading)
+            with _ending_by_signal(service, pipe), _logging_sparingly():
                 await serve_lines(pipe, service)
         finally:
             await service.stop()
@@ -307,13 +348,37 @@ def _ending_by_signal(service: Service, pipe: Pipe) -> Generator[None]:
         loop.remove_signal_handler(signal.SIGTERM)
 
 
-def run_stdio(service: Service) -> None:
-    """`serve_stdio` in a loop of its own; afterwards no handler keeps the process."""
+def run_stdio(
+    service: Service,
+    *,
+    streams: tuple[int, int] | None = None,
+    started: Callable[[int], None] | None = None,
+) -> bool:
+    """`serve_stdio` in a loop of its own; afterwards no handler keeps the process.
+
+    A person who started it at a terminal is told what it waits for, unless `started` does
+    otherwise. Gives whether Ctrl-C ended it.
+    """
+    interrupted = False
+
+    def tell(reading: int) -> None:
+        explain(service, reading, 'server.run("http")')
+
     with asyncio.Runner() as runner:
-        with contextlib.suppress(KeyboardInterrupt):
-            runner.run(serve_stdio(service))
-        if asyncio.all_tasks(runner.get_loop()):
-            # Closing the loop would wait for a handler that refuses to stop.
-            logging.shutdown()
-            sys.stderr.flush()
-            os._exit(0)
+        try:
+            runner.run(serve_stdio(service, streams=streams, started=started or tell))
+        except KeyboardInterrupt:
+            interrupted = True
+        close(runner, interrupted=interrupted, wait_s=THREADS_S)
+    return interrupted
+
+
+def explain(service: Service, reading: int, instead: str) -> None:
+    """Tell a person at a terminal what is waited for, and what to type instead."""
+    if os.isatty(reading):
+        info = service.identity.info
+        sys.stderr.write(
+            f"{info.name} {info.version} waits here for the messages of an MCP client, which "
+            f"starts it itself; for HTTP, use {instead}; Ctrl-C ends it\n"
+        )
+        sys.stderr.flush()

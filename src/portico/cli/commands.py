@@ -1,0 +1,172 @@
+"""The commands, as they are typed: `portico run server.py`, `portico serve server.py`.
+
+Rules: click parses and nothing else: a command gives what is to be done, and it is done when click
+has gone. Each error is one sentence on standard error; each help has an example.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeAlias
+
+import click
+
+from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
+
+# What is to be done; it gives the exit code.
+Deed: TypeAlias = Callable[[], int]
+
+TARGET = click.argument("target", metavar="TARGET")
+DEBUG = click.option("--debug", is_flag=True, help="Tell callers why a tool failed; log more.")
+LOG_JSON = click.option("--log-json", is_flag=True, help="Log in JSON, one object a line.")
+MAX_PORT = 65535
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 92}
+
+
+def _port(_: click.Context, __: click.Parameter, value: str) -> int:
+    if value.isdecimal() and int(value) <= MAX_PORT:
+        return int(value)
+    raise Trouble(f"{value} is no port; there are 1 to {MAX_PORT}, and 0 for any free one")
+
+
+class Commands(click.Group):
+    """All commands, with a word for one that there is not."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with. Raises `Trouble` where there is none."""
+        names = self.list_commands(ctx)
+        if args[0] not in names and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {' and '.join(names)}"
+            raise Trouble(f"there is no command {args[0]}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        click.echo(f"portico {version('portico')}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings=SETTINGS, epilog="Example: portico run server.py")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Say which version this is.",
+)
+def portico() -> None:
+    """MCP servers, from the command line."""
+
+
+@portico.command(
+    short_help="Serve one client on standard input and output.",
+    epilog="""\b
+Examples:
+  portico run server.py              the server in this file
+  portico run server.py:weather      the one that is called weather there
+  portico run tools.server           the one in this module, as python -m would find it
+""",
+)
+@TARGET
+@DEBUG
+@LOG_JSON
+def run(target: str, debug: bool, log_json: bool) -> Deed:
+    """Serve one client on standard input and output, as clients start servers.
+
+    TARGET is a Python file or module with a portico.Server in it, and its name where there are
+    several: FILE[:NAME]. Without a name it is the one called server, mcp or app, or the only one.
+    Whatever the file prints goes to standard error.
+    """
+    from portico.cli.serving import run_target
+
+    return partial(run_target, target, Voice(log_json=log_json, debug=debug))
+
+
+@portico.command(
+    epilog="""\b
+Examples:
+  portico serve server.py --port 8000
+  portico serve server.py --reload --debug
+  portico serve server.py --host 0.0.0.0 --allow-host mcp.example.com
+"""
+)
+@TARGET
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
+@click.option(
+    "--port",
+    default="8000",
+    show_default=True,
+    metavar="NUMBER",
+    callback=_port,
+    help="The port; 0 for any free one.",
+)
+@click.option("--path", default="/mcp", show_default=True, help="Where the endpoint is.")
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A name by which it is reached; again for more. Needed where others can reach it.",
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="An origin whose web pages may use it; again for more.",
+)
+@click.option("--reload", is_flag=True, help="Begin again when the file, or one it uses, changes.")
+@DEBUG
+@LOG_JSON
+def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any) -> Deed:
+    """Serve any number of clients over HTTP.
+
+    TARGET is a Python file or module with a portico.Server in it, and its name where there are
+    several: FILE[:NAME]. One line on standard output says where it is served; SIGTERM lets calls
+    finish, Ctrl-C does, too, and a second one does not wait.
+    """
+    from portico.cli.serving import Address, serve_target
+
+    voice = Voice(log_json=log_json, debug=debug)
+    return partial(serve_target, target, voice, Address(**options), reload=reload)
+
+
+def start(arguments: list[str]) -> int:
+    """Do what the arguments say; the exit code."""
+    try:
+        deed: Deed | int = portico.main(arguments, prog_name="portico", standalone_mode=False)
+        return deed if isinstance(deed, int) else deed()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    except click.UsageError as error:
+        return _refuse(Trouble(_sentence(error)))
+    except Trouble as trouble:
+        return _refuse(trouble)
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+
+
+def _sentence(error: click.UsageError) -> str:
+    """What click found, in one sentence."""
+    command = error.ctx.command_path if error.ctx is not None else "portico"
+    if isinstance(error, click.MissingParameter):
+        return f"say which server: {command} server.py"
+    if isinstance(error, click.NoSuchOption):
+        near = f"did you mean {error.possibilities[0]}?" if error.possibilities else ""
+        return f"there is no option {error.option_name}; {near or f'see {command} --help'}"
+    words = error.format_message().rstrip(".")
+    return f"{words[:1].lower()}{words[1:]}; see {command} --help"
+
+
+def _refuse(trouble: Trouble) -> int:
+    Voice().complain(trouble)
+    return trouble.code

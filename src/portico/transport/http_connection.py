@@ -1,0 +1,279 @@
+"""One HTTP/1.1 connection: uvicorn's protocol under limits that no application could keep.
+
+uvicorn puts no limit on the time or the size of headers, keeps silent connections open, keeps
+answers that nobody reads, and never tells a pipelined request that its client has gone. An
+application that is mounted elsewhere lives with that; here each has an end.
+
+Rules: no request is read before the one before it was answered. Nothing lasts longer than its
+limit, whoever is at the other end.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, Final
+
+import httptools
+from msgspec import Struct
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from portico.transport.http_visit import (
+    CLIENT_GONE,
+    CLOSE_HEADER,
+    LINE_KEY,
+    Pairs,
+    Send,
+    Visit,
+)
+
+# An unread answer must shrink by so much to count as read.
+PROGRESS_BYTES = 1024
+# A chunk of one byte takes five more around it; what takes more is not there for its body.
+FRAMING = 8
+
+
+class RunLimits(Struct, frozen=True, kw_only=True):
+    """What a stranger may take of our own server: sizes in bytes, times in seconds."""
+
+    # Proxies allow 8 KiB of headers, browsers send 2; tokens and mirrored arguments need some.
+    head_bytes: int = 16 * 1024
+    head_count: int = 100
+    # From the first byte, or from the connection, to the end of the headers.
+    head_s: float = 10.0
+    # Between two requests on one connection.
+    idle_s: float = 60.0
+    # An answer of which nothing is taken for so long is dropped, and the connection with it.
+    unread_s: float = 30.0
+    # 20,000 streams and as many callers as a machine can answer.
+    connections: int = 30_000
+
+
+DEFAULT_LIMITS: Final = RunLimits()
+
+
+# No request is ever put here, and an empty one for each connection takes 700 bytes.
+_NO_PIPELINE: deque[Any] = deque(maxlen=0)
+
+
+class _Cut(Exception):
+    """Stops the parser in the middle of what must not be read."""
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, with an end to everything that could last."""
+
+    # In slots: with them, uvicorn's own would no longer share one table of names, at 1.5 KiB each.
+    __slots__ = (
+        "_body_bytes",
+        "_chunk_bytes",
+        "_deaf",
+        "_head_bytes",
+        "_idle",
+        "_in_head",
+        "_limits",
+        "_quiet_since",
+        "_refusal",
+        "_unread",
+        "lost",
+        "visit",
+    )
+
+    def __init__(
+        self, config: Config, state: ServerState, app_state: dict[str, Any], limits: RunLimits
+    ) -> None:
+        super().__init__(config, state, app_state)
+        self._limits = limits
+        # Whether headers are awaited, or a next request; since when, as far as `check` has seen.
+        self._in_head = True
+        self._idle = False
+        self._quiet_since = 0.0
+        # Of this request: all that came, and how much of it was its body.
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._chunk_bytes = 0
+        self._deaf = False
+        self._refusal = 400
+        self._unread = (0.0, 0)
+        self.visit: Visit | None = None
+        self.lost: bool = False
+        self.pipeline = _NO_PIPELINE
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody has come; the time for headers runs."""
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.connections:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Somebody has gone; whoever answers them hears of it now."""
+        super().connection_lost(exc)
+        self.lost = True
+        if self.visit is not None:
+            self.visit.leave(CLIENT_GONE)
+            self.visit = None
+        if self.scope is not None:  # type: ignore[redundant-expr]
+            self.scope.pop(LINE_KEY, None)  # type: ignore[typeddict-item]
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes: headers within their limit, a body, or more than was asked for."""
+        if self._deaf or self.parser is None:
+            return
+        self._chunk_bytes = len(data)
+        self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+            if self._head_bytes > self._limits.head_bytes and self._is_padded():
+                self._refuse(431)
+        except httptools.HttpParserUpgrade:
+            self._deafen()
+        except httptools.HttpParserError:
+            if self._answering and not self.cycle.more_body:
+                self._deafen()  # it comes after a whole request, which is still answered
+            elif not self._deaf:
+                self._refuse(self._refusal)
+
+    def _is_padded(self) -> bool:
+        """Whether too much came that is no body: headers, extensions of chunks, trailers."""
+        beside = self._head_bytes - self._body_bytes
+        if self._in_head:
+            return beside > self._limits.head_bytes
+        return beside > 2 * self._limits.head_bytes + FRAMING * self._body_bytes
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; what follows a body is nothing to us."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """Some of the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    @property
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+
+    def on_message_begin(self) -> None:
+        """A request begins; one that comes before the last was answered is not read."""
+        if self._answering:
+            # Its disconnect would be told to the newer one. A client that gets no answer
+            # sends the request again, on another connection.
+            self._deafen()
+            raise _Cut
+        super().on_message_begin()
+        self.scope[LINE_KEY] = self  # type: ignore[typeddict-unknown-key]
+        self._in_head, self._idle, self._quiet_since = True, False, 0.0
+        self._head_bytes, self._body_bytes = self._chunk_bytes, 0
+
+    def on_headers_complete(self) -> None:
+        """All headers are there."""
+        limits = self._limits
+        large = self._head_bytes > limits.head_bytes and (
+            sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
+            > limits.head_bytes
+        )
+        if large or len(self.headers) > limits.head_count:
+            self._refusal = 431
+            raise _Cut
+        if not self._is_addressed():
+            raise _Cut
+        self._in_head = False
+        super().on_headers_complete()
+
+    def _is_addressed(self) -> bool:
+        """Whether it is in a version that is spoken here, and to the host that is checked: a
+        target with another one in it would count for more (RFC 9112, 3.2.2)."""
+        if self.parser is None or self.parser.get_http_version() not in ("1.1", "1.0"):
+            return False
+        if self.url[:1] == b"/":
+            return True
+        named = self.url.partition(b"?")[0].partition(b"://")[2].partition(b"/")[0]
+        return not named or named == dict(self.headers).get(b"host")
+
+    def on_response_complete(self) -> None:
+        """It was answered; `check` ends the connection if nothing more comes, without a timer."""
+        self._idle, self._quiet_since = True, 0.0
+        self.flow.resume_reading()
+
+    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
+        """Write a whole answer in one piece, which by `send` takes two writes and much looking.
+
+        Only where `send` is the server's own: whoever wraps it wants to see what passes.
+        """
+        cycle = self.cycle
+        if (
+            getattr(send, "__self__", None) is not cycle
+            or cycle.response_started
+            or self.flow.write_paused
+            or cycle.scope["method"] == "HEAD"
+        ):
+            return False
+        if cycle.disconnected:
+            return True
+        lines = [STATUS_LINE[status]]
+        for name, value in [*cycle.default_headers, *headers]:
+            lines += (name, b": ", value, b"\r\n")
+        if CLOSE_HEADER in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(b"connection: close\r\n")
+        lines += (b"\r\n", body)
+        self.transport.write(b"".join(lines))
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
+
+    def drop(self, send: Send) -> None:
+        """End the connection without another word, if this answer is still on it."""
+        if getattr(send, "__self__", None) is self.cycle and not self.cycle.disconnected:
+            self.cycle.disconnected = True
+            self.transport.abort()
+
+    def _deafen(self) -> None:
+        """Read no more; what is being answered is the last."""
+        self._deaf = True
+        if self.cycle is not None:  # type: ignore[redundant-expr]
+            self.cycle.keep_alive = False
+
+    def _refuse(self, status: int) -> None:
+        """Answer what cannot be read, unless an answer is under way, and hang up."""
+        self._deafen()
+        if self._answering:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
+        head = b"content-length: 0\r\nconnection: close\r\n\r\n"
+        self.transport.write(STATUS_LINE[status] + head)
+        self.transport.close()
+
+    def check(self, now: float) -> None:
+        """End what has lasted too long."""
+        limits = self._limits
+        if (self._in_head or self._idle) and not self._deaf:
+            if not self._quiet_since:
+                self._quiet_since = now
+            elif self._in_head and now - self._quiet_since > limits.head_s:
+                self._refuse(408)
+                return
+            elif self._idle and now - self._quiet_since > limits.idle_s:
+                self.transport.close()
+        unread = self.transport.get_write_buffer_size()
+        since, size = self._unread
+        if not unread:
+            self._unread = (0.0, 0)
+        elif not since or unread <= size - PROGRESS_BYTES:
+            self._unread = (now, unread)
+        elif now - since > limits.unread_s:
+            self.transport.abort()
+        else:
+            self._unread = (since, max(size, unread))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nobody can write into our log by asking for what we do not have."""

@@ -1,0 +1,276 @@
+"""`portico run`: a file on standard input and output."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli.process import COMMAND, WAIT_S, WEATHER, Process, call, command, environment, written
+
+NOISY = (
+    'import os, sys\nprint("printed", flush=True)\nos.write(1, b"below\\n")\n'
+    + WEATHER
+    + """
+print("kept")
+if __name__ == "__main__":
+    raise SystemExit("it ran as a script")
+"""
+)
+WAITS = (
+    WEATHER
+    + """
+import asyncio, sys
+
+
+@server.tool
+async def stubborn() -> str:
+    print("waiting", file=sys.stderr, flush=True)
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+@server.tool
+async def threaded() -> str:
+    import time
+
+    print("waiting", file=sys.stderr, flush=True)
+    return await asyncio.to_thread(time.sleep, 3600)
+
+
+@server.tool
+def fails() -> str:
+    raise KeyError("the reason")
+"""
+)
+LOADED = """
+import sys
+from portico import Server
+
+server = Server("loaded")
+
+
+@server.tool
+async def loaded() -> list[str]:
+    return sorted(sys.modules)
+
+
+if __name__ == "__main__":
+    server.run()
+"""
+
+
+def text(answer: dict[str, object]) -> str:
+    return answer["result"]["content"][0]["text"]  # type: ignore[index]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return written(tmp_path, server=WAITS)
+
+
+# ---------------------------------------------------------------- the wire
+
+
+def test_a_file_is_served_until_its_input_ends(folder: Path) -> None:
+    with Process(folder, "run", "server.py") as process:
+        assert text(process.ask(call("add", a=2, b=3))) == "5"
+        process.input.close()
+        assert process.end() == 0
+        assert (len(process.out.rest()), process.err.rest()) == (1, [])
+
+
+def test_nothing_that_a_file_prints_while_it_is_loaded_reaches_the_wire(tmp_path: Path) -> None:
+    written(tmp_path, server=NOISY)
+    with Process(tmp_path, "run", "server.py") as process:
+        assert text(process.ask(call("add", a=2, b=3))) == "5"
+        process.input.close()
+        assert process.end() == 0
+        assert len(process.out.rest()) == 1
+        assert process.err.rest() == ["printed", "below", "kept"]
+
+
+def test_without_an_open_input_there_is_nothing_to_serve(folder: Path) -> None:
+    line = f"exec {sys.executable} -m portico.cli.main run server.py <&-"
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=WAIT_S,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "portico: a client keeps our input and output open; one of them is not\n"
+
+
+# ---------------------------------------------------------------- the end
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)], ids=["SIGTERM", "Ctrl-C"]
+)
+@pytest.mark.parametrize("tool", ["add", "stubborn"])
+def test_a_signal_ends_it_quietly(
+    folder: Path, number: signal.Signals, code: int, tool: str
+) -> None:
+    with Process(folder, "run", "server.py") as process:
+        process.ask(call("add", a=2, b=3))
+        said: list[str] = []
+        if tool == "stubborn":
+            process.say(call("stubborn", id=2))
+            process.err.until("waiting")
+            said = ["waiting", "1 handlers do not stop, and are left alone"]
+        process.signal(number)
+        assert process.end() == code
+        assert process.err.rest() == said
+
+
+def test_a_thread_that_a_handler_left_does_not_keep_the_process(folder: Path) -> None:
+    with Process(folder, "run", "server.py") as process:
+        process.say(call("threaded"))
+        process.err.until("waiting")
+        process.input.close()
+        assert process.end() == 0
+
+
+def test_ctrl_c_while_the_file_is_loaded_ends_it_quietly(tmp_path: Path) -> None:
+    written(tmp_path, server='import sys, time\nprint("loading", flush=True)\ntime.sleep(3600)\n')
+    with Process(tmp_path, "run", "server.py") as process:
+        process.err.until("loading")
+        process.signal(signal.SIGINT)
+        assert process.end() == 130
+        assert process.err.rest() == ["loading"]
+
+
+# ---------------------------------------------------------------- a person at a terminal
+
+
+@pytest.mark.parametrize(
+    ("arguments", "instead"),
+    [
+        ([*COMMAND, "run", "server.py"], "portico serve server.py"),
+        ([sys.executable, "script.py"], 'server.run("http")'),
+    ],
+    ids=["portico run", "server.run()"],
+)
+def test_at_a_terminal_it_says_what_it_waits_for(
+    folder: Path, arguments: list[str], instead: str
+) -> None:
+    written(folder, script=WEATHER + "\n\nserver.run()\n")
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        arguments,
+        cwd=folder,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    os.close(theirs)
+    try:
+        assert process.stderr is not None
+        assert process.stderr.readline() == (
+            "weather 1.0 waits here for the messages of an MCP client, which starts it itself; "
+            f"for HTTP, use {instead}; Ctrl-C ends it\n"
+        )
+        os.write(ours, json.dumps(call("add", a=2, b=3)).encode() + b"\n")
+        assert process.stdout is not None
+        assert '"5"' in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(WAIT_S) == (130 if arguments[1] == "-m" else 0)
+        assert process.stderr.read() == ""
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(ours)
+
+
+@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}], ids=["", "NO_COLOR"])
+def test_nothing_has_a_colour_even_at_a_terminal(folder: Path, more: dict[str, str]) -> None:
+    written(folder, broken="def broken(:\n")
+    for arguments in (["run", "broken.py"], ["run", "--help"], ["run", "sever.py"]):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment(TERM="xterm-256color", **more),
+        )
+        os.close(theirs)
+        said = b""
+        try:
+            while chunk := os.read(ours, 10_000):
+                said += chunk
+        except OSError:  # the other end of a terminal has gone
+            pass
+        process.wait(WAIT_S)
+        os.close(ours)
+        assert b"server.py" in said or b"broken.py" in said
+        assert b"\x1b" not in said
+
+
+# ---------------------------------------------------------------- what is told and logged
+
+
+def test_why_a_tool_failed_is_told_only_with_debug(folder: Path) -> None:
+    for options, told in (([], False), (["--debug"], True)):
+        with Process(folder, "run", "server.py", *options) as process:
+            answer = text(process.ask(call("fails")))
+            assert answer.startswith("fails failed (id ")
+            assert ("the reason" in answer) is told
+            process.err.until("fails failed (id ")
+
+
+def test_the_log_is_json_on_request(folder: Path) -> None:
+    with Process(folder, "run", "server.py", "--log-json") as process:
+        answer = text(process.ask(call("fails")))
+        process.input.close()
+        assert process.end() == 0
+        (line,) = map(json.loads, process.err.rest())
+        assert line["level"] == "error"
+        assert line["logger"] == "portico.server"
+        assert line["message"].startswith(answer)
+        assert line["error"].endswith("KeyError: 'the reason'")
+
+
+def test_an_error_is_a_line_of_the_log_too(folder: Path) -> None:
+    written(folder, fails="raise ValueError('no')\n")
+    done = command(folder, "run", "fails.py", "--log-json")
+    assert done.returncode == 1
+    (line,) = map(json.loads, done.stderr.splitlines())
+    assert line["message"] == "fails.py could not be loaded: ValueError: no"
+    assert line["error"].endswith("ValueError: no\n")
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def test_it_loads_what_the_script_itself_would_and_the_parser(tmp_path: Path) -> None:
+    written(tmp_path, server=LOADED)
+    script = subprocess.run(
+        [sys.executable, "server.py"],
+        cwd=tmp_path,
+        input=json.dumps(call("loaded")) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env=environment(),
+    )
+    run = command(tmp_path, "run", "server.py", input=json.dumps(call("loaded")) + "\n")
+    plain, ours = (
+        set(json.loads(one.stdout)["result"]["structuredContent"]) for one in (script, run)
+    )
+    more = {name for name in ours - plain if not name.startswith(("click", "portico.cli"))}
+    # `python -m` loads runpy; gettext is the parser's.
+    assert more <= {"gettext", "runpy", "pkgutil", "importlib.util", "server"}

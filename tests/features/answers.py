@@ -1,0 +1,125 @@
+"""Answers on their way back: made up, tampered with, somebody else's, too late, twice."""
+
+import time
+
+from features.asking import folders, rooted
+from features.feature import JSON, Group, Verdict, failure, refused, told, tried
+from portico.protocol.revision import Asking, Revision
+from server.talk import Client, Rejected, talk, words
+
+ANSWERED = Group("Answers on their way back")
+FAILED = told("isError, in words")
+# Long enough for every question and every state to have expired.
+TOO_LATE_S = 3600.0
+ANSWERS: JSON = {"roots": {"roots": [{"uri": "file:///forged"}]}}
+
+
+@ANSWERED.feature(
+    "answers and a state that were made up", *4 * [told("asked all the same")], refused(-32602)
+)
+async def forged(revision: Revision) -> Verdict:
+    async with talk(rooted(), revision, answer=folders) as client:
+        params = {"name": "show", "inputResponses": ANSWERS, "requestState": "made-up"}
+        result = await tried(client.ask("tools/call", params))
+    if isinstance(result, Rejected):
+        assert "requestState" in result.message
+        return refused(result.code)
+    assert words(result) == "file:///a file:///b"
+    assert [method for method, _ in client.asked] == ["roots/list"]
+    return told("asked all the same")
+
+
+async def demanded(client: Client, tool: str) -> JSON:
+    """The params of the retry that a call asked for by its result, without the answers."""
+    first = await client.outcome(client.send("tools/call", {"name": tool}))
+    assert first["resultType"] == "input_required"
+    return {"name": tool, "requestState": first["requestState"], "inputResponses": ANSWERS}
+
+
+async def rejection(client: Client, params: JSON) -> Verdict:
+    """The error that a retry which is not to be taken is answered with."""
+    found = await tried(client.outcome(client.send("tools/call", params)))
+    assert isinstance(found, Rejected), f"this was taken: {found}"
+    assert "requestState" in found.message or "another request" in found.message, found
+    return refused(found.code)
+
+
+@ANSWERED.feature("a state that was tampered with", *4 * [told("there is none")], refused(-32602))
+async def tampered(revision: Revision) -> Verdict:
+    async with talk(rooted(), revision, answer=folders) as client:
+        if revision.asking is Asking.BY_REQUEST:
+            await client.call("show")
+            assert "requestState" not in str(client.heard)
+            return told("there is none")
+        good = await demanded(client, "show")
+        state = good["requestState"]
+        seen = {
+            await rejection(client, good | {"requestState": state[:-4] + "AAAA"}),
+            await rejection(client, good | {"requestState": state + "x"}),
+            await rejection(client, good | {"arguments": {"only": "b"}}),
+        }
+        assert words(await client.outcome(client.send("tools/call", good))) == "file:///forged"
+    (verdict,) = seen
+    return verdict
+
+
+def silent(method: str, params: JSON) -> None:
+    """Nobody is there to answer."""
+
+
+@ANSWERED.feature("somebody else's answer", *4 * [told("dropped")], refused(-32602))
+async def somebody_else(revision: Revision) -> Verdict:
+    server = rooted()
+    forged = ANSWERS["roots"]
+    async with (
+        talk(server, revision, answer=silent, principal="ann") as ann,
+        talk(server, revision, answer=silent, principal="eve") as eve,
+    ):
+        if revision.asking is Asking.BY_RESULT:
+            return await rejection(eve, await demanded(ann, "show"))
+        id = ann.send("tools/call", {"name": "show"})
+        await ann.until(lambda: ann.asked)
+        asked = next(one["id"] for one in ann.heard if one.get("method") == "roots/list")
+        eve.say({"jsonrpc": "2.0", "id": asked, "result": forged})
+        await eve.ask("ping")
+        ann.say({"jsonrpc": "2.0", "id": asked, "result": folders("roots/list", {})})
+        assert words(await ann.outcome(id)) == "file:///a file:///b"
+    return told("dropped")
+
+
+@ANSWERED.feature("an answer that comes too late", *4 * [FAILED], refused(-32602))
+async def too_late(revision: Revision) -> Verdict:
+    server = rooted()
+    async with talk(server, revision, answer=silent) as client:
+        if revision.asking is Asking.BY_RESULT:
+            good = await demanded(client, "show")
+            server._interviewer._clock = lambda: time.time() + TOO_LATE_S
+            return await rejection(client, good)
+        id = client.send("tools/call", {"name": "show"})
+        await client.until(lambda: client.asked)
+        client.duplex._clock = lambda: time.monotonic() + TOO_LATE_S
+        client.duplex._ring()
+        return await failure(client.outcome(id), "the client did not answer")
+
+
+@ANSWERED.feature(
+    "an answer sent twice, where it counts once (`single_use=True`)",
+    *4 * [told("the second is dropped")],
+    refused(-32602),
+)
+async def twice(revision: Revision) -> Verdict:
+    server = rooted(single_use=True)
+    async with talk(server, revision, answer=silent) as client:
+        if revision.asking is Asking.BY_RESULT:
+            good = await demanded(client, "show")
+            assert words(await client.outcome(client.send("tools/call", good))) == "file:///forged"
+            return await rejection(client, good)
+        id = client.send("tools/call", {"name": "show"})
+        await client.until(lambda: client.asked)
+        asked = next(one["id"] for one in client.heard if one.get("method") == "roots/list")
+        reply = {"jsonrpc": "2.0", "id": asked, "result": folders("roots/list", {})}
+        client.say(reply)
+        client.say(reply | {"result": ANSWERS["roots"]})
+        assert words(await client.outcome(id)) == "file:///a file:///b"
+        assert await client.ask("ping") == {}
+    return told("the second is dropped")

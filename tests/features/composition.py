@@ -1,0 +1,361 @@
+"""Composition: who the server is, dependencies, layers, mounts, changes at run time, lists."""
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told
+from portico import Context, Depends, Icon, Server
+from portico.errors import Fault, FaultKind
+from portico.ports import Handler, Turn
+from portico.protocol import types as t
+from portico.protocol.revision import Pushing, Revision
+from server.talk import Client, talk, words
+
+COMPOSITION = Group("Composition")
+TOOLS = "notifications/tools/list_changed"
+PROMPTS = "notifications/prompts/list_changed"
+RESOURCES = "notifications/resources/list_changed"
+
+
+async def names(client: Client) -> list[str]:
+    return [tool["name"] for tool in (await client.ask("tools/list"))["tools"]]
+
+
+async def introduced(server: Server, revision: Revision) -> tuple[JSON, JSON]:
+    """What the server says of itself first, and who it says that it is."""
+    async with talk(server, revision) as client:
+        if revision.handshake:
+            first = client.heard[0]["result"]
+            return first, first["serverInfo"]
+        first = await client.ask("server/discover")
+        return first, first["_meta"]["io.modelcontextprotocol/serverInfo"]
+
+
+# ---------------------------------------------------------------- the server
+
+
+@COMPOSITION.feature("the server's name, version and instructions", WORKS)
+async def identity(revision: Revision) -> Verdict:
+    server = Server("weather", version="2.1", instructions="Ask for a city.")
+    first, info = await introduced(server, revision)
+    assert first["instructions"] == "Ask for a city."
+    assert (info["name"], info["version"]) == ("weather", "2.1")
+    return WORKS
+
+
+@COMPOSITION.feature(
+    "the server's title, description, address and icons",
+    *2 * [told("name and version alone")],
+    told("the title alone"),
+    *2 * [WORKS],
+)
+async def introduction(revision: Revision) -> Verdict:
+    server = Server(
+        "weather",
+        title="Weather",
+        description="All the weather",
+        website_url="https://example.com",
+        icons=[Icon(src="https://example.com/i.png")],
+    )
+    _, info = await introduced(server, revision)
+    if info.keys() == {"name", "version"}:
+        return told("name and version alone")
+    assert info["title"] == "Weather"
+    if info.keys() == {"name", "version", "title"}:
+        return told("the title alone")
+    assert info["description"] == "All the weather"
+    assert info["websiteUrl"] == "https://example.com"
+    assert info["icons"] == [{"src": "https://example.com/i.png"}]
+    return WORKS
+
+
+@COMPOSITION.feature(
+    "what is not registered is not declared, and its methods are refused", refused(-32601)
+)
+async def undeclared(revision: Revision) -> Verdict:
+    server = Server("s")
+    server.tool(name="a")(lambda: "x")
+    first, _ = await introduced(server, revision)
+    assert first["capabilities"] == {"tools": {"listChanged": True}}
+    async with talk(server, revision) as client:
+        seen = {
+            await refusal(client.ask(method))
+            for method in ("prompts/list", "resources/list", "resources/templates/list")
+        }
+        seen.add(await refusal(client.ask("prompts/get", {"name": "x"})))
+        seen.add(await refusal(client.ask("resources/read", {"uri": "a://b"})))
+    (verdict,) = seen
+    return verdict
+
+
+@COMPOSITION.feature("a lifespan: entered once, its state for handlers, left at the end", WORKS)
+async def lifespan(revision: Revision) -> Verdict:
+    did: list[str] = []
+
+    @asynccontextmanager
+    async def open_db(server: Server) -> AsyncGenerator[str]:
+        did.append("enter")
+        yield "the database"
+        did.append("leave")
+
+    server = Server("s", lifespan=open_db)
+
+    @server.tool
+    async def show(ctx: Context) -> str:
+        return str(ctx.state)
+
+    async with talk(server, revision) as client:
+        assert await client.text("show") == "the database"
+        assert await client.text("show") == "the database"
+        assert did == ["enter"]
+    assert did == ["enter", "leave"]
+    return WORKS
+
+
+# ---------------------------------------------------------------- dependencies and layers
+
+
+@COMPOSITION.feature("dependencies, with clean-up after each call", WORKS)
+async def dependencies(revision: Revision) -> Verdict:
+    server, did = Server("s"), list[str]()
+
+    async def connection() -> AsyncGenerator[str]:
+        did.append("open")
+        yield "connection"
+        did.append("close")
+
+    def user(db: Annotated[str, Depends(connection)]) -> Generator[str]:
+        did.append("log in")
+        yield f"ann of {db}"
+        did.append("log out")
+
+    @server.tool
+    async def show(
+        who: Annotated[str, Depends(user)], db: Annotated[str, Depends(connection)]
+    ) -> str:
+        did.append("run")
+        return f"{who}, {db}"
+
+    async with talk(server, revision) as client:
+        tool = (await client.ask("tools/list"))["tools"][0]
+        assert tool["inputSchema"].get("properties", {}) == {}
+        for _ in range(2):
+            assert await client.text("show") == "ann of connection, connection"
+    assert did == ["open", "log in", "run", "log out", "close"] * 2
+    return WORKS
+
+
+@COMPOSITION.feature('a dependency of the server (`scope="server"`)', WORKS)
+async def server_scope(revision: Revision) -> Verdict:
+    server, did = Server("s"), list[str]()
+
+    async def pool() -> AsyncGenerator[str]:
+        did.append("open")
+        yield "pool"
+        did.append("close")
+
+    @server.tool
+    async def show(pool: Annotated[str, Depends(pool, scope="server")]) -> str:
+        return pool
+
+    async with talk(server, revision) as client:
+        for _ in range(3):
+            assert await client.text("show") == "pool"
+        assert did == ["open"]
+    assert did == ["open", "close"]
+    return WORKS
+
+
+@COMPOSITION.feature("a dependency that is overridden", WORKS)
+async def overridden(revision: Revision) -> Verdict:
+    server = Server("s")
+
+    def get_db() -> str:
+        return "real"
+
+    @server.tool
+    async def show(db: Annotated[str, Depends(get_db)]) -> str:
+        return db
+
+    async with talk(server, revision) as client:
+        with server.overrides({get_db: lambda: "fake"}):
+            assert await client.text("show") == "fake"
+        assert await client.text("show") == "real"
+    return WORKS
+
+
+@COMPOSITION.feature("a layer around every handler (`server.use`)", WORKS)
+async def layer(revision: Revision) -> Verdict:
+    server, seen = Server("s"), list[str]()
+    server.tool(name="a")(lambda: "x")
+    server.prompt(name="p")(lambda: "x")
+
+    @server.use
+    async def guard(turn: Turn, inner: Handler) -> t.Noun:
+        seen.append(turn.exchange.row.name)
+        if turn.exchange.row.name == "prompts/list":
+            raise Fault(FaultKind.INVALID_REQUEST, "not today")
+        result = await inner(turn)
+        if isinstance(result, t.CallToolResult):
+            return t.CallToolResult(content=[*result.content, t.TextContent(text="!")])
+        return result
+
+    async with talk(server, revision) as client:
+        assert words(await client.call("a")) == "x!"
+        assert await refusal(client.ask("prompts/list"), "not today") == refused(-32600)
+    assert seen == ["tools/call", "prompts/list"]
+    return WORKS
+
+
+@COMPOSITION.feature('a server in a server (`mount(other, namespace="maps")`)', WORKS)
+async def mounted(revision: Revision) -> Verdict:
+    maps, server = Server("maps"), Server("s")
+    server.tool(name="own")(lambda: "own")
+    maps.tool(name="route")(lambda: "route")
+    maps.prompt(name="plan")(lambda: "plan")
+    maps.resource("maps://{x}")(lambda x: f"map {x}")
+    server.mount(maps, namespace="maps")
+    async with talk(server, revision) as client:
+        assert await names(client) == ["own", "maps_route"]
+        assert await client.text("maps_route") == "route"
+        assert (await client.ask("prompts/get", {"name": "maps_plan"}))["messages"]
+        assert (await client.read("maps://a"))[0]["text"] == "map a"
+        await listen(client, toolsListChanged=True)
+        maps.tool(name="later")(lambda: "later")
+        await client.until(lambda: client.told(TOOLS))
+        assert await client.text("maps_later") == "later"
+    return WORKS
+
+
+# ---------------------------------------------------------------- changes
+
+
+async def listen(client: Client, **wanted: Any) -> None:
+    """Hear of changes, in whichever way the revision tells them."""
+    if client.revision.pushing is Pushing.LISTEN:
+        client.send("subscriptions/listen", {"notifications": wanted})
+        await client.until(lambda: client.told("notifications/subscriptions/acknowledged"))
+
+
+@COMPOSITION.feature(
+    "tools, resources and prompts added or removed at run time: clients hear of it", WORKS
+)
+async def changes(revision: Revision) -> Verdict:
+    server = Server("s")
+    server.tool(name="a")(lambda: "x")
+    server.prompt(name="p")(lambda: "x")
+    server.resource("r://a")(lambda: "x")
+    async with talk(server, revision) as client:
+        await listen(
+            client, toolsListChanged=True, promptsListChanged=True, resourcesListChanged=True
+        )
+        server.tool(name="b")(lambda: "b")
+        server.tool(name="c")(lambda: "c")
+        server.prompts.remove("p")
+        server.resource("r://{x}")(lambda x: x)
+        for method in (TOOLS, PROMPTS, RESOURCES):
+            await client.until(lambda method=method: client.told(method))
+        assert [len(client.told(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [1, 1, 1]
+        assert await names(client) == ["a", "b", "c"]
+        assert await client.text("b") == "b"
+    return WORKS
+
+
+@COMPOSITION.feature("what changed, told unasked", *4 * [WORKS], told("to who listens alone"))
+async def unasked(revision: Revision) -> Verdict:
+    server = Server("s")
+    server.tool(name="a")(lambda: "x")
+    async with talk(server, revision) as client:
+        server.tool(name="b")(lambda: "x")
+        if revision.pushing is Pushing.SESSION:
+            await client.until(lambda: client.told(TOOLS))
+            return WORKS
+        assert await names(client) == ["a", "b"]
+        assert client.told(TOOLS) == []
+    return told("to who listens alone")
+
+
+@COMPOSITION.feature("hidden by name or by tag (`disable`), and shown again", WORKS)
+async def hidden(revision: Revision) -> Verdict:
+    server = Server("s")
+    for name, tags in (("a1", {"a"}), ("a2", {"a"}), ("b1", {"b"}), ("c1", {"c"})):
+        server.tool(name=name, tags=tags)(lambda: "x")
+    server.prompt(name="p", tags={"a"})(lambda: "x")
+    async with talk(server, revision) as client:
+        await listen(client, toolsListChanged=True)
+        server.disable("b1", tags={"a"})
+        await client.until(lambda: client.told(TOOLS))
+        assert await names(client) == ["c1"]
+        assert (await client.ask("prompts/list"))["prompts"] == []
+        for name in ("a1", "b1"):
+            assert await refusal(client.call(name), f"no tool '{name}'") == refused(-32602)
+        server.enable("b1", tags={"a"})
+        assert await names(client) == ["a1", "a2", "b1", "c1"]
+        assert await client.text("b1") == "x"
+    return WORKS
+
+
+# ---------------------------------------------------------------- lists
+
+
+def many(**options: Any) -> Server:
+    server = Server("s", **options)
+    for name in ("e", "b", "d", "a", "c"):
+        server.tool(name=name)(lambda: "x")
+    return server
+
+
+@COMPOSITION.feature("pages, with cursors that stay right while entries come and go", WORKS)
+async def pages(revision: Revision) -> Verdict:
+    server = many(page_size=2)
+    async with talk(server, revision) as client:
+        first = await client.ask("tools/list")
+        assert [tool["name"] for tool in first["tools"]] == ["e", "b"]
+        server.tools.remove("e")
+        server.tools.remove("d")
+        server.tool(name="f")(lambda: "x")
+        second = await client.ask("tools/list", {"cursor": first["nextCursor"]})
+        assert [tool["name"] for tool in second["tools"]] == ["a", "c"]
+        third = await client.ask("tools/list", {"cursor": second["nextCursor"]})
+        assert [tool["name"] for tool in third["tools"]] == ["f"]
+        assert "nextCursor" not in third
+    return WORKS
+
+
+@COMPOSITION.feature("a cursor that is none of ours", refused(-32602))
+async def bad_cursor(revision: Revision) -> Verdict:
+    async with talk(many(page_size=2), revision) as client:
+        seen = {
+            await refusal(client.ask("tools/list", {"cursor": cursor}), "cursor")
+            for cursor in ("x", "", "YWZ0ZXI6LTE", "A" * 100)
+        }
+    (verdict,) = seen
+    return verdict
+
+
+@COMPOSITION.feature("the same order each time: that of registration", WORKS)
+async def order(revision: Revision) -> Verdict:
+    server = many()
+    async with talk(server, revision) as one, talk(server, revision) as two:
+        assert await names(one) == await names(two) == ["e", "b", "d", "a", "c"]
+        await one.call("a")
+        assert await names(one) == ["e", "b", "d", "a", "c"]
+    return WORKS
+
+
+@COMPOSITION.feature(
+    "how long lists keep, and for whom (`ttlMs`, `cacheScope`)",
+    *4 * [told("listed without")],
+    WORKS,
+)
+async def kept(revision: Revision) -> Verdict:
+    server = many(ttl_s=60, cache_scope="public")
+    server.prompt(name="p")(lambda: "x")
+    server.resource("r://a")(lambda: "x")
+    async with talk(server, revision) as client:
+        lists = [await client.ask(f"{kind}/list") for kind in ("tools", "prompts", "resources")]
+    if not any("ttlMs" in one or "cacheScope" in one for one in lists):
+        return told("listed without")
+    assert [(one["ttlMs"], one["cacheScope"]) for one in lists] == [(60_000, "public")] * 3
+    return WORKS

@@ -1,0 +1,9 @@
+"""Lets pytest explain what is asserted in the files of rows, which are no test files."""
+
+from pathlib import Path
+
+import pytest
+
+ROWS = [path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "command"]
+
+pytest.register_assert_rewrite(*(f"features.{name}" for name in ROWS))

@@ -1,0 +1,261 @@
+"""What HTTP refuses, and with which status: origins, headers, sizes, strangers, too much at once."""
+
+import asyncio
+from typing import Any
+
+from features.feature import JSON, WORKS, Group, Verdict, refused, told
+from features.http_talk import Working
+from features.web import Enveloper, Streamer, settled, visitor, website
+from http_client import Response
+from portico import Server
+from portico.protocol.httprules_gate import Headers
+from portico.protocol.revision import ALL, Revision
+from portico.transport.http_visit import Limits
+
+GATE = Group("HTTP: what is refused")
+QUICK: JSON = {"name": "quick"}
+
+
+async def met(client: Any, response: Response) -> Verdict:
+    """The error that a POST met: its status and code; or, by its stream, the code alone."""
+    if response.status == 202:
+        return refused(client.check(await client.stream.message())["error"]["code"])
+    assert response.status >= 400 or "error" in response.json, response.body
+    return refused(response.status, response.code)
+
+
+# ---------------------------------------------------------------- who asks, and from where
+
+
+@GATE.feature("a foreign `Origin`, in words that name the setting", refused(403))
+async def origin(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", QUICK)
+        response = await client.say(message, origin="https://evil.example")
+        assert "add it to origins" in response.json["error"]["message"]
+        if isinstance(client, Streamer):  # its stream is a way in, too
+            _, stream = await client.get(origin="https://evil.example")
+            assert stream.status == response.status
+        own = await client.say(message, origin=f"http://127.0.0.1:{site.port}")
+        assert own.status in (200, 202)
+    return refused(response.status)
+
+
+@GATE.feature("a foreign `Host`, in words that name the setting", refused(403))
+async def host(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", QUICK)
+        response = await client.say(message, host="evil.example")
+        assert "add it to hosts" in response.json["error"]["message"]
+    return refused(response.status)
+
+
+async def verify(headers: Headers) -> str:
+    """Who says a name is taken to have it."""
+    return headers.get(b"authorization", b"").decode()
+
+
+@GATE.feature("a session of another principal", *4 * [refused(404)], told("there is none to take"))
+async def stolen(revision: Revision) -> Verdict:
+    async with (
+        website(Working().server, verify=verify) as site,
+        visitor(site.port, revision, authorization="ann") as ann,
+    ):
+        message = ann.request("tools/call", QUICK)
+        response = await ann.say(message, authorization="eve")
+        if isinstance(ann, Enveloper):
+            assert response.text == "quick"
+            assert "mcp-session-id" not in response.headers
+            return told("there is none to take")
+        assert await ann.call("quick") == "quick"
+    return refused(response.status)
+
+
+# ---------------------------------------------------------------- bodies and headers
+
+
+@GATE.feature("a body that is not JSON", refused(400, -32700))
+async def not_json(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        seen = await met(client, await client.say(b"{nonsense"))
+        assert await client.call("quick") == "quick"
+    return seen
+
+
+@GATE.feature("a body that is too large", refused(413))
+async def too_large(revision: Revision) -> Verdict:
+    limits = Limits(body_bytes=10_000)
+    async with (
+        website(Working().server, limits=limits) as site,
+        visitor(site.port, revision) as client,
+    ):
+        message = client.request("tools/call", QUICK | {"arguments": {"x": "x" * 20_000}})
+        response = await client.say(message)
+        assert await client.call("quick") == "quick"
+    return refused(response.status)
+
+
+@GATE.feature("a body of another type", refused(415))
+async def other_type(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", QUICK)
+        return refused((await client.say(message, content_type="text/plain")).status)
+
+
+@GATE.feature(
+    "an unknown method", refused(-32601), *3 * [refused(200, -32601)], refused(404, -32601)
+)
+async def unknown_method(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        return await met(client, await client.say(client.request("tools/sing")))
+
+
+@GATE.feature("an unknown tool", refused(-32602), *4 * [refused(200, -32602)])
+async def unknown_tool(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        return await met(client, await client.say(client.request("tools/call", {"name": "x"})))
+
+
+@GATE.feature(
+    "a version header that names none",
+    told("the header is ignored"),
+    *3 * [refused(400, -32602)],
+    refused(400, -32020),
+)
+async def version_header(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", QUICK)
+        response = await client.say(message, mcp_protocol_version="1999-01-01")
+        if response.status == 202:
+            assert client.check(await client.stream.message())["result"]
+            return told("the header is ignored")
+        return await met(client, response)
+
+
+@GATE.feature(
+    "`Mcp-Method` or `Mcp-Name` that is missing, or another than in the body",
+    *4 * [told("neither is needed")],
+    refused(400, -32020),
+)
+async def routing(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        if not isinstance(client, Enveloper):
+            assert await client.call("quick") == "quick"
+            return told("neither is needed")
+        message = client.request("tools/call", QUICK)
+        seen = {
+            await met(client, await client.say(message, **headers))
+            for headers in (
+                {"mcp_method": None},
+                {"mcp_method": "tools/list"},
+                {"mcp_name": None},
+                {"mcp_name": "slow"},
+            )
+        }
+        assert (await client.say(message)).text == "quick"
+    (verdict,) = seen
+    return verdict
+
+
+@GATE.feature(
+    "an argument that a header must repeat (`x-mcp-header`), and does not",
+    *4 * [told("it is not needed")],
+    refused(400, -32020),
+)
+async def param_header(revision: Revision) -> Verdict:
+    server = Server("s")
+    region = {"type": "string", "x-mcp-header": "Region"}
+
+    @server.tool(input_schema={"type": "object", "properties": {"region": region}})
+    async def query(region: str) -> str:
+        return region
+
+    async with website(server) as site, visitor(site.port, revision) as client:
+        params = {"name": "query", "arguments": {"region": "north"}}
+        if not isinstance(client, Enveloper):
+            assert await client.call("query", region="north") == "north"
+            return told("it is not needed")
+        message = client.request("tools/call", params)
+        seen = {
+            await met(client, await client.say(message)),
+            await met(client, await client.say(message, mcp_param_region="south")),
+        }
+        assert (await client.say(message, mcp_param_region="north")).text == "north"
+    (verdict,) = seen
+    return verdict
+
+
+@GATE.feature(
+    "a client that cannot be asked", *4 * [told("isError, in words")], refused(400, -32021)
+)
+async def nobody_to_ask(revision: Revision) -> Verdict:
+    async with (
+        website(Working().server) as site,
+        visitor(site.port, revision, can={}) as client,
+    ):
+        answer = await client.ask("tools/call", {"name": "folders"})
+        if "error" in answer:
+            assert answer["error"]["data"] == {"requiredCapabilities": {"roots": {}}}
+            return refused(client.status, answer["error"]["code"])
+        assert answer["result"]["isError"] is True
+        assert "this needs roots" in answer["result"]["content"][0]["text"]
+    return told("isError, in words")
+
+
+# ---------------------------------------------------------------- servers that do not, or not now
+
+
+@GATE.feature(
+    "a server of the newest revision alone", refused(404), *3 * [refused(400, -32022)], WORKS
+)
+async def modern_only(revision: Revision) -> Verdict:
+    server = Server("s", revisions=[ALL[-1].date])
+    server.tool(name="quick")(lambda: "quick")
+    async with website(server) as site, visitor(site.port, revision, opened=False) as client:
+        response = await client.open()
+        for method in ("GET", "DELETE"):
+            assert (await client.caller.request(method, accept="text/event-stream")).status == 405
+        if isinstance(client, Streamer):
+            return refused(response.status)
+        if response.status != 200:
+            assert response.json["error"]["data"]["supported"] == [ALL[-1].date]
+            return refused(response.status, response.code)
+        assert await client.call("quick") == "quick"
+    return WORKS
+
+
+@GATE.feature("more than one principal may have at once", refused(503))
+async def too_much(revision: Revision) -> Verdict:
+    work = Working()
+    sessions = revision.handshake
+    limits = Limits(sessions_per_principal=1) if sessions else Limits(visits_per_principal=1)
+    async with (
+        website(work.server, verify=verify, limits=limits) as site,
+        visitor(site.port, revision, authorization="ann") as client,
+        visitor(site.port, revision, authorization="ann", opened=False) as again,
+    ):
+        calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}))
+        await settled(work.begun)
+        response = await again.open()
+        async with visitor(site.port, revision, authorization="bob") as bob:
+            assert await bob.call("quick") == "quick"
+        work.go.set()
+        assert (await calling)["result"]["content"][0]["text"] == "waited"
+    return refused(response.status)
+
+
+@GATE.feature("new work while the server ends; what runs is finished", refused(503))
+async def draining(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}))
+        await settled(work.begun)
+        ending = asyncio.create_task(site.app.drain(5.0))
+        while not site.app.draining:
+            await asyncio.sleep(0)
+        response = await client.say(client.request("tools/call", QUICK))
+        work.go.set()
+        assert (await calling)["result"]["content"][0]["text"] == "waited"
+        client.lose()
+        await ending
+    return refused(response.status)

@@ -1,0 +1,468 @@
+"""Over HTTP, on real sockets: answers, streams, sessions, coming back, giving up, batches."""
+
+import asyncio
+import json
+from typing import Any
+
+from features.feature import JSON, WORKS, Group, Verdict, refused, told
+from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
+from http_client import cancelled
+from portico import Context, Server
+from portico.protocol.revision import ALL, Pushing, Revision
+from portico.transport.http_visit import Limits
+
+HTTP = Group("HTTP")
+TOOLS = "notifications/tools/list_changed"
+
+
+class Working:
+    """A server whose tools wait for a word, and say what they did."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.go = asyncio.Event()
+        self.stopped = asyncio.Event()
+        self.done = asyncio.Event()
+        self.server = Server("s")
+        self.server.tool(name="quick")(lambda: "quick")
+        for tool in (self.wait, self.report, self.folders, self.leave):
+            self.server.tool(tool)
+
+    async def wait(self) -> str:
+        self.begun.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.stopped.set()
+            raise
+        self.done.set()
+        return "waited"
+
+    async def report(self, ctx: Context, wait: bool = False) -> str:
+        for step in (1, 2):
+            await ctx.progress(step, 3)
+        if wait:
+            await self.go.wait()
+        await ctx.progress(3, 3)
+        return "reported"
+
+    async def folders(self, ctx: Context) -> str:
+        return " ".join(root.uri for root in await ctx.roots())
+
+    async def leave(self, ctx: Context) -> str:
+        self.begun.set()
+        await ctx.hang_up()
+        await self.go.wait()
+        return "the rest"
+
+    def grow(self) -> None:
+        """Offer something new."""
+        self.server.tool(name=f"new{len(self.server.tools)}")(lambda: "new")
+
+
+REPORT: JSON = {"name": "report", "_meta": {"progressToken": "p"}}
+REPORT_AND_WAIT: JSON = REPORT | {"arguments": {"wait": True}}
+
+
+def steps(messages: list[JSON]) -> list[float]:
+    return [one["params"]["progress"] for one in messages if "params" in one]
+
+
+# ---------------------------------------------------------------- answers
+
+
+@HTTP.feature("an answer as plain JSON", told("as an event of its stream"), *4 * [WORKS])
+async def plain(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", {"name": "quick"})
+        response = await client.post(message)
+        found = await anext(client.messages(response))
+        assert found["result"]["content"][0]["text"] == "quick"
+        if response.body == b"":
+            return told("as an event of its stream")
+        assert response.status == 200
+        assert response.headers["content-type"] == "application/json"
+    return WORKS
+
+
+@HTTP.feature("reports on the way, as events that no proxy holds back", WORKS)
+async def reports(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", REPORT)
+        response = await client.post(message)
+        stream = client.stream if isinstance(client, Streamer) else response
+        assert stream.headers["content-type"] == "text/event-stream"
+        assert stream.headers["x-accel-buffering"] == "no"
+        found = [await anext(client.messages(response)) for _ in range(4)]
+        assert steps(found) == [1, 2, 3]
+        assert found[-1]["result"]["content"][0]["text"] == "reported"
+    return WORKS
+
+
+@HTTP.feature("a silent stream is kept alive by comments", WORKS)
+async def kept_alive(revision: Revision) -> Verdict:
+    work = Working()
+    limits = Limits(keep_alive_s=0.01)
+    async with website(work.server, limits=limits) as site, visitor(site.port, revision) as client:
+        stream = await client.listen()
+        async with asyncio.timeout(5):
+            chunk = await stream._chunk()
+            while chunk.startswith(b"id:"):  # the event to come back to, where there is one
+                chunk = await stream._chunk()
+            assert chunk == b":\n\n"
+    return WORKS
+
+
+@HTTP.feature("a question, and its answer", WORKS)
+async def question(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        assert await client.call("folders") == ROOTS["roots"][0]["uri"]
+    return WORKS
+
+
+@HTTP.feature("clients of every revision at once, on one port", WORKS)
+async def at_once(revision: Revision) -> Verdict:
+    async with website(Working().server) as site:
+
+        async def other(one: Revision) -> str:
+            async with visitor(site.port, one) as client:
+                return await client.call("folders")
+
+        others = [one for one in ALL if one is not revision]
+        async with visitor(site.port, revision) as client:
+            found = await asyncio.gather(client.call("folders"), *map(other, others))
+            assert found == ["file:///a"] * len(ALL)
+            assert await client.call("quick") == "quick"
+    return WORKS
+
+
+@HTTP.feature("HTTP+SSE (`/sse`)", *4 * [WORKS], refused(-32022))
+async def first_transport(revision: Revision) -> Verdict:
+    async with website(Working().server) as site:
+        client = Streamer(site.port, revision)
+        async with client.caller:
+            if revision.handshake:
+                await client.open()
+                assert client.heard[0]["result"]["protocolVersion"] == revision.date
+                assert await client.call("quick") == "quick"
+                return WORKS
+            await client.connect()
+            meta = {
+                "io.modelcontextprotocol/protocolVersion": revision.date,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+            answer = await client.ask("tools/list", {"_meta": meta})
+    assert revision.date not in answer["error"]["data"]["supported"]
+    return refused(answer["error"]["code"])
+
+
+# ---------------------------------------------------------------- changes
+
+
+@HTTP.feature("changes, on the stream that is for them", WORKS)
+async def changes(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        stream = await client.listen()
+        work.grow()
+        assert client.check(await stream.message())["method"] == TOOLS
+    return WORKS
+
+
+@HTTP.feature("a GET for a stream of news", *4 * [WORKS], refused(400))
+async def get(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        if isinstance(client, Streamer):
+            stream = client.stream
+        else:
+            _, stream = await client.caller.get()
+        if stream.status != 200:
+            return refused(stream.status)
+        assert stream.is_stream
+        work.grow()
+        assert client.check(await stream.message())["method"] == TOOLS
+    return WORKS
+
+
+@HTTP.feature("`subscriptions/listen`", refused(-32601), *3 * [refused(400, -32602)], WORKS)
+async def listen(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        wanted = {"notifications": {"toolsListChanged": True}}
+        response = await client.post(client.request("subscriptions/listen", wanted))
+        first = await anext(client.messages(response))
+        if "error" in first:
+            code = first["error"]["code"]
+            return refused(code) if response.status == 202 else refused(response.status, code)
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        work.grow()
+        assert (await anext(client.messages(response)))["method"] == TOOLS
+    return WORKS
+
+
+@HTTP.feature(
+    "two streams of one client: news comes once",
+    told("each is a session"),
+    *3 * [WORKS],
+    told("each has its own id"),
+)
+async def one_stream_only(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        if isinstance(client, Streamer):
+            async with visitor(site.port, revision) as again:
+                assert again.endpoint != client.endpoint
+                work.grow()
+                for stream in (client.stream, again.stream):
+                    assert (await stream.message())["method"] == TOOLS
+            return told("each is a session")
+        one, two = await client.listen(), await client.listen()
+        work.grow()
+        newest = await two.message()
+        assert newest["method"] == TOOLS
+        if revision.pushing is Pushing.LISTEN:
+            ids = {(await one.message())["params"]["_meta"].popitem()[1]}
+            ids.add(newest["params"]["_meta"].popitem()[1])
+            assert len(ids) == 2
+            return told("each has its own id")
+        client.caller.wires[-1].abort()
+        await _gone(site, 1)
+        work.grow()
+        assert (await one.message())["method"] == TOOLS
+    return WORKS
+
+
+async def _gone(site: Any, left: int) -> None:
+    """Wait until so many streams are left."""
+    async with asyncio.timeout(5):
+        while len(site.app.sweep) > left:
+            await asyncio.sleep(0.005)
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@HTTP.feature("a session", told("its stream is one"), *3 * [WORKS], told("none is given"))
+async def session(revision: Revision) -> Verdict:
+    async with (
+        website(Working().server) as site,
+        visitor(site.port, revision, opened=False) as client,
+    ):
+        response = await client.open()
+        name = response.headers.get("mcp-session-id")
+        if isinstance(client, Streamer):
+            assert name is None
+            assert "session_id=" in client.endpoint
+            return told("its stream is one")
+        if name is None:
+            return told("none is given")
+        assert len(name) >= 32
+        assert await client.call("quick") == "quick"
+    return WORKS
+
+
+@HTTP.feature("a request without the session's name", refused(404), *3 * [refused(400)], WORKS)
+async def without_session(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", {"name": "quick"})
+        if isinstance(client, Streamer):
+            client.endpoint = "/messages"
+        client.caller.session = None
+        response = await client.say(message)
+        if response.status != 200:
+            return refused(response.status)
+        assert response.text == "quick"
+    return WORKS
+
+
+@HTTP.feature("a session that never was", *4 * [refused(404)], told("the header is ignored"))
+async def unknown_session(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", {"name": "quick"})
+        if isinstance(client, Streamer):
+            client.endpoint = "/messages?session_id=" + "x" * 32
+            return refused((await client.say(message)).status)
+        response = await client.say(message, mcp_session_id="x" * 32)
+        if response.status == 200:
+            assert response.text == "quick"
+            assert "mcp-session-id" not in response.headers
+            return told("the header is ignored")
+    return refused(response.status)
+
+
+@HTTP.feature(
+    "a DELETE ends the session", told("closing the stream does"), *3 * [WORKS], refused(400)
+)
+async def delete(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        message = client.request("tools/call", {"name": "quick"})
+        if isinstance(client, Streamer):
+            client.wire.abort()
+            await _gone(site, 0)
+            assert (await client.say(message)).status == 404
+            return told("closing the stream does")
+        response = await client.caller.request("DELETE")
+        if response.status != 200:
+            return refused(response.status)
+        assert (await client.say(message)).status == 404
+        assert len(site.app._sessions) == 0
+    return WORKS
+
+
+# ---------------------------------------------------------------- coming back
+
+
+@HTTP.feature(
+    "coming back to a lost stream (`Last-Event-ID`)",
+    told("a new stream, from its beginning"),
+    *3 * [WORKS],
+    told("the header is ignored"),
+)
+async def resumed(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        if isinstance(client, Streamer):
+            _, again = await client.get(last_event_id="1")
+            first = await again.event()
+            assert (first.event, first.id) == ("endpoint", None)
+            return told("a new stream, from its beginning")
+        response = await client.post(client.request("tools/call", REPORT_AND_WAIT))
+        event = await response.numbered()
+        assert json.loads(event.data)["params"]["progress"] == 1
+        if not isinstance(client, Sessioner):
+            assert event.id is None
+            work.go.set()
+            said = client.request("tools/call", {"name": "quick"})
+            assert (await client.say(said, last_event_id="1")).text == "quick"
+            return told("the header is ignored")
+        client.lose()
+        work.go.set()
+        stream = await client.get(last_event_id=event.id)
+        found = [client.check(json.loads(one.data)) for one in await stream.rest()]
+        assert steps(found) == [2, 3]
+        assert found[-1]["result"]["content"][0]["text"] == "reported"
+    return WORKS
+
+
+@HTTP.feature(
+    "coming back to another session's stream",
+    told("a new stream, from its beginning"),
+    *3 * [refused(400)],
+    told("the header is ignored"),
+)
+async def resumed_by_another(revision: Revision) -> Verdict:
+    async with (
+        website(Working().server) as site,
+        visitor(site.port, revision) as ann,
+        visitor(site.port, revision) as eve,
+    ):
+        if isinstance(eve, Streamer):
+            _, again = await eve.get(last_event_id="1")
+            assert (await again.event()).event == "endpoint"
+            return told("a new stream, from its beginning")
+        response = await ann.post(ann.request("tools/call", REPORT))
+        event = await response.numbered()
+        if not isinstance(eve, Sessioner):
+            said = eve.request("tools/call", {"name": "quick"})
+            assert (await eve.say(said, last_event_id="1")).text == "quick"
+            return told("the header is ignored")
+        stream = await eve.get(last_event_id=event.id)
+        assert not stream.is_stream
+        assert (await ann.get(last_event_id=event.id)).status == 200
+    return refused(stream.status)
+
+
+KEPT = told("the connection is kept")
+
+
+@HTTP.feature("polling: the server lets go, and is asked again", *3 * [KEPT], WORKS, KEPT)
+async def polling(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        if not revision.http.prime_and_poll:
+            calling = asyncio.create_task(client.ask("tools/call", {"name": "leave"}))
+            await settled(work.begun)
+            work.go.set()
+            assert (await calling)["result"]["content"][0]["text"] == "the rest"
+            return KEPT
+        response = await client.post(client.request("tools/call", {"name": "leave"}))
+        first, last = await response.rest()
+        assert (first.data, last.data) == (b"", b"")
+        assert last.retry_ms is not None
+        stream = await client.get(last_event_id=last.id or first.id)
+        work.go.set()
+        answer = client.check(await stream.message())
+        assert answer["result"]["content"][0]["text"] == "the rest"
+    return WORKS
+
+
+# ---------------------------------------------------------------- giving up
+
+
+@HTTP.feature("giving up by `notifications/cancelled`", *4 * [WORKS], told("202, and ignored"))
+async def by_notification(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}, id=7))
+        await settled(work.begun)
+        assert (await client.say(cancelled(7))).status == 202
+        if revision.pushing is Pushing.LISTEN:
+            work.go.set()
+            assert (await calling)["result"]["content"][0]["text"] == "waited"
+            return told("202, and ignored")
+        await settled(work.stopped)
+        calling.cancel()
+        await asyncio.wait([calling])
+        assert client.heard[-1].get("id") != 7
+    return WORKS
+
+
+@HTTP.feature("giving up by closing the stream", WORKS, *3 * [told("the call goes on")], WORKS)
+async def by_disconnect(revision: Revision) -> Verdict:
+    work = Working()
+    async with website(work.server) as site, visitor(site.port, revision) as client:
+        calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}))
+        await settled(work.begun)
+        client.lose()
+        calling.cancel()
+        await asyncio.wait([calling])
+        if isinstance(client, Sessioner):
+            async with asyncio.timeout(5):
+                while not all(visit.gone for visit in site.app.sweep):
+                    await asyncio.sleep(0.005)
+            assert not work.stopped.is_set()
+            work.go.set()
+            await settled(work.done)
+            return told("the call goes on")
+        await settled(work.stopped)
+    return WORKS
+
+
+# ---------------------------------------------------------------- batches
+
+
+@HTTP.feature("a batch", refused(-32600), WORKS, *3 * [refused(400, -32600)])
+async def batch(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        calls = [client.request("tools/call", {"name": "quick"}, id) for id in ("one", "two")]
+        response = await client.say([*calls, {"jsonrpc": "2.0", "method": "notifications/x"}])
+        if response.status == 202:
+            answer = client.check(await client.stream.message())
+            return refused(answer["error"]["code"])
+        if response.status != 200:
+            return refused(response.status, response.code)
+        found = {one["id"]: one["result"] for one in response.json}
+        assert {id: one["content"][0]["text"] for id, one in found.items()} == {
+            "one": "quick",
+            "two": "quick",
+        }
+    return WORKS
+
+
+@HTTP.feature("a notification: 202, with no body", WORKS)
+async def notification(revision: Revision) -> Verdict:
+    async with website(Working().server) as site, visitor(site.port, revision) as client:
+        response = await client.say({"jsonrpc": "2.0", "method": "notifications/x"})
+        assert (response.status, response.body) == (202, b"")
+    return WORKS

@@ -1,0 +1,17 @@
+"""Every cell of the table: what a client of a revision sees of a feature is what is promised."""
+
+import pytest
+
+from features.feature import Row
+from features.table import ROWS, name_of, promised
+from live import live
+from portico.protocol.revision import ALL, Revision
+
+CELLS = [pytest.param(row, revision, id=name_of(row, revision)) for row in ROWS for revision in ALL]
+
+
+@pytest.mark.parametrize(("row", "revision"), CELLS)
+@live
+async def test_a_client_gets(row: Row, revision: Revision) -> None:
+    seen = await row.look(revision)
+    assert str(seen) == str(promised(row, revision))

