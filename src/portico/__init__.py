@@ -18,12 +18,14 @@ _HOMES = {
     "Declined": "errors",
     "Depends": "server.depends",
     "File": "server.content",
+    "Handler": "ports",
     "Icon": "protocol.types",
     "Image": "server.content",
     "Link": "server.content",
     "LocalProtocolError": "errors",
     "LoginRequired": "errors",
     "Message": "server.content",
+    "Middleware": "ports",
     "PorticoError": "errors",
     "ProtocolError": "errors",
     "Refused": "errors",
@@ -38,6 +40,7 @@ _HOMES = {
     "Server": "server.app",
     "TimedOut": "errors",
     "ToolError": "errors",
+    "Turn": "ports",
 }
 
 __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -13,6 +13,9 @@ from portico.errors import RemoteProtocolError as RemoteProtocolError
 from portico.errors import ScopeRequired as ScopeRequired
 from portico.errors import TimedOut as TimedOut
 from portico.errors import ToolError as ToolError
+from portico.ports import Handler as Handler
+from portico.ports import Middleware as Middleware
+from portico.ports import Turn as Turn
 from portico.protocol.types import Annotations as Annotations
 from portico.protocol.types import Icon as Icon
 from portico.protocol.types import Root as Root

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told
+from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
 from portico import Context, Depends, Icon, Server
 from portico.errors import Fault, FaultKind
 from portico.ports import Handler, Turn
 from portico.protocol import types as t
 from portico.protocol.revision import Pushing, Revision
-from server.talk import Client, talk, words
+from server.talk import Client, Rejected, talk, words
 
 COMPOSITION = Group("Composition")
 TOOLS = "notifications/tools/list_changed"
@@ -259,6 +259,37 @@ async def changes(revision: Revision) -> Verdict:
         assert [len(client.told(method)) for method in (TOOLS, PROMPTS, RESOURCES)] == [1, 1, 1]
         assert await names(client) == ["a", "b", "c"]
         assert await client.text("b") == "b"
+    return WORKS
+
+
+@COMPOSITION.feature(
+    "the first prompt of all, added while clients are there", *4 * [refused(-32601)], WORKS
+)
+async def first_of_its_kind(revision: Revision) -> Verdict:
+    server = Server("s")
+    server.tool(name="a")(lambda: "x")
+    async with talk(server, revision) as client:
+        server.prompt(name="p")(lambda: "x")
+        found = await tried(client.ask("prompts/list"))
+    if isinstance(found, Rejected):
+        assert client.told(PROMPTS) == []  # what a handshake did not declare is not told
+        async with talk(server, revision) as later:
+            assert (await later.ask("prompts/list"))["prompts"] == [{"name": "p"}]
+        return refused(found.code)
+    assert found["prompts"] == [{"name": "p"}]
+    return WORKS
+
+
+@COMPOSITION.feature('the same, declared from the beginning (`declares=["prompts"]`)', WORKS)
+async def declared_before(revision: Revision) -> Verdict:
+    server = Server("s", declares=["prompts"])
+    server.tool(name="a")(lambda: "x")
+    async with talk(server, revision) as client:
+        assert (await client.ask("prompts/list"))["prompts"] == []
+        await listen(client, promptsListChanged=True)
+        server.prompt(name="p")(lambda: "x")
+        await client.until(lambda: client.told(PROMPTS))
+        assert (await client.ask("prompts/list"))["prompts"] == [{"name": "p"}]
     return WORKS
 
 

@@ -340,5 +340,5 @@ async def nobody_to_ask(revision: Revision) -> Verdict:
         assert result.data == {"requiredCapabilities": {"sampling": {}}}
         return refused(result.code)
     assert result["isError"] is True
-    assert "pass the value as an argument instead" in words(result)
+    assert "and the client offers none" in words(result)
     return told("isError, in words")

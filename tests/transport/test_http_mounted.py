@@ -17,6 +17,7 @@ import uvicorn
 from http_client import Caller
 from http_service import FakeService
 from live import Records, live, until
+from portico.transport.http_run import Site
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import App, Limits, Receive, Scope, Send
 from portico.transport.signals import Signals
@@ -143,6 +144,7 @@ import asyncio, sys
 sys.path[:0] = [{tests!r}, {transport!r}]
 import uvicorn
 from http_service import FakeService
+from portico.transport.http_run import Site
 from portico.transport.http_server import HttpApp
 from test_http_mounted import Mounted
 
@@ -162,6 +164,25 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+@live
+async def test_around_another_application_only_paths_below_ours_are_taken_from_it() -> None:
+    app = HttpApp(FakeService(), around=Mounted(None))
+    site = Site(app, port=0)
+    await site.start()
+    try:
+        async with Caller(site.port) as caller:
+            for method, path in (("GET", "/sse"), ("POST", "/messages"), ("POST", "/mcpx")):
+                _, answer = await caller.begin(method, path=path, accept="text/event-stream")
+                assert (answer.status, await answer.read()) == (418, b"theirs")
+            wire, stream = await caller.begin("GET", path="/mcp/sse", accept="text/event-stream")
+            first = await stream.event()
+            assert first.event == "endpoint"
+            assert first.text().startswith("/mcp/messages?session_id=")
+            wire.close()
+    finally:
+        await site.stop(0.0)
 
 
 class Program:

@@ -1,32 +1,18 @@
 """What sessions may take, what is kept of them, and how they end, over real sockets."""
 
 import asyncio
-import gc
 import json
-import os
-
-import pytest
 
 from http_client import Caller, opening
-from http_service import ABLE, REPORT, FakeService, reporting, waiting
-from live import Records, Stand, live, live_for, stand, until
-from portico.protocol.exchange import Exchange
+from http_service import ABLE, FakeService, reporting, waiting
+from live import Records, live, stand, until
 from portico.protocol.httprules_gate import Headers
-from portico.protocol.link import Link
 from portico.protocol.revision import (
     JUNE_2025,
-    MARCH_2025,
-    NOVEMBER_2025,
     Revisions,
 )
-from portico.transport.http_run import Connection
-from portico.transport.http_session import Session
-from portico.transport.http_streams import QUEUE_BYTES, Stream
-from portico.transport.http_visit import Limits, Visit
-
-SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
-each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)
-
+from portico.transport.http_streams import QUEUE_BYTES
+from portico.transport.http_visit import Limits
 
 # ---------------------------------------------------------------- limits and ends
 
@@ -366,71 +352,3 @@ async def test_a_server_of_one_revision_with_sessions_has_no_other() -> None:
         assert (await s.caller.modern("tools/list")).status == 400
         await s.caller.initialize("2025-06-18")
         assert (await s.caller.ask("tools/list")).status == 200
-
-
-# ---------------------------------------------------------------- rude clients
-
-
-def _counted() -> dict[str, int]:
-    """How many of everything that a client can leave behind there are."""
-    gc.collect()
-    kinds = (Visit, Session, Stream, Link, Exchange, Connection, asyncio.Task)
-    found = [type(thing) for thing in gc.get_objects() if isinstance(thing, kinds)]
-    return {kind.__name__: found.count(kind) for kind in set(found)}
-
-
-async def _be_rude(s: Stand, turn: int) -> None:
-    """Open a session, and leave it in one of many ways."""
-    async with Caller(s.site.port) as caller:
-        await caller.initialize(SESSIONS[turn % 3].date, ABLE)
-        match turn % 8:
-            case 0:
-                await caller.request("DELETE")
-            case 1:
-                await caller.get()
-            case 2:
-                await caller.asking("tools/call", REPORT)
-            case 3:
-                _, stream = await caller.asking("tools/call", {"name": "roots"})
-                await stream.message()
-            case 4:
-                wire = await caller.wire()
-                await wire.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
-            case 5:
-                _, stream = await caller.get()
-                await caller.request("DELETE")
-                await stream.rest()
-            case 6:
-                caller.session = None
-                _, stream = await caller.begin("GET", path="/sse", accept="text/event-stream")
-                await stream.event()
-            case _:
-                await caller.ask("tools/list")
-
-
-@pytest.mark.slow
-@live_for(300)
-async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
-    async with stand(limits=Limits(sessions=500)) as s:
-        before: dict[str, int] = {}
-        descriptors = 0
-        for thousand in range(11):
-            for hundred in range(10):
-                await asyncio.gather(*(_be_rude(s, 100 * hundred + n) for n in range(100)))
-            for session in s.sessions:
-                s.sessions.end(session, "the test is over")
-            session = None
-            await s.settled()
-            await until(lambda: not s.site._connections)
-            for notes in (s.service.turns, s.service.principals, s.service.heard):
-                notes.clear()
-            if thousand == 0:  # the first thousand warm up
-                before, descriptors = _counted(), len(os.listdir("/dev/fd"))
-        after = _counted()
-        # Ten thousand came; a leak would be of their order. A few may still be on their way out.
-        few = 100
-        assert {kind: n for kind, n in after.items() if n > before.get(kind, 0) + few} == {}
-        assert len(os.listdir("/dev/fd")) <= descriptors + few
-        assert s.sessions.shared.ledger.size == 0
-        assert not s.sessions.shared.tasks
-        assert s.service.watchers == 0

@@ -119,7 +119,7 @@ class Watch:
         self._voice = voice
         self._arguments = arguments
         # What changed before this process began, if it said already where it serves.
-        self.since = os.environ.pop(CHANGED, "")
+        self.since: str = os.environ.pop(CHANGED, "")
         self._is_told = bool(self.since)
         self._cwd = os.getcwd()
         self._environment = dict(os.environ)
@@ -128,7 +128,7 @@ class Watch:
         self._files = Files(target.folder, target.path)
         self._end: Callable[[], None] | None = None
         self._over = threading.Event()
-        self.changed = ""
+        self.changed: str = ""
 
     # ------------------------------------------------------------ while it is served
 

@@ -34,9 +34,9 @@ class Target:
     def __init__(self, place: str, name: str, *, is_file: bool) -> None:
         self.place = place
         self.name = name
-        self.path = os.path.abspath(place) if is_file else ""
+        self.path: str = os.path.abspath(place) if is_file else ""
         # What is first on the path.
-        self.folder = os.path.dirname(self.path) if is_file else os.getcwd()
+        self.folder: str = os.path.dirname(self.path) if is_file else os.getcwd()
 
     def __str__(self) -> str:
         """What says the same in any folder."""

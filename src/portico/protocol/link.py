@@ -105,7 +105,7 @@ class Link:
         if identity.side is not side:
             raise LocalProtocolError(f"a {side.value} needs {side.value.title()}Capabilities")
         self.side = side
-        self.identity = identity
+        self.identity: Identity = identity
         self.accepts = accepts
         self.principal = principal
         # What the credentials of the next request allow; None where nobody looks at any.

@@ -206,7 +206,7 @@ def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
         what = "a user who can be sent to a web page"
     if "tools" in needed_capability(question).get("sampling", {}):
         what = "a model that can call tools"
-    words = f"this needs {what}, and the client offers none; pass the value as an argument instead"
+    words = f"this needs {what}, and the client offers none"
     if peer.revision.asking is Asking.BY_RESULT:
         return incapable(words, **needed_capability(question))
     if row.name == "tools/call":

@@ -138,7 +138,7 @@ class Result:
     ) -> None:
         self.content = content
         self.data = data
-        self.meta = named_meta(meta, "Result")
+        self.meta: dict[str, Any] | None = named_meta(meta, "Result")
         self.is_error = is_error
 
 

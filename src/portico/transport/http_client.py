@@ -74,8 +74,8 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.answer: Answer | None = None
         self.lost: str | None = None
-        self.reusable = False
-        self.used_at = 0.0
+        self.reusable: bool = False
+        self.used_at: float = 0.0
         self._parser: httptools.HttpResponseParser | None = None
         self._head = 0
         self._by_length = False

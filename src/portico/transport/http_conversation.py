@@ -73,10 +73,10 @@ class Waiting:
     __slots__ = ("id", "latest", "limit", "method", "outcome", "progressed", "task", "timeout_s")
 
     def __init__(self, id: RequestId, method: str, timeout_s: float, latest: float) -> None:
-        self.id = id
-        self.method = method
-        self.timeout_s = timeout_s
-        self.latest = latest
+        self.id: RequestId = id
+        self.method: str = method
+        self.timeout_s: float = timeout_s
+        self.latest: float = latest
         self.outcome: Raw | PorticoError | None = None
         self.progressed: Progressing | None = None
         self.limit: asyncio.Timeout | None = None

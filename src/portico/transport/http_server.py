@@ -151,7 +151,11 @@ class HttpApp:
         self._shapers: dict[Revision, Shaper] = {}
         self._load: dict[str, int] = {}
         self._sessions = Sessions(service, limits, self.sweep)
-        self._sse = SseSessions(service, limits)
+        # Around another application only what is ours by name is taken from it.
+        below = self.path.rstrip("/") if around is not None else ""
+        self._sse_path = below + SSE_PATH
+        self._messages_path = below + MESSAGES_PATH
+        self._sse = SseSessions(service, limits, self._messages_path)
         self._has_sessions = bool(service.accepts.handshakes)
         self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
         self._keeper = Keeper(self.start, self.stop)
@@ -176,10 +180,10 @@ class HttpApp:
             if self.path in (path, whole.rstrip("/")):
                 await self._serve(scope, receive, send, self._gate, self._endpoint)
                 return
-            if self._has_sse and path == SSE_PATH:
+            if self._has_sse and path == self._sse_path:
                 await self._serve(scope, receive, send, self._gate_get, self._first_get)
                 return
-            if self._has_sse and path == MESSAGES_PATH:
+            if self._has_sse and path == self._messages_path:
                 await self._serve(scope, receive, send, self._gate_post, self._first_post)
                 return
             if path == self._metadata:

@@ -154,9 +154,10 @@ class SseSession:
 class SseSessions:
     """Every stream of this kind, by the name that its endpoint has."""
 
-    def __init__(self, service: Service, limits: Limits) -> None:
+    def __init__(self, service: Service, limits: Limits, messages_path: str) -> None:
         self._service = service
         self._limits = limits
+        self._messages_path = messages_path
         self._by_id: dict[str, SseSession] = {}
 
     def __len__(self) -> int:
@@ -172,7 +173,7 @@ class SseSessions:
         session = self._by_id[id] = SseSession(self._service, link, visit)
         try:
             # R0050: a path alone, so it is of the same origin whatever stands in between.
-            endpoint = f"{root}{MESSAGES_PATH}?session_id={id}"
+            endpoint = f"{root}{self._messages_path}?session_id={id}"
             await visit.open(write(endpoint.encode(), event="endpoint"))
             await session.channel.serve()
         finally:

@@ -45,18 +45,19 @@ FLUSH_S = 0.15
 THREADS_S = 0.1
 
 
-class Pipe:
-    """A channel of lines over two descriptors."""
+class Outlet:
+    """Lines into a descriptor that does not block: written now, or once they are read.
 
-    def __init__(self, reading: int, writing: int) -> None:
-        self._reading = reading
+    `whom` is who should read them, as errors say it.
+    """
+
+    def __init__(self, writing: int, whom: str = "the other side") -> None:
+        self.flushed: int = 0
         self._writing = writing
+        self._whom = whom
         self._unread = bytearray()
         self._drained: asyncio.Event | None = None
         self._lost: str | None = None
-        self._done: asyncio.Future[None] | None = None
-
-    # ------------------------------------------------------------ out
 
     def write(self, frame: bytes) -> None:
         """Write one line, now if the other side can take it."""
@@ -71,19 +72,19 @@ class Pipe:
         except BlockingIOError:
             written = 0
         except OSError as error:
-            self._lose(f"the other side stopped reading ({error.strerror})")
+            self._lose(f"{self._whom} stopped reading ({error.strerror})")
             return
-        if written < len(line):
-            self._keep(line[written:])
+        if written < len(line) and self._keep(line[written:]):
             asyncio.get_running_loop().add_writer(self._writing, self._flush)
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: bytes) -> bool:
         if len(self._unread) + len(data) > MAX_UNREAD_BYTES:
-            self._lose(f"the other side left {MAX_UNREAD_BYTES} bytes unread")
-            return
+            self._lose(f"{self._whom} left {MAX_UNREAD_BYTES} bytes unread")
+            return False
         self._unread += data
         if self._drained is None:
             self._drained = asyncio.Event()
+        return True
 
     def _flush(self) -> None:
         try:
@@ -91,8 +92,9 @@ class Pipe:
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(f"the other side stopped reading ({error.strerror})")
+            self._lose(f"{self._whom} stopped reading ({error.strerror})")
             return
+        self.flushed += written
         del self._unread[:written]
         if not self._unread:
             asyncio.get_running_loop().remove_writer(self._writing)
@@ -104,12 +106,19 @@ class Pipe:
             self._drained = None
 
     def _lose(self, why: str) -> None:
+        self.shut(why)
+        self.lost(why)
+
+    def shut(self, why: str) -> None:
+        """Write no more; what is unread is forgotten."""
         self._lost = why
         if self._unread:
             asyncio.get_running_loop().remove_writer(self._writing)
             self._unread.clear()
         self._release()
-        self.finish()
+
+    def lost(self, why: str) -> None:
+        """Nobody reads any more, which is found out by writing."""
 
     async def drain(self) -> None:
         """Wait while much is unread."""
@@ -125,9 +134,20 @@ class Pipe:
                 while self._unread and self._drained is not None:
                     await self._drained.wait()
         if self._unread:
-            self._lose("the other side did not read the rest")
+            self._lose(f"{self._whom} did not read the rest")
 
-    # ------------------------------------------------------------ in
+
+class Pipe(Outlet):
+    """A channel of lines over two descriptors."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        super().__init__(writing)
+        self._reading = reading
+        self._done: asyncio.Future[None] | None = None
+
+    def lost(self, why: str) -> None:
+        """Who does not read is not read either."""
+        self.finish()
 
     @contextlib.contextmanager
     def opened(self) -> Generator[None]:
