@@ -229,8 +229,14 @@ class Recorded(logging.Handler):
 def shown_to_an_author(case: AuthorsMistake) -> str:
     source = inspect.getsource(case.make)
     body = textwrap.dedent(source[source.index(") -> None:\n") + len(") -> None:\n") :])
-    body = re.sub(r"  # type: ignore.*", "", body).rstrip()
+    body = _shown(body)
     return f"### {_heading(case.make)}\n\n```python\n{body}\n```\n\n> {said_to_an_author(case)}\n"
+
+
+def _shown(source: str) -> str:
+    """Code as a person writes it: without marks for our tools, one empty line at a time."""
+    source = re.sub(r"  # (?:type: ignore|noqa).*", "", source)
+    return re.sub(r"\n{3,}", "\n\n", source).rstrip()
 
 
 def _heading(make: Any) -> str:
@@ -409,7 +415,7 @@ async def every_answer() -> list[dict[str, str]]:
 def test_the_texts_are_what_they_were_when_they_were_read(rewrite_transcripts: bool) -> None:
     parts = [HEAD, "## An author's\n", *map(shown_to_an_author, AUTHORS)]
     source = textwrap.dedent("".join(inspect.getsourcelines(weather)[0][3:-2])).rstrip()
-    parts += [f"## A caller's\n\n```python\n{re.sub(r'  # noqa.*', '', source)}\n```\n"]
+    parts += [f"## A caller's\n\n```python\n{_shown(source)}\n```\n"]
     said = asyncio.run(every_answer())
     parts += [shown_to_a_caller(case, one) for case, one in zip(CALLERS, said, strict=True)]
     text = "\n".join(parts)

@@ -12,6 +12,7 @@ import pytest
 from http_client import META, Caller
 from live import live
 from portico import Audio, Context, Image, LocalProtocolError, Server
+from portico.middleware import limits
 from portico.protocol.revision import Revision
 from portico.server.ration import BURST, PER_S, Ration
 from portico.transport.http_run import Site
@@ -401,6 +402,31 @@ async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
     assert "ann" in said
     for secret in ("abcdefghijklmnop1234567890", "hunter2", "k-123"):
         assert secret not in said
+
+
+@pytest.mark.spec("R0145")
+@live
+async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision) -> None:
+    server = Server("s")
+    server.use(limits(per_s=1, burst=3, clock=lambda: 0.0, methods=["tools/call"]))
+    ran: list[int] = []
+
+    @server.tool
+    async def take(n: int) -> str:
+        ran.append(n)
+        return "half \ud800"
+
+    @server.tool(scopes={"admin"})
+    async def secret() -> str:
+        return "never"
+
+    async with talk(server, revision, principal="ann") as client:
+        await client.refused("take", {"n": "many"})  # validated
+        with pytest.raises(Rejected):
+            await client.call("secret")  # access controlled
+        assert await client.text("take", {"n": 1}) == "half \ufffd"  # sanitised
+        assert "try again" in await client.failure("take", {"n": 2})  # rate limited
+    assert ran == [1]
 
 
 # ---------------------------------------------------------------- who can reach it
