@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
-from portico.protocol.shape import Shaper, write
+from portico.protocol.shape import MAX_KEPT, Shaper, write
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(
@@ -353,3 +353,30 @@ def test_the_usual_result_is_written_as_it_came() -> None:
     for revision in ALL:
         if revision.knows("2025-06-18", None):
             assert server(revision).shape(CALLED) is CALLED
+
+
+# ---------------------------------------------------------------- lists that are asked for again
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_the_very_same_list_again_is_the_very_same_bytes(revision: Revision) -> None:
+    shaper = Shaper(revision, t.Implementation(name="s", version="1"))
+    tool = t.Tool(name="a", input_schema={"type": "object"})
+    listed = t.ListToolsResult(tools=[tool])
+    first = shaper.result(listed)
+    assert shaper.result(listed) is first
+    assert shaper.result(t.ListToolsResult(tools=[tool])) == first
+    other = t.ListToolsResult(tools=[tool], next_cursor="x")
+    assert shaper.result(other) != first
+    assert shaper.result(listed, JULY_2026) == Shaper(
+        revision, t.Implementation(name="s", version="1")
+    ).result(listed, JULY_2026)
+
+
+def test_so_many_lists_are_kept_and_no_more() -> None:
+    shaper = Shaper(JULY_2026)
+    lists = [t.ListPromptsResult(prompts=[], next_cursor=str(n)) for n in range(2 * MAX_KEPT)]
+    for listed in lists:
+        shaper.result(listed)
+        assert len(shaper._kept) <= MAX_KEPT
+    assert json.loads(shaper.result(lists[0]))["nextCursor"] == "0"

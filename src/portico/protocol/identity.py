@@ -3,7 +3,7 @@
 Rules: plain data, checked once: what could not be told to a peer never becomes an identity.
 """
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
@@ -23,6 +23,8 @@ class Identity(Struct, frozen=True):
     capabilities: t.ServerCapabilities | t.ClientCapabilities
     instructions: str | None = None
     named: bool = True
+    # Writers are made once for each revision; whoever is known by several identities shares them.
+    shapers: dict[Revision, Shaper] = field(default_factory=dict[Revision, Shaper])
 
     def __post_init__(self) -> None:
         encode([self.info, self.capabilities, self.instructions])
@@ -42,7 +44,13 @@ class Identity(Struct, frozen=True):
         return declares(self.capabilities, "logging")
 
     def shaper(self, revision: Revision) -> Shaper:
-        """A writer for peers of this revision, which signs as us."""
+        """The writer for peers of this revision, which signs as us."""
+        shaper = self.shapers.get(revision)
+        if shaper is None:
+            shaper = self.shapers[revision] = self._make_shaper(revision)
+        return shaper
+
+    def _make_shaper(self, revision: Revision) -> Shaper:
         info = self.info if self.named else None
         if isinstance(self.capabilities, t.ServerCapabilities):
             return Shaper(revision, info)

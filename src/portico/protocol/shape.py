@@ -37,6 +37,13 @@ TAKEN = frozenset({COMPLETE, *RESULT_TYPES.values()})
 
 # A float that is no number, as MessagePack writes it: no text has these bytes in a row.
 _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+# Results that are asked for again and again while nothing changes; they grow with the catalogue.
+LISTS: frozenset[type[t.Noun]] = frozenset(
+    {t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult}
+)
+# The bytes of so many of them are kept.
+MAX_KEPT = 32
+
 _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -67,6 +74,8 @@ class Shaper:
         self._fit = own.fit
         self._stamps: dict[type[t.Noun], Stamp | None] = {}
         self._spoken: set[type[t.Noun]] = set()
+        # By the identity of a noun, which is kept with its bytes so that it stays the only one.
+        self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
@@ -85,9 +94,22 @@ class Shaper:
         """The bytes of a result. `origin` is the revision of whoever it is passed on from.
 
         `wrap` is `wraps(tool)` for the result of a tool: a value follows its schema (D17). What
-        is no object is wrapped in any case, where only objects may be results.
+        is no object is wrapped in any case, where only objects may be results. The very same
+        list again is the very same bytes.
         """
         kind = type(noun)
+        if kind not in LISTS or origin is not None:
+            return self._result(kind, noun, origin, wrap)
+        kept = self._kept.get(id(noun))
+        if kept is None:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            kept = self._kept[id(noun)] = (noun, self._result(kind, noun, None, wrap))
+        return kept[1]
+
+    def _result(
+        self, kind: type[t.Noun], noun: t.Noun, origin: Revision | None, wrap: bool | None
+    ) -> bytes:
         try:
             stamp = self._stamps[kind]
         except KeyError:

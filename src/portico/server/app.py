@@ -22,7 +22,8 @@ from portico.protocol.httprules_gate import HostPolicy
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
 from portico.protocol.negotiation import Peer
-from portico.protocol.revision import EVERY, Revisions
+from portico.protocol.revision import EVERY, Revision, Revisions
+from portico.protocol.shape import Shaper
 from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.context import Context
@@ -141,6 +142,7 @@ class Server(Offering):
         self._declares = _kinds(declares)
         self._seen: frozenset[str] = frozenset()
         self._identity: Identity | None = None
+        self._shapers: dict[Revision, Shaper] = {}
         self._running: asyncio.Future[None] | None = None
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
@@ -255,6 +257,8 @@ class Server(Offering):
         """Who this is, and what it can do right now."""
         known = self._identity
         if known is None or (known.info, known.instructions) != (self.info, self.instructions):
+            if known is not None and known.info != self.info:
+                self._shapers = {}  # they sign with what is no longer so
             known = self._identity = self._identify()
         return known
 
@@ -272,7 +276,7 @@ class Server(Offering):
             completions={} if "completions" in kinds else None,
             logging={} if logs else None,
         )
-        return Identity(self.info, capabilities, self.instructions)
+        return Identity(self.info, capabilities, self.instructions, shapers=self._shapers)
 
     def _kinds(self) -> frozenset[str]:
         """What there is, and what was announced: a list may be empty, and change (R0975)."""

@@ -6,6 +6,7 @@ Rules: nothing here knows a transport. A handler gets a turn and returns a noun,
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from typing import TypeVar
 
 from msgspec import Struct
@@ -26,6 +27,8 @@ from portico.server.context import Context
 from portico.server.returning import missing
 from portico.server.subscriptions import Listener
 
+# Pages of lists that are kept while they are asked for again.
+MAX_LISTS = 64
 # Resources that one session may watch.
 MAX_SUBSCRIPTIONS = 1000
 # Each of them is kept; no address that people use is longer.
@@ -60,6 +63,7 @@ class Dispatch:
         self._crashes = crashes
         self._listing = listing
         self._listeners: set[Listener] = set()
+        self._lists: dict[tuple[object, ...], tuple[Sequence[t.Noun], t.Noun]] = {}
         self._rows: dict[str, Handler] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
@@ -140,41 +144,40 @@ class Dispatch:
         scope = self._listing.cache_scope
         return "private" if scope == "public" and not page.shared else scope
 
+    def _listed(
+        self, page: Page[E], nouns: Sequence[t.Noun], made: Callable[..., t.Noun], of: str
+    ) -> t.Noun:
+        """A page as a result: the very same one as long as nothing in it has changed."""
+        scope = self._scope(page)
+        key = (of, page.cursor, scope, len(nouns))
+        known = self._lists.get(key)
+        if known is None or not all(map(is_, known[0], nouns)):
+            if len(self._lists) >= MAX_LISTS:
+                self._lists.clear()
+            ttl_ms = self._listing.ttl_ms
+            noun = made(next_cursor=page.cursor, ttl_ms=ttl_ms, cache_scope=scope, **{of: nouns})
+            known = self._lists[key] = (nouns, noun)
+        return known[1]
+
     async def _list_tools(self, turn: Turn) -> t.Noun:
         page = self._page(turn, self._catalogue.tools)
-        return t.ListToolsResult(
-            tools=[entry.noun for entry in page.entries],
-            next_cursor=page.cursor,
-            ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._scope(page),
-        )
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListToolsResult, "tools")
 
     async def _list_resources(self, turn: Turn) -> t.Noun:
         page = self._page(turn, self._catalogue.resources)
-        return t.ListResourcesResult(
-            resources=[entry.noun for entry in page.entries],
-            next_cursor=page.cursor,
-            ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._scope(page),
-        )
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListResourcesResult, "resources")
 
     async def _list_templates(self, turn: Turn) -> t.Noun:
         page = self._page(turn, self._catalogue.templates)
-        return t.ListResourceTemplatesResult(
-            resource_templates=[entry.noun for entry in page.entries],
-            next_cursor=page.cursor,
-            ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._scope(page),
-        )
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListResourceTemplatesResult, "resource_templates")
 
     async def _list_prompts(self, turn: Turn) -> t.Noun:
         page = self._page(turn, self._catalogue.prompts)
-        return t.ListPromptsResult(
-            prompts=[entry.noun for entry in page.entries],
-            next_cursor=page.cursor,
-            ttl_ms=self._listing.ttl_ms,
-            cache_scope=self._scope(page),
-        )
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListPromptsResult, "prompts")
 
     # ------------------------------------------------------------ calls
 
