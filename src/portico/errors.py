@@ -25,7 +25,9 @@ from typing import Any
 
 
 class PorticoError(Exception):
-    """Anything that Portico raises on purpose."""
+    """Anything that Portico raises on purpose. `status` is that of the HTTP answer behind it."""
+
+    status: int | None = None
 
 
 class ProtocolError(PorticoError):
@@ -100,11 +102,15 @@ class RemoteError(PorticoError):
 
 
 class ChannelError(PorticoError):
-    """Nothing was answered; what the peer did is unknown."""
+    """Nothing was answered; what the peer did is unknown, unless `unheard` says: nothing."""
+
+    unheard: bool = False
 
 
 class CannotConnect(ChannelError):
     """The other side was never reached."""
+
+    unheard: bool = True
 
 
 class ConnectionLost(ChannelError):

@@ -35,6 +35,12 @@ class Sent(Struct):
     timeout_s: float
     wants_progress: bool = False
     last_progress: t.Number | None = None
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called, in an error: the tool or prompt that it is about, or its method."""
+        return self.method if self.name is None else repr(self.name)
 
     @property
     def waits_s(self) -> float:
@@ -64,9 +70,15 @@ class Flight:
         return tuple(replace(call) for call in self._sent.values())
 
     def open(
-        self, row: Method, now: float, timeout_s: float, max_s: float, wants_progress: bool
+        self,
+        row: Method,
+        now: float,
+        timeout_s: float,
+        max_s: float,
+        wants_progress: bool,
+        name: str | None = None,
     ) -> Sent:
-        """A new request under the next id."""
+        """A new request under the next id. `name` is what it is about, for people."""
         if not (isfinite(timeout_s) and isfinite(max_s) and min(timeout_s, max_s) > 0):
             # R0237: a call that may wait for ever is one that nobody ends.
             raise LocalProtocolError(f"{row.name}: a time-out is a number of seconds above 0")
@@ -80,6 +92,7 @@ class Flight:
             limit=now + max_s,
             timeout_s=timeout_s,
             wants_progress=wants_progress,
+            name=name,
         )
         self.next_id += 1
         self._sent[call.id] = call

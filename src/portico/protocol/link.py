@@ -416,7 +416,7 @@ class Link:
         id = self._flight.next_id
         body = self.shaper(peer.revision).params(noun, id if progress else None)
         data = encode_request(encode(id), method, body)
-        self._flight.open(row, now, timeout_s, max_s, progress)
+        self._flight.open(row, now, timeout_s, max_s, progress, getattr(noun, "name", None))
         return id, data
 
     def ping(self, now: float, timeout_s: float = TIMEOUT_S) -> tuple[RequestId, bytes]:
@@ -463,15 +463,18 @@ class Link:
                 events.append(Send(call.cancellation("timed out")))
         return events
 
-    def close(self, why: str = "the link was closed") -> list[Event]:
-        """The end: everything that waits is told, and nothing is ever sent again."""
+    def close(self, why: str = "the link was closed", more: str = "") -> list[Event]:
+        """The end: everything that waits is told, and nothing is ever sent again.
+
+        `more` is what else there is to say, after the name of the call.
+        """
         if self.phase is Phase.CLOSED:
             return []
         self._handshake.step("close")
         events: list[Event] = []
         for call in self._flight.calls:
             self._flight.settle(call.id)
-            lost = ConnectionLost(f"{why} while {call.method} was running")
+            lost = ConnectionLost(f"{why} during {call.label}{more}")
             events.append(Answered(call.id, call.method, lost))
         for exchange in self._incoming.clear():
             exchange.abandon()

@@ -314,12 +314,12 @@ class Duplex:
         if calls:
             await asyncio.wait(calls, timeout=timeout_s)
 
-    def close(self, why: str) -> None:
+    def close(self, why: str, more: str = "") -> None:
         """The channel is gone: tell everything that waits, stop everything that runs."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        for event in self.link.close(why):
+        for event in self.link.close(why, more):
             self._act(event)
         for task in self._tasks.values():
             task.cancel()

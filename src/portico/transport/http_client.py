@@ -11,6 +11,9 @@ is bounded; whoever calls puts an end to waiting. Headers never stand in an erro
 """
 
 import asyncio
+import os
+import re
+import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
@@ -18,7 +21,13 @@ from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
-from portico.errors import CannotConnect, ConnectionLost, LocalProtocolError, RemoteProtocolError
+from portico.errors import (
+    CannotConnect,
+    ConnectionLost,
+    LocalProtocolError,
+    PorticoError,
+    RemoteProtocolError,
+)
 from portico.transport.http_proxies import Proxy, proxy_for
 
 # To find an address, to connect, to agree on keys: each network hop takes a second at worst.
@@ -27,13 +36,30 @@ CONNECT_S = 15.0
 IDLE_S = 4.0
 # Kept for the next request, of one server.
 IDLE_CONNECTIONS = 64
-# All headers of an answer; servers allow 16 KiB in requests.
+# All headers of an answer, and whatever else is between two pieces of a body; servers allow 16 KiB
+# in requests.
 HEAD_BYTES = 64 * 1024
+# What each header counts beside its own length, so that there are not many empty ones.
+HEADER_BYTES = 32
 # Beyond this a server waits until somebody has read.
 UNREAD_BYTES = 256 * 1024
+# An answer that has said all we want ends at once, or its connection does.
+LINGER_S = 1.0
+# Turns of the loop in which it lets go of what was closed: TLS, then the socket, then its reader.
+CLOSING_TURNS = 16
+# URLs whose parts are remembered; a client has one or two.
+MAX_TARGETS = 256
 
 Origin = tuple[str, str, int]
 PORTS: Final = {"http": 80, "https": 443}
+
+# What a header may be (RFC 9110, 5.1 and 5.5), but for those that frame a request: a second one of
+# them would make it another request to somebody in between.
+_FRAMING = "host|content-length|transfer-encoding|connection|te|trailer|upgrade|expect"
+_LINES = re.compile(
+    rf"(?:(?!(?:{_FRAMING}):)[!#$%&'*+.^_`|~0-9a-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)*",
+    re.IGNORECASE,
+)
 
 
 class Target:
@@ -53,31 +79,35 @@ class Target:
 
 
 def _split(url: str) -> SplitResult:
+    """The parts of a URL. No error repeats any of it: it may hold a password."""
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise LocalProtocolError("a URL has only visible ASCII characters; encode the others")
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
-    except ValueError as error:
-        raise LocalProtocolError(f"this is no URL: {error}") from None
-    if parts.scheme not in PORTS or not host or port == 0:
-        raise LocalProtocolError("a server's URL looks like https://example.com/mcp")
+    except ValueError:
+        raise LocalProtocolError("this is no URL: its host or its port cannot be read") from None
     if parts.username is not None:
         raise LocalProtocolError("a URL must not hold a password; send it in a header")
-    if not url.isascii() or not url.isprintable() or " " in url:
-        raise LocalProtocolError("a URL has only visible ASCII characters; encode the others")
+    if parts.scheme not in PORTS or not host or port == 0:
+        raise LocalProtocolError("a server's URL looks like https://example.com/mcp")
     return parts
 
 
 class Connection(asyncio.Protocol):
-    """One connection, and the answer that is being read from it."""
+    """One connection of a pool, and the answer that is being read from it."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: "HttpPool", origin: Origin) -> None:
+        self.origin = origin
         self.transport: asyncio.Transport | None = None
         self.answer: Answer | None = None
-        self.lost: str | None = None
-        self.reusable: bool = False
-        self.used_at: float = 0.0
+        self.lost: PorticoError | None = None
+        self.reusable = False
+        self.used_at = 0.0
+        self._pool = pool
         self._parser: httptools.HttpResponseParser | None = None
         self._head = 0
+        self._between = 0
         self._by_length = False
 
     # ------------------------------------------------------------ asyncio
@@ -85,21 +115,25 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It stands."""
         self.transport = cast("asyncio.Transport", transport)
+        self._pool.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Some bytes of an answer; whoever speaks without being asked is not heard again."""
-        if self.answer is None or self._parser is None:
-            self.abort("the server spoke without being asked")
+        parser = self._parser
+        if parser is None:
+            self.abort(RemoteProtocolError("the server spoke without being asked"))
             return
-        if not self.answer.begun:
-            self._head += len(data)
-            if self._head > HEAD_BYTES:
-                self.abort(f"the server's headers are larger than {HEAD_BYTES} bytes")
-                return
+        self._between += len(data)
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.abort(RemoteProtocolError("the server wants to speak something else than HTTP"))
         except httptools.HttpParserError as error:
-            self.abort(f"the server's answer is no HTTP: {error}")
+            why = error.__context__ if isinstance(error.__context__, RemoteProtocolError) else None
+            self.abort(why or RemoteProtocolError(f"the server's answer is no HTTP: {error}"))
+        else:
+            if self._between > HEAD_BYTES:
+                self.abort(_too_large())
 
     def eof_received(self) -> bool | None:
         """The server says no more."""
@@ -108,9 +142,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; an answer without a length has ended with it, any other is cut."""
         self.reusable = False
+        self._pool.forget(self)
         if self.lost is None:
-            self.lost = "the server closed the connection"
-        answer, self.answer = self.answer, None
+            self.lost = ConnectionLost("the server closed the connection")
+        answer, self.answer, self._parser = self.answer, None, None
         if answer is None:
             return
         if answer.begun and not self._by_length and exc is None:
@@ -122,82 +157,102 @@ class Connection(asyncio.Protocol):
 
     def send(self, request: bytes, answer: "Answer") -> None:
         """Write a request whole; what comes back is this answer."""
-        assert self.transport is not None
+        if self.lost is not None or self.transport is None:
+            answer.fail(self.lost or ConnectionLost("there is no connection"))
+            return
         self.answer = answer
         self.reusable = False
-        self._head = 0
+        self._head = self._between = 0
         self._by_length = False
         self._parser = httptools.HttpResponseParser(self)
         self.transport.write(request)
 
-    def abort(self, why: str) -> None:
+    def abort(self, why: PorticoError) -> None:
         """Let it go at once."""
+        self.reusable = False
         if self.lost is None:
             self.lost = why
         if self.transport is not None:
             self.transport.abort()
-        answer, self.answer = self.answer, None
+        answer, self.answer, self._parser = self.answer, None, None
         if answer is not None:
             answer.fail(self.lost)
 
     # ------------------------------------------------------------ the parser's words
 
+    def on_message_begin(self) -> None:
+        """An answer, or a provisional one before it; a second one was not asked for."""
+        if self.answer is None:
+            raise RemoteProtocolError("the server answered more than it was asked")
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
-        assert self.answer is not None
+        """One header; what trails a body is not for us."""
+        answer = self.answer
+        if answer is None or answer.begun:
+            return
         name = name.lower()
-        if name in (b"content-length", b"transfer-encoding"):
+        if name == b"content-length" or (
+            name == b"transfer-encoding" and value.lower().endswith(b"chunked")
+        ):
             self._by_length = True
-        self.answer.add_header(name.decode("latin-1"), value.decode("latin-1"))
+        self._head += len(name) + len(value) + HEADER_BYTES
+        if self._head > HEAD_BYTES:
+            raise _too_large()
+        answer.add_header(name.decode("latin-1"), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
         """All of them; what is only provisional is followed by others."""
-        assert self.answer is not None
-        assert self._parser is not None
-        status = self._parser.get_status_code()
+        answer, parser = self.answer, self._parser
+        if answer is None or parser is None:
+            return
+        status = parser.get_status_code()
+        if status < 100:
+            raise RemoteProtocolError(f"the server's answer is no HTTP: its status is {status}")
         if status < 200:
-            self.answer.headers.clear()
+            answer.headers.clear()
             self._by_length = False
-            if status == 101:
-                self.abort("the server wants to speak something else than HTTP")
             return
         if status in (204, 304):
             self._by_length = True
-        self.answer.begin(status)
+        self._between = 0
+        answer.begin(status)
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""
+        self._between = 0
         if self.answer is not None:
             self.answer.feed(data)
 
     def on_message_complete(self) -> None:
         """The answer is whole, and the connection free."""
-        answer = self.answer
-        if answer is None or not answer.begun:
+        answer, parser = self.answer, self._parser
+        if answer is None or parser is None or not answer.begun:
             return
-        assert self._parser is not None
-        self.answer = None
-        self.reusable = self._parser.should_keep_alive() and self.lost is None
-        self._parser = None
+        self.answer = self._parser = None
+        self.reusable = parser.should_keep_alive() and self.lost is None
         answer.finish()
+
+
+def _too_large() -> RemoteProtocolError:
+    return RemoteProtocolError(f"the server's headers are larger than {HEAD_BYTES} bytes")
 
 
 class Answer:
     """What a server answers: a status, headers, and a body that is read in pieces."""
 
-    def __init__(self, pool: "HttpPool", origin: Origin, connection: Connection) -> None:
+    def __init__(self, pool: "HttpPool", connection: Connection) -> None:
         self.status: int = 0
         self.headers: dict[str, str] = {}
         self._pool = pool
-        self._origin = origin
         self._connection = connection
         self._pieces: list[bytes] = []
         self._size = 0
         self._over = False
         self._closed = False
-        self._error: str | None = None
+        self._error: PorticoError | None = None
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"Answer({self.status or 'none yet'})"
@@ -217,6 +272,11 @@ class Answer:
         """A header by its name in lower case; one that was sent twice is joined by commas."""
         return self.headers.get(name)
 
+    @property
+    def media(self) -> str:
+        """The type of its body, without parameters; empty where it says none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
     # ------------------------------------------------------------ what the connection says
 
     def add_header(self, name: str, value: str) -> None:
@@ -231,6 +291,8 @@ class Answer:
 
     def feed(self, data: bytes) -> None:
         """A piece of the body."""
+        if self._closed:
+            return
         self._pieces.append(data)
         self._size += len(data)
         transport = self._connection.transport
@@ -246,11 +308,12 @@ class Answer:
         if self._closed:
             self._release()
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: PorticoError) -> None:
         """There should have been more."""
         if not self._over:
             self._over, self._error = True, why
         self._wake()
+        self._hurry()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -259,16 +322,16 @@ class Answer:
     # ------------------------------------------------------------ who reads it
 
     async def started(self) -> None:
-        """Wait for its headers. Raises `ConnectionLost`; giving up closes the connection."""
+        """Wait for its headers. Raises why there are none; giving up closes the connection."""
         try:
-            while not self.begun and not self._over:
+            while not self.status and not self._over:
                 await self._wait()
         except BaseException:
             self.close()
             raise
-        if not self.begun:
+        if not self.status:
             self.close()
-            raise ConnectionLost(self._error or "the server closed the connection")
+            raise self._error or ConnectionLost("the server closed the connection")
 
     async def read(self) -> bytes:
         """What has come since; nothing at the end. Raises `ConnectionLost` where it was cut."""
@@ -281,18 +344,22 @@ class Answer:
             self._size = 0
             return data
         if self._error is not None:
-            raise ConnectionLost(f"the answer was cut: {self._error}")
+            raise type(self._error)(f"the answer was cut: {self._error}")
         return b""
 
     async def whole(self, limit: int) -> bytes:
-        """The whole body. Raises `RemoteProtocolError` for more than a limit."""
+        """The whole body. Raises `RemoteProtocolError` for more than a limit, at once if it can."""
         pieces: list[bytes] = []
-        size = 0
-        while data := await self.read():
-            size += len(data)
-            if size > limit:
-                raise RemoteProtocolError(f"the server's answer is larger than {limit} bytes")
-            pieces.append(data)
+        size = int(self.headers.get("content-length", "0"))
+        if size <= limit:
+            size = 0
+            while data := await self.read():
+                size += len(data)
+                if size > limit:
+                    break
+                pieces.append(data)
+        if size > limit:
+            raise RemoteProtocolError(f"the server's answer is larger than {limit} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _wait(self) -> None:
@@ -306,62 +373,118 @@ class Answer:
         transport = self._connection.transport
         if self._paused and transport is not None:
             self._paused = False
-            transport.resume_reading()
+            if not transport.is_closing():
+                transport.resume_reading()
 
     def close(self) -> None:
         """Read no more: a connection with an answer read to its end is kept, others are closed."""
         if self._closed:
             return
         self._closed = True
+        self._pieces.clear()
         if self._over and self._error is None:
-            self._resume()
             self._release()
         else:
-            self._connection.abort("nobody waits any more")
+            self._connection.abort(ConnectionLost("nobody waits any more"))
+
+    def linger(self) -> None:
+        """Read no more of what ends by itself in a moment; its connection is kept if it does."""
+        if self._over or self._closed:
+            self.close()
+            return
+        self._closed = True
+        self._pieces.clear()
+        self._resume()
+        self._patience = asyncio.get_running_loop().call_later(
+            LINGER_S, self._connection.abort, ConnectionLost("nobody waits any more")
+        )
+
+    def _hurry(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     def _release(self) -> None:
-        self._pool.keep(self._origin, self._connection)
+        self._hurry()
+        self._resume()
+        self._pool.keep(self._connection)
 
 
 class HttpPool:
-    """Connections to servers, kept for the next request. Of one loop."""
+    """Connections to servers, kept for the next request. Of one loop.
+
+    `context` is for TLS; without one the certificates of the system are trusted, or those in the
+    file that `SSL_CERT_FILE` names. `environ` is where proxies are looked up.
+    """
 
     def __init__(
         self,
         *,
         connect_s: float = CONNECT_S,
+        idle_s: float = IDLE_S,
         context: ssl.SSLContext | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._connect_s = connect_s
+        self._idle_s = idle_s
         self._context = context
         self._environ = environ
+        self._targets: dict[str, Target] = {}
+        self._all: set[Connection] = set()
         self._idle: dict[Origin, list[Connection]] = {}
-        self._busy: set[Connection] = set()
+        self._connecting: set[asyncio.Timeout] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        return f"HttpPool({len(self._all)} connections, {self.idle} idle)"
+
+    @property
+    def idle(self) -> int:
+        """How many connections wait for the next request."""
+        return sum(map(len, self._idle.values()))
 
     async def send(
         self, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes = b""
     ) -> Answer:
         """Send a request and wait for the headers of its answer.
 
-        Raises `CannotConnect`, or `ConnectionLost` where it may have arrived.
+        Raises `CannotConnect`, `ConnectionLost` where it may have arrived, `RemoteProtocolError`
+        for what is no HTTP, `LocalProtocolError` for what cannot be sent.
         """
         if self._closed:
             raise ConnectionLost("the client was closed")
-        target = Target(url, self._environ)
+        target = self._targets.get(url) or self._target(url)
         request = _request(method, target, headers, body)
         connection = self._take(target.origin) or await self._connect(target)
-        answer = Answer(self, target.origin, connection)
-        self._busy.add(connection)
+        answer = Answer(self, connection)
         connection.send(request, answer)
         try:
             await answer.started()
-        except ConnectionLost as lost:
-            raise ConnectionLost(f"{target.authority}: {lost}") from None
+        except (ConnectionLost, RemoteProtocolError) as lost:
+            raise type(lost)(f"{target.authority}: {lost}") from None
         return answer
 
+    def _target(self, url: str) -> Target:
+        target = Target(url, self._environ)
+        if len(self._targets) >= MAX_TARGETS:
+            self._targets.clear()
+        self._targets[url] = target
+        return target
+
     # ------------------------------------------------------------ connections
+
+    def add(self, connection: Connection) -> None:
+        """A connection stands."""
+        self._all.add(connection)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._all.discard(connection)
+        idle = self._idle.get(connection.origin)
+        if idle and connection in idle:
+            idle.remove(connection)
+            self._tidy(connection.origin)
 
     def _take(self, origin: Origin) -> Connection | None:
         """One that was used before, and not too long ago."""
@@ -369,73 +492,129 @@ class HttpPool:
         now = asyncio.get_running_loop().time()
         while idle:
             connection = idle.pop()
-            if connection.reusable and now - connection.used_at < IDLE_S:
+            if connection.reusable and now - connection.used_at < self._idle_s:
                 return connection
-            connection.abort("it was idle")
+            connection.abort(ConnectionLost("it was idle"))
         return None
 
-    def keep(self, origin: Origin, connection: Connection) -> None:
+    def keep(self, connection: Connection) -> None:
         """A connection is free."""
-        self._busy.discard(connection)
-        idle = self._idle.setdefault(origin, [])
-        if not connection.reusable or self._closed or len(idle) >= IDLE_CONNECTIONS:
-            connection.abort("it is not needed")
+        transport = connection.transport
+        idle = self._idle.setdefault(connection.origin, [])
+        if (
+            not connection.reusable
+            or self._closed
+            or len(idle) >= IDLE_CONNECTIONS
+            or transport is None
+            or transport.get_write_buffer_size()  # it was answered before it was read
+        ):
+            self._tidy(connection.origin)
+            connection.abort(ConnectionLost("it is not needed"))
             return
-        connection.used_at = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        connection.used_at = loop.time()
         idle.append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(self._idle_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Let go of what nobody has used for long."""
+        self._sweeping = None
+        loop = asyncio.get_running_loop()
+        latest = loop.time() - self._idle_s
+        for origin, idle in list(self._idle.items()):
+            while idle and idle[0].used_at <= latest:
+                idle.pop(0).abort(ConnectionLost("it was idle"))
+            self._tidy(origin)
+        if self._idle:
+            oldest = min(idle[0].used_at for idle in self._idle.values())
+            self._sweeping = loop.call_at(oldest + self._idle_s, self._sweep)
+
+    def _tidy(self, origin: Origin) -> None:
+        if not self._idle.get(origin):
+            self._idle.pop(origin, None)
 
     async def _connect(self, target: Target) -> Connection:
-        scheme, host, port = target.origin
+        limit = asyncio.timeout(self._connect_s)
         try:
-            async with asyncio.timeout(self._connect_s):
-                if target.proxy is not None:
-                    return await target.proxy.connect(target.origin, Connection, self._tls)
-                context = self._tls() if scheme == "https" else None
-                loop = asyncio.get_running_loop()
-                _, connection = await loop.create_connection(Connection, host, port, ssl=context)
-                return connection
+            async with limit:
+                self._connecting.add(limit)
+                connection = await self._connected(target)
         except TimeoutError:
+            if self._closed:
+                raise ConnectionLost("the client was closed") from None
             words = f"{target.authority} did not answer within {self._connect_s:g} s"
         except ssl.SSLCertVerificationError as error:
             words = f"the certificate of {target.authority} is not trusted: {error.verify_message}"
         except (OSError, UnicodeError) as error:
             words = f"{target.authority} cannot be reached: {_reason(error)}"
+        else:
+            if self._closed:
+                connection.abort(ConnectionLost("the client was closed"))
+            return connection
+        finally:
+            self._connecting.discard(limit)
         raise CannotConnect(words)
+
+    async def _connected(self, target: Target) -> Connection:
+        scheme, host, port = target.origin
+
+        def made() -> Connection:
+            return Connection(self, target.origin)
+
+        if target.proxy is not None:
+            return await target.proxy.connect(target.origin, made, self._tls)
+        context = self._tls() if scheme == "https" else None
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(made, host, port, ssl=context)
+        return connection
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
             self._context = ssl.create_default_context()  # which honours SSL_CERT_FILE
+            self._context.set_alpn_protocols(["http/1.1"])
         return self._context
 
     async def close(self) -> None:
-        """Close everything; whoever still reads is told so."""
+        """Close everything; whoever still waits or reads is told so."""
         self._closed = True
-        idle = [connection for group in self._idle.values() for connection in group]
-        for connection in (*idle, *self._busy):
-            connection.abort("the client was closed")
+        now = asyncio.get_running_loop().time()
+        for limit in self._connecting:
+            if not limit.expired():
+                limit.reschedule(now)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        for connection in list(self._all):
+            connection.abort(ConnectionLost("the client was closed"))
         self._idle.clear()
-        self._busy.clear()
-        await asyncio.sleep(0)  # in which the loop lets them go
+        for _ in range(CLOSING_TURNS):
+            if not self._all:
+                break
+            await asyncio.sleep(0)
 
 
 def _reason(error: Exception) -> str:
+    """Why there is no connection, in the words of the system: those of a loop show addresses."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or 'no reason given').lower().replace('_', ' ')}"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _request(method: str, target: Target, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
     """A request as it is written. Raises `LocalProtocolError` for what would break its frame."""
-    path = target.path
-    lines = [f"host: {target.authority}"]
+    path, text = target.path, ""
     if target.proxy is not None and target.origin[0] == "http":
         path = f"http://{target.authority}{path}"
-        lines += [f"{name}: {value}" for name, value in target.proxy.headers]
-    lines += [f"{name}: {value}" for name, value in headers]
-    if body or method == "POST":
-        lines.append(f"content-length: {len(body)}")
-    head = "\r\n".join([f"{method} {path} HTTP/1.1", *lines])
-    if head.count("\r") != len(lines) or head.count("\n") != len(lines) or "\0" in head:
-        raise LocalProtocolError("a header has a line break in it; leave it out")
-    try:
-        return head.encode("latin-1") + b"\r\n\r\n" + body
-    except UnicodeEncodeError:
-        raise LocalProtocolError("a header has characters that none can carry") from None
+        text = "".join([f"{name}: {value}\r\n" for name, value in target.proxy.headers])
+    text += "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if not _LINES.fullmatch(text):
+        raise LocalProtocolError(
+            "a header has characters that none can carry, or is one that the client writes itself "
+            "(host, content-length, connection); leave it out"
+        )
+    length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
+    head = f"{method} {path} HTTP/1.1\r\nhost: {target.authority}\r\n{text}{length}\r\n"
+    return head.encode("latin-1") + body

@@ -66,6 +66,8 @@ Headers = Iterable[tuple[str, str]]
 class SessionEnded(ConnectionLost):
     """The server does not know our session any more; what was sent had no effect (R0287)."""
 
+    unheard: bool = True
+
 
 class Waiting:
     """One request of ours: what became of it, and how long it may take."""
@@ -262,8 +264,10 @@ class HttpConversation:
                 return
             body = await answer.whole(MAX_BODY_BYTES)
             self._hear_body(call, answer, body)
-            if call.outcome is None:
-                raise self._unanswered(call, answer, body)
+            error = self._unanswered(call, answer, body) if call.outcome is None else call.outcome
+            if isinstance(error, PorticoError):
+                error.status = answer.status  # which tells the era of a server (D13)
+                raise error
 
     def _hear_body(self, call: Waiting, answer: Answer, body: bytes) -> None:
         if _media(answer) != JSON_TYPE or not body:

@@ -1,0 +1,267 @@
+"""A client's side of the conversation: found, kept, and begun anew where it ended.
+
+Rules: every wait ends. What may have had an effect is never sent again: only what the server has
+certainly not heard, and what only looks (D19). Whatever a conversation that is over still says is
+not heard. One at a time begins anew, and whoever else needs it waits for that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from msgspec import Raw
+
+from portico.client.finding import (
+    MEMORY,
+    Attempt,
+    Discover,
+    Known,
+    Means,
+    Memory,
+    Opening,
+    Outcome,
+    find,
+)
+from portico.client.ways import Way
+from portico.errors import (
+    CannotConnect,
+    ChannelError,
+    ConnectionLost,
+    FaultKind,
+    LocalProtocolError,
+    PorticoError,
+    RemoteError,
+    RemoteProtocolError,
+    TimedOut,
+)
+from portico.ports import Conversation, Hearer, Progressing, Turn
+from portico.protocol import types as t
+from portico.protocol.events import Told
+from portico.protocol.handshake import Phase
+from portico.protocol.identity import Identity
+from portico.protocol.link import DISCOVER, PING, SET_LEVEL, Link
+from portico.protocol.methods import Side
+from portico.protocol.negotiation import UNDECIDED_STATUSES
+from portico.protocol.revision import NEWEST, Revisions
+
+log: logging.Logger = logging.getLogger("portico.client")
+
+# For a server that ignores what it does not know. One that is started by a package manager may
+# take as long before it says anything; it is then greeted, and asked once more if it refuses that.
+PROBE_S = 10.0
+
+# What only looks, or says the same twice: asked again where the answer was lost (D19).
+HARMLESS = frozenset(
+    {
+        DISCOVER,
+        PING,
+        SET_LEVEL,
+        "tools/list",
+        "prompts/list",
+        "prompts/get",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "completion/complete",
+    }
+)
+
+Headers = Iterable[tuple[str, str]]
+# Called with a conversation that was begun anew, before anybody else speaks in it.
+Renewed: TypeAlias = Callable[[Conversation, Opening], Awaitable[None]]
+
+
+class Ear:
+    """Hears one conversation for a client, for as long as it is the client's."""
+
+    def __init__(self, hearer: Hearer) -> None:
+        self._hearer = hearer
+        self.deaf = False
+
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+        """The answer to a question of the server."""
+        return self._hearer.answer(turn)
+
+    def told(self, told: Told) -> None:
+        """Pass on what the server tells."""
+        if not self.deaf:
+            self._hearer.told(told)
+
+    def gone(self) -> None:
+        """It has ended."""
+        if not self.deaf:
+            self._hearer.gone()
+
+
+class Speaker:
+    """Speaks with one server, on a way that may be gone more than once."""
+
+    def __init__(
+        self,
+        way: Way,
+        hearer: Hearer,
+        identity: Identity,
+        accepts: Revisions,
+        timeout_s: float,
+        renewed: Renewed,
+        memory: Memory = MEMORY,
+    ) -> None:
+        self.way = way
+        self._hearer = hearer
+        self._identity = identity
+        self._accepts = accepts
+        self._timeout_s = timeout_s
+        self._renewed = renewed
+        self._memory = memory
+        self._conversation: Conversation | None = None
+        self._ear: Ear | None = None
+        self._gone_by: Way = way
+        self._lock = asyncio.Lock()
+        self._closed: str | None = None
+
+    @property
+    def conversation(self) -> Conversation:
+        """The one that is held now. Raises before there is any."""
+        if self._conversation is None:
+            raise LocalProtocolError("this client is not open yet")
+        return self._conversation
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed on this side."""
+        return self._closed is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no conversation now, on whichever side it ended."""
+        return self._conversation is None or self._conversation.link.phase is Phase.CLOSED
+
+    # ------------------------------------------------------------ opening
+
+    async def open(self) -> Opening:
+        """Find the revision and begin. Raises where there is none in common, or nobody."""
+        known = self._memory.recall(self.way.key)
+        means = Means(restarts=self.way.restarts, older=self.way.older is not None)
+        finding = find(self._accepts, means, known)
+        try:
+            attempt = next(finding)
+            while True:
+                attempt = finding.send(await self._try(attempt))
+        except StopIteration as found:
+            opening: Opening = found.value
+        if not opening.revision.handshake:
+            # The revision alone: what such a server offers may change with every request, so that
+            # nothing is refused for what it offered once.
+            self.conversation.link.adopt(opening.revision)
+        self._memory.keep(self.way.key, Known(opening.revision.handshake, opening.older))
+        return opening
+
+    async def _try(self, attempt: Attempt) -> Outcome:
+        try:
+            if isinstance(attempt, Discover):
+                conversation = await self._fresh(self.way)
+                seconds = self._timeout_s if attempt.patient else min(PROBE_S, self._timeout_s)
+                params = t.RequestParams()
+                return await conversation.request(
+                    DISCOVER, params, seconds, probing=attempt.revision
+                )
+            way = self.way.older if attempt.older else self.way
+            conversation = await self._fresh(way or self.way)
+            return await conversation.initialize(attempt.revision, self._timeout_s)
+        except PorticoError as error:
+            return error
+
+    async def _fresh(self, way: Way) -> Conversation:
+        """A conversation in which nothing was agreed on yet."""
+        held = self._conversation
+        if held is not None and way is self._gone_by and held.link.phase is Phase.NEW:
+            return held
+        await self._leave("another try")
+        carry = await way.reach(self._timeout_s)
+        link = Link(Side.CLIENT, self._identity, self._accepts)
+        self._ear, self._gone_by = Ear(self._hearer), way
+        self._conversation = carry(link, self._ear)
+        if self._closed is not None:
+            await self._conversation.leave(self._closed)
+            raise ConnectionLost(self._closed)
+        return self._conversation
+
+    async def _leave(self, why: str) -> None:
+        if self._conversation is not None and self._ear is not None:
+            self._ear.deaf = True
+            await self._conversation.leave(why)
+
+    async def close(self, why: str) -> None:
+        """End it, and the way; at any time, in any task, and twice."""
+        self._closed = self._closed or why
+        if self._conversation is not None:
+            await self._conversation.leave(why)
+        await self.way.close()
+
+    # ------------------------------------------------------------ speaking
+
+    async def request(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout_s: float,
+        *,
+        progressed: Progressing | None = None,
+        headers: Headers = (),
+    ) -> Raw:
+        """The raw answer to a request, from a conversation begun anew where that does no harm."""
+        conversation = await self.ready(method)
+        try:
+            return await conversation.request(
+                method, params, timeout_s, progressed=progressed, headers=headers
+            )
+        except PorticoError as error:
+            if not self._may_repeat(conversation, method, error):
+                raise
+            log.info("%s: %s is sent again: %s", self.way.name, method, error)
+            if not isinstance(error, ConnectionLost) or error.unheard or self.over:
+                await self.renew(conversation)
+        return await self.conversation.request(
+            method, params, timeout_s, progressed=progressed, headers=headers
+        )
+
+    def _may_repeat(self, conversation: Conversation, method: str, error: PorticoError) -> bool:
+        if self._closed is not None or not self.way.repeats:
+            return False
+        if isinstance(error, ChannelError):
+            if isinstance(error, CannotConnect | TimedOut):
+                return False
+            return error.unheard or (error.status is None and method in HARMLESS)
+        peer = conversation.link.peer
+        if peer is None or peer.revision.handshake:
+            return False
+        # It spoke another revision when it was asked: it was exchanged for an older one since.
+        if isinstance(error, RemoteError):
+            return error.code == NEWEST.codes[FaultKind.VERSION_UNSUPPORTED]
+        status = error.status
+        unknown = status is not None and 400 <= status < 500 and status not in UNDECIDED_STATUSES
+        return unknown and isinstance(error, RemoteProtocolError)
+
+    async def ready(self, method: str) -> Conversation:
+        """A conversation to say this in: the one that is held, or a new one if it has ended."""
+        if self._closed is not None:
+            raise ConnectionLost(f"{self._closed} before {method}")
+        conversation = self.conversation
+        if conversation.link.phase is Phase.CLOSED:
+            if not self.way.repeats:
+                raise ConnectionLost(f"the connection ended before {method}")
+            await self.renew(conversation)
+        return self.conversation
+
+    async def renew(self, seen: Conversation) -> None:
+        """Begin anew after this conversation, unless somebody has."""
+        async with self._lock:
+            if self._closed is not None:
+                raise ConnectionLost(self._closed)
+            if self._conversation is seen or self.over:
+                await self._leave("it is begun anew")
+                opening = await self.open()
+                await self._renewed(self.conversation, opening)
