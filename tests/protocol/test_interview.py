@@ -329,7 +329,7 @@ def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_miss
 @BY_REQUEST
 def test_in_a_session_a_tool_says_in_words_what_it_could_not_ask(revision: Revision) -> None:
     for question in (SEAT, sample("a"), ROOTS):
-        with pytest.raises(ToolError, match="pass the value as an argument"):
+        with pytest.raises(ToolError, match="and the client offers none"):
             unable(revision).ask(question)
         with pytest.raises(Fault, match="pass the value as an argument") as caught:
             unable(revision, GET_PROMPT).ask(question)

@@ -3,6 +3,8 @@
 Rules: plain data, checked once: what could not be told to a peer never becomes an identity.
 """
 
+from typing import TypeAlias
+
 from msgspec import Struct, field
 
 from portico.errors import LocalProtocolError
@@ -11,6 +13,9 @@ from portico.protocol.jsonrpc import encode
 from portico.protocol.methods import Side, declares
 from portico.protocol.revision import Revision, Revisions
 from portico.protocol.shape import Shaper
+
+
+Shapers: TypeAlias = dict[Revision, tuple[t.Implementation | None, Shaper]]
 
 
 class Identity(Struct, frozen=True):
@@ -23,8 +28,9 @@ class Identity(Struct, frozen=True):
     capabilities: t.ServerCapabilities | t.ClientCapabilities
     instructions: str | None = None
     named: bool = True
-    # Writers are made once for each revision; whoever is known by several identities shares them.
-    shapers: dict[Revision, Shaper] = field(default_factory=dict[Revision, Shaper])
+    # A server's writers, each with whom it signs as. A server whose offers change has several
+    # identities and gives all of them the same, so that they share what was written.
+    shapers: Shapers = field(default_factory=dict[Revision, tuple[t.Implementation | None, Shaper]])
 
     def __post_init__(self) -> None:
         encode([self.info, self.capabilities, self.instructions])
@@ -44,16 +50,13 @@ class Identity(Struct, frozen=True):
         return declares(self.capabilities, "logging")
 
     def shaper(self, revision: Revision) -> Shaper:
-        """The writer for peers of this revision, which signs as us."""
-        shaper = self.shapers.get(revision)
-        if shaper is None:
-            shaper = self.shapers[revision] = self._make_shaper(revision)
-        return shaper
-
-    def _make_shaper(self, revision: Revision) -> Shaper:
+        """A writer for peers of this revision, which signs as us."""
         info = self.info if self.named else None
         if isinstance(self.capabilities, t.ServerCapabilities):
-            return Shaper(revision, info)
+            known = self.shapers.get(revision)
+            if known is None or known[0] is not info:
+                known = self.shapers[revision] = (info, Shaper(revision, info))
+            return known[1]
         envelope = t.Envelope(
             version=revision.date, capabilities=self.capabilities, client_info=info
         )

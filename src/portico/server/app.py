@@ -20,10 +20,9 @@ from portico.protocol import types as t
 from portico.protocol.events import Told
 from portico.protocol.httprules_gate import HostPolicy
 from portico.protocol.httprules_params import ParamHeader
-from portico.protocol.identity import Identity
+from portico.protocol.identity import Identity, Shapers
 from portico.protocol.negotiation import Peer
-from portico.protocol.revision import EVERY, Revision, Revisions
-from portico.protocol.shape import Shaper
+from portico.protocol.revision import EVERY, Revisions
 from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.context import Context
@@ -142,7 +141,7 @@ class Server(Offering):
         self._declares = _kinds(declares)
         self._seen: frozenset[str] = frozenset()
         self._identity: Identity | None = None
-        self._shapers: dict[Revision, Shaper] = {}
+        self._shapers: Shapers = {}
         self._running: asyncio.Future[None] | None = None
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
@@ -257,8 +256,6 @@ class Server(Offering):
         """Who this is, and what it can do right now."""
         known = self._identity
         if known is None or (known.info, known.instructions) != (self.info, self.instructions):
-            if known is not None and known.info != self.info:
-                self._shapers = {}  # they sign with what is no longer so
             known = self._identity = self._identify()
         return known
 
