@@ -14,7 +14,6 @@ from portico.protocol.methods import Side, declares
 from portico.protocol.revision import Revision, Revisions
 from portico.protocol.shape import Shaper
 
-
 Shapers: TypeAlias = dict[Revision, tuple[t.Implementation | None, Shaper]]
 
 
