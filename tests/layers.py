@@ -23,7 +23,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"ports"}),
     frozenset({"transport", "store", "auth", "middleware", "logs"}),
     frozenset({"server", "client", "extensions"}),
-    frozenset({"host"}),
+    frozenset({"host", "sync"}),
     frozenset({"gateway"}),
     frozenset({"cli", "console", "testing"}),
 )

@@ -13,6 +13,7 @@ _HOMES = {
     "BlockingContext": "server.blocking",
     "CannotConnect": "errors",
     "ChannelError": "errors",
+    "Client": "client.client",
     "ConnectionLost": "errors",
     "Context": "server.context",
     "Declined": "errors",
@@ -41,6 +42,7 @@ _HOMES = {
     "TimedOut": "errors",
     "ToolError": "errors",
     "Turn": "ports",
+    "connect": "client.connect",
 }
 
 __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -1,3 +1,5 @@
+from portico.client.client import Client as Client
+from portico.client.connect import connect as connect
 from portico.errors import AuthError as AuthError
 from portico.errors import CannotConnect as CannotConnect
 from portico.errors import ChannelError as ChannelError

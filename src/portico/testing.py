@@ -484,6 +484,9 @@ async def _bounded(test: Awaitable[None], name: str) -> None:
     except asyncio.CancelledError:
         if not late.is_set():
             raise
-        raise AssertionError(f"{name} did not end within {TEST_S:g} s") from None
+        raise AssertionError(
+            f"{name} did not end within {TEST_S:g} s; where it waits for a Clock that stands "
+            "still, run the call as a task, and await clock.advance(...)"
+        ) from None
     finally:
         timer.cancel()

@@ -14,6 +14,7 @@ from typing import Any
 from live import until
 from portico.client.answers import Answers
 from portico.client.client import Client
+from portico.ports import Carry
 from portico.protocol import types as t
 from portico.protocol.revision import Revision, Revisions
 from portico.transport.memory import End, pair
@@ -101,6 +102,52 @@ class Hand:
     def close(self, why: str) -> None: ...
 
     async def ended(self, timeout_s: float) -> None: ...
+
+
+class Door:
+    """A way to servers that are written by hand: behind it stands a new one each time."""
+
+    key = None
+    repeats = True
+    restarts = False
+    mirrors = False
+    older = None
+
+    def __init__(self, revision: Revision, replies: Replies | None = None) -> None:
+        self.name = "door"
+        self.revision = revision
+        self.replies: Replies = replies or {}
+        self.hands: list[Hand] = []
+        self.locked: Exception | None = None
+        self.closed = 0
+
+    @property
+    def hand(self) -> Hand:
+        """The one who stands there now."""
+        return self.hands[-1]
+
+    async def reach(self, timeout_s: float) -> Carry:
+        if self.locked is not None:
+            raise self.locked
+        near, far = pair()
+        self.hands.append(Hand(far, self.revision, self.replies, ALL_OF_IT))
+        far.join(self.hand)
+        return near.carry
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@asynccontextmanager
+async def through(door: Door, **options: Any) -> AsyncGenerator[Client]:
+    """A client that goes through this door."""
+    answers = options.pop("answers", None)
+    client = Client(door, answers, info=t.Implementation(name="c", version="1"), **options)
+    try:
+        await client.open()
+        yield client
+    finally:
+        await client.close()
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from live import live, until
 from official import available
 from official_lines import complaints
 from portico import Context, Sample, Server, ToolError
+from portico.client import asking as asking_module
 from portico.client import client as client_module
 from portico.client.answers import Answers
 from portico.client.client import Client
@@ -457,7 +458,7 @@ async def test_a_server_that_only_asks_back_is_given_up(revision: Revision) -> N
     async with by_hand(revision, replies, answers=answers) as (client, hand):
         with pytest.raises(RemoteProtocolError, match="only asks back"):
             await client.call_tool("ask")
-        assert len(hand.requests("tools/call")) == client_module.MAX_ROUNDS
+        assert len(hand.requests("tools/call")) == asking_module.MAX_ROUNDS
 
 
 @pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
@@ -595,7 +596,7 @@ async def test_closing_ends_what_waits_and_can_be_done_twice(revision: Revision)
         await asyncio.gather(client.close(), client.close())
         with pytest.raises(ConnectionLost, match="the client was closed"):
             await calling
-        with pytest.raises(ConnectionLost, match="the connection ended before"):
+        with pytest.raises(ConnectionLost, match="the client was closed before"):
             await client.ping()
 
 

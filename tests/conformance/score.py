@@ -59,13 +59,13 @@ class Verdict(NamedTuple):
     reasons: list[str]
 
 
-def required(text: str) -> list[str]:
-    """The scenarios under `server:` in a list of requirements of the suite."""
+def required(text: str, side: str = "server") -> list[str]:
+    """The scenarios of a server, or of a client, in a list of requirements of the suite."""
     found: list[str] = []
     inside = False
     for line in text.splitlines():
         if line[:1] not in ("", " ", "#"):
-            inside = line.rstrip() == "server:"
+            inside = line.rstrip() == f"{side}:"
         elif inside and line.startswith("  - "):
             found.append(line[4:].partition(" #")[0].strip())
     return found

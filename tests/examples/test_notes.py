@@ -23,7 +23,7 @@ def read(guest: Guest, uri: str) -> dict[str, str]:
 def test_notes_an_archive_and_a_folder_are_read(revision: Revision) -> None:
     with visit("notes.py", revision) as guest:
         fixed = [one["uri"] for one in guest.ask("resources/list")["resources"]]
-        assert fixed == ["notes://", "backup://notes.zip"]
+        assert fixed == ["notes://", "backup://notes.zip", "attachments://"]
         templates = guest.ask("resources/templates/list")["resourceTemplates"]
         assert [one["uriTemplate"] for one in templates] == [
             "notes://{name}",
@@ -35,6 +35,7 @@ def test_notes_an_archive_and_a_folder_are_read(revision: Revision) -> None:
         assert (garden["mimeType"], garden["text"][:8]) == ("text/markdown", "# Garden")
         archive = base64.b64decode(read(guest, "backup://notes.zip")["blob"])
         assert "garden.md" in zipfile.ZipFile(io.BytesIO(archive)).namelist()
+        assert "trips" in read(guest, "attachments://")["text"].split("\n")
         folder = read(guest, "attachments://trips")
         assert (folder["mimeType"], folder["text"]) == ("inode/directory", "lisbon.md")
         assert "Tram 28" in read(guest, "attachments://trips/lisbon.md")["text"]

@@ -40,7 +40,7 @@ def formatted(name: str) -> dict[str, Any]:
         (either(LIST, NULL), "[1]", [1]), ({"oneOf": [LIST, NULL]}, '["1"]', [1]),
         ({"$ref": "#/$defs/list", "$defs": {"list": LIST}}, "[1]", [1]),
         ({"items": {"$ref": "#/$defs/n"}, "$defs": {"n": either({"$ref": "#/$defs/l"}, NULL), "l": LIST}}, [["1"]], [[1]]),
-        ({"enum": [1, 2]}, "1", 1),
+        ({"enum": [1, 2]}, "1", 1), (either(INTEGER, LIST), "[1]", [1]), (either(INTEGER, LIST), "1", 1),
     ],
 )  # fmt: skip
 def test_what_can_only_be_meant_one_way_is_put_right(schema: Any, value: Any, meant: Any) -> None:

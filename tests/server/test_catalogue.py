@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from live import live
-from portico import Context, LocalProtocolError, Server
+from portico import Context, LocalProtocolError, Server, ToolError
 from portico.errors import Fault, FaultKind
 from portico.ports import Handler, Turn
 from portico.protocol import types as t
@@ -263,6 +265,44 @@ def test_what_cannot_be_mounted_is_refused() -> None:
         other.mount(server)
 
 
+def test_what_is_hidden_in_the_outer_server_stays_hidden_whatever_the_inner_does() -> None:
+    server, other = Server("s"), Server("o")
+    add_tools(other, "a")
+    server.mount(other, "o")
+    server.disable("o_a")
+    other.disable("a")
+    other.enable("a")
+    assert server.tools.shown == []
+    server.enable("o_a")
+    other.disable("a")
+    assert server.tools.shown == []
+    other.enable("a")
+    assert server.tools.shown == ["o_a"]
+
+
+def test_a_mounted_server_never_takes_the_place_of_what_the_outer_one_offers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, other = Server("s"), Server("o")
+    server.mount(other, "o")
+    add_tools(server, "o_a")
+    own = server.tools["o_a"]
+    add_tools(other, "a", "b")
+    assert "'o_a' is offered already" in caplog.text
+    assert server.tools["o_a"] is own
+    other.tools.remove("a")
+    assert server.tools["o_a"] is own
+    add_tools(server, "o_b")  # the later one counts, and is the outer server's now
+    later = server.tools["o_b"]
+    other.tools.remove("b")
+    assert server.tools["o_b"] is later
+    add_tools(other, "c")
+    server.tools.remove("o_c")
+    other.disable("c")
+    other.tools.remove("c")
+    assert server.tools.names == ["o_a", "o_b"]
+
+
 # ---------------------------------------------------------------- layers
 
 
@@ -301,3 +341,52 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
             await client.ask("prompts/list")
     assert seen[:2] == ["one tools/call", "two tools/call"]
     assert "inner tools/call" in seen
+
+
+@live
+async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> None:
+    server = Server("s")
+    add_tools(server, "a")
+    server.prompt(name="p")(lambda: "x")
+
+    @server.use
+    async def closed(turn: Turn, inner: Handler) -> t.Noun:
+        if turn.exchange.row.name in ("tools/call", "prompts/get"):
+            raise ToolError("closed on Sundays")
+        return await inner(turn)
+
+    async with talk(server, revision) as client:
+        assert await client.failure("a") == "closed on Sundays"
+        with pytest.raises(Rejected, match="closed on Sundays") as caught:
+            await client.ask("prompts/get", {"name": "p"})
+        assert caught.value.code == -32603
+
+
+# ---------------------------------------------------------------- what is said wrong
+
+
+def test_a_keyword_that_is_none_is_refused_and_never_ignored(tmp_path: Path) -> None:
+    server: Any = Server("s")  # as whoever has no type checker sees it
+    wrong = {"scope": {"admin"}}
+    for offer in (
+        lambda: server.tool(**wrong),
+        lambda: server.prompt(**wrong),
+        lambda: server.resource("a://b", **wrong),
+        lambda: server.files("a://", tmp_path, **wrong),
+    ):
+        with pytest.raises(LocalProtocolError, match="no keyword 'scope'; did you mean 'scopes'"):
+            offer()
+    with pytest.raises(LocalProtocolError, match="'zzz'; there are description, destructive"):
+        server.tool(zzz=1)
+
+
+@pytest.mark.spec("R1011")
+def test_what_keeps_keeps_for_no_less_than_no_time() -> None:
+    for ttl_s in (-1, -0.001, float("nan"), float("inf")):
+        with pytest.raises(LocalProtocolError, match=r"ttl_s is .*; give seconds, 0 or more"):
+            Server("s", ttl_s=ttl_s)
+        with pytest.raises(LocalProtocolError, match="note: ttl_s is"):
+            Server("s").resource("a://b", name="note", ttl_s=ttl_s)(lambda: "x")
+    scope: Any = "all"
+    with pytest.raises(LocalProtocolError, match="'public' or 'private', not 'all'"):
+        Server("s", cache_scope=scope)

@@ -9,15 +9,15 @@ import json
 import logging
 import math
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from http_client import Caller
 from live import live
-from portico import Context, Result, Server
+from portico import Context, Depends, Result, Server
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.ports import Handler, Turn
 from portico.protocol import types as t
@@ -338,6 +338,46 @@ async def test_a_mounted_server_is_left_when_all_that_it_is_mounted_in_are() -> 
     assert events == ["enter"]
     await outers[1].stop()
     assert events == ["enter", "leave"]
+
+
+@live
+async def test_a_server_with_a_lifespan_is_not_mounted_where_nobody_would_enter_it() -> None:
+    events: list[str] = []
+
+    @asynccontextmanager
+    async def life(server: Server) -> AsyncGenerator[None]:
+        yield
+
+    @asynccontextmanager
+    async def mounting(server: Server) -> AsyncGenerator[None]:
+        with pytest.raises(LocalProtocolError, match="mount it before"):
+            server.mount(Server("early", lifespan=life))
+        yield
+
+    def shared() -> Generator[str]:
+        yield "made"
+        events.append("cleaned up")
+
+    outer = Server("outer", version="1", lifespan=mounting)
+    plain, lives, inside = Server("plain"), Server("lives", lifespan=life), Server("inside")
+    inside.mount(lives)
+
+    @plain.tool
+    def use(it: Annotated[str, Depends(shared, scope="server")]) -> str:
+        return it
+
+    await outer.start()
+    for one in (lives, inside):
+        with pytest.raises(LocalProtocolError, match=r"has a lifespan.* mount it before"):
+            outer.mount(one)
+    outer.mount(plain)
+    await lives.start()
+    outer.mount(lives)  # which is entered already, and stays so for as long as it is needed
+    await lives.stop()
+    async with talk(outer, JULY_2026) as client:
+        assert await client.text("use") == "made"
+    await outer.stop()
+    assert events == ["cleaned up"]
 
 
 # ---------------------------------------------------------------- what clients tell

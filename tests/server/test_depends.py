@@ -170,6 +170,25 @@ async def test_overrides_stand_in_for_a_while(revision: Revision) -> None:
 
 
 @live
+async def test_overrides_reach_what_is_mounted(revision: Revision) -> None:
+    outer, server, inner = Server("o"), Server("s"), Server("i")
+
+    def real() -> str:
+        return "real"
+
+    @inner.tool
+    async def use(it: Annotated[str, Depends(real)]) -> str:
+        return it
+
+    server.mount(inner)
+    outer.mount(server)
+    async with talk(outer, revision) as client:
+        with outer.overrides({real: lambda: "fake"}):
+            assert await client.text("use") == "fake"
+        assert await client.text("use") == "real"
+
+
+@live
 async def test_sync_dependencies_run_in_threads(revision: Revision) -> None:
     server = Server("s")
     here = threading.get_ident()

@@ -166,6 +166,21 @@ async def test_types_that_list_their_values_complete_with_no_code(revision: Revi
         assert (await complete(client, REVIEW, "language", "zz"))["values"] == []
 
 
+@live
+async def test_numbers_that_a_type_lists_complete_as_they_are_written(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.prompt
+    def grade(mark: Literal[1, 2, "none", None] = None) -> str:
+        return f"{mark!r}"
+
+    async with talk(server, revision) as client:
+        ref = {"type": "ref/prompt", "name": "grade"}
+        assert (await complete(client, ref, "mark", ""))["values"] == ["1", "2", "none"]
+        got = await client.ask("prompts/get", {"name": "grade", "arguments": {"mark": "2"}})
+        assert got["messages"][0]["content"]["text"] == "2"
+
+
 @pytest.mark.spec("R0147")
 @live
 async def test_authors_complete_with_functions_that_see_what_else_is_filled_in(

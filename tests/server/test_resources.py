@@ -324,6 +324,10 @@ async def test_a_folder_gives_its_files_and_nothing_else(revision: Revision, fol
         assert "blob" in (await client.read("docs://latin.txt"))[0]
         (names,) = await client.read("docs://sub")
         assert (names["mimeType"], names["text"]) == ("inode/directory", "b.json")
+        (root,) = (await client.ask("resources/list"))["resources"]  # where to begin
+        assert (root["uri"], root["mimeType"]) == ("docs://", "inode/directory")
+        (names,) = await client.read(root["uri"])
+        assert {"a.md", "sub"} < set(names["text"].split("\n"))
         for path in (
             *("../outside.txt", "%2e%2e/outside.txt", "sub/../../outside.txt", "..%2foutside.txt"),
             *("/etc/passwd", "%2Fetc%2Fpasswd", "//etc/passwd", "%252e%252e/outside.txt"),

@@ -165,9 +165,25 @@ async def test_a_crash_tells_the_caller_an_id_and_the_log_everything(
         assert "a secret" in caplog.text
         assert "failed (id" in await client.failure("crash_in_a_thread")
         assert "failed (id" in await client.failure("leaves")
-        with pytest.raises(Rejected, match=r"tools/call failed \(id"):
-            await client.call("gives_up")
+        assert "gives_up failed (id" in await client.failure("gives_up")
         assert await client.failure("crash") != told  # and the next one is served
+
+
+@live
+async def test_a_number_that_json_has_not_is_named_wherever_it_stands(revision: Revision) -> None:
+    server = Server("s", debug=True)
+
+    @server.tool
+    async def alone() -> float:
+        return float("nan")
+
+    @server.tool
+    async def within() -> list[float]:
+        return [float("inf")]
+
+    async with talk(server, revision) as client:
+        for name in ("alone", "within"):
+            assert "NaN and Infinity are not JSON" in await client.failure(name)
 
 
 @live

@@ -133,6 +133,22 @@ async def test_our_own_names_are_let_in() -> None:
 
 
 @live
+async def test_a_refusal_names_a_setting_that_an_application_has() -> None:
+    """Whoever mounts it under a public name reads the refusal, and does what it says."""
+    asked: dict[str, Any] = {"host": "mcp.example.com", "origin": "https://app.example.com"}
+    async with stand() as s:
+        refused = await s.caller.modern("tools/list", host=asked["host"])
+        assert (refused.status, b"add it to hosts" in refused.body) == (403, True)
+    async with stand(hosts=["mcp.example.com"]) as s:
+        refused = await s.caller.modern("tools/list", **asked)
+        assert (refused.status, b"add it to origins" in refused.body) == (403, True)
+    async with stand(hosts=["mcp.example.com"], origins=["https://app.example.com"]) as s:
+        assert (await s.caller.modern("tools/list", **asked)).status == 200
+        assert (await s.caller.modern("tools/list")).status == 200  # and this machine still may
+        assert (await s.caller.modern("tools/list", host="example.com")).status == 403
+
+
+@live
 async def test_a_policy_that_is_given_is_not_replaced_by_the_bound_port() -> None:
     policy = HostPolicy.of("mcp.example.com", origins=["https://app.example.com"])
     async with stand(policy=policy) as s:

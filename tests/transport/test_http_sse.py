@@ -236,6 +236,22 @@ async def test_streams_are_bounded() -> None:
 
 
 @live
+async def test_what_runs_on_all_streams_together_is_bounded() -> None:
+    async with stand(limits=Limits(visits=3)) as s, Client(s) as client:
+        await client.initialize()
+        statuses: list[int] = []
+        for id in range(1, 5):
+            call = {"name": "wait", "arguments": {}}
+            message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": call}
+            statuses.append((await client.post(message)).status)
+        assert statuses == [202, 202, 202, 503]
+        gone = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+        assert (await client.post(gone)).status == 202  # which makes room
+        await s.service.marks.reached("wait cancelled")
+        assert (await client.say({"jsonrpc": "2.0", "id": 9, "method": "ping"}))["id"] == 9
+
+
+@live
 async def test_a_reader_that_falls_far_behind_is_cut() -> None:
     async with stand() as s, Client(s) as client:
         await client.initialize()

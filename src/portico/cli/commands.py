@@ -1,19 +1,18 @@
 """The commands, as they are typed: `portico run server.py`, `portico serve server.py`.
 
+Those that speak to a server are in `commands_talking`.
+
 Rules: click parses and nothing else: a command gives what is to be done, and it is done when click
 has gone. Each error is one sentence on standard error; each help has an example.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
+from portico.cli.commands_talking import TALKING, Deed
 from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
-
-# What is to be done; it gives the exit code.
-Deed: TypeAlias = Callable[[], int]
 
 TARGET = click.argument("target", metavar="TARGET")
 DEBUG = click.option("--debug", is_flag=True, help="Tell callers why a tool failed; log more.")
@@ -29,7 +28,11 @@ def _port(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 class Commands(click.Group):
-    """All commands, with a word for one that there is not."""
+    """All commands in their order, with a word for one that there is not."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, as a person would meet them: run a server first, then speak to it."""
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -40,7 +43,8 @@ class Commands(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {' and '.join(names)}"
+            listed = f"there are {', '.join(names[:-1])} and {names[-1]}"
+            hint = f"did you mean {near[0]}?" if near else listed
             raise Trouble(f"there is no command {args[0]}; {hint}")
         return super().resolve_command(ctx, args)
 
@@ -63,7 +67,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Say which version this is.",
 )
 def portico() -> None:
-    """MCP servers, from the command line."""
+    """MCP servers, from the command line: run them, and speak to them."""
 
 
 @portico.command(
@@ -139,6 +143,20 @@ def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any
     return partial(serve_target, target, voice, Address(**options), reload=reload)
 
 
+for _command in TALKING:
+    portico.add_command(_command)
+
+
+# What is to be typed where something is missing.
+_MISSING = {
+    "tool": "say which tool: {command} server.py TOOL key=value; portico ls server.py lists them",
+    "uri": "say which resource: {command} server.py URI; portico ls server.py lists them",
+    "name": "say which prompt: {command} server.py NAME key=value; portico ls server.py lists them",
+    "reference": "say what to complete: {command} server.py prompt:NAME ARGUMENT PREFIX",
+    "argument": "say which argument to complete: {command} server.py prompt:NAME ARGUMENT PREFIX",
+}
+
+
 def start(arguments: list[str]) -> int:
     """Do what the arguments say; the exit code."""
     try:
@@ -159,7 +177,9 @@ def _sentence(error: click.UsageError) -> str:
     """What click found, in one sentence."""
     command = error.ctx.command_path if error.ctx is not None else "portico"
     if isinstance(error, click.MissingParameter):
-        return f"say which server: {command} server.py"
+        name = error.param.name if error.param is not None else None
+        words = _MISSING.get(name or "", "say which server: {command} server.py")
+        return words.format(command=command)
     if isinstance(error, click.NoSuchOption):
         near = f"did you mean {error.possibilities[0]}?" if error.possibilities else ""
         return f"there is no option {error.option_name}; {near or f'see {command} --help'}"

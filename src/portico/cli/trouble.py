@@ -15,7 +15,9 @@ from portico.errors import PorticoError
 # The exit codes of every command. 0 is fine; 1 is also "the tool said error".
 FAILED: Final = 1
 USAGE: Final = 2
+AUTHORIZATION: Final = 3
 UNREACHABLE: Final = 4
+PROTOCOL: Final = 5
 INTERRUPTED: Final = 130
 
 # More of what an exception says is no sentence; the traceback has all of it.

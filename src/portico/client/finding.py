@@ -119,7 +119,7 @@ def _probe(accepts: Revisions, means: Means) -> Finding:
 def _modern(
     accepts: Revisions, means: Means, tried: Revision, outcome: Outcome, verdict: Verdict
 ) -> Finding:
-    """R0940: a modern server is spoken to in what it named, and is not fallen back from."""
+    """A modern server is spoken to in what it named, and is not fallen back from (D12)."""
     if isinstance(outcome, PorticoError) and not verdict.supported:
         raise outcome
     revision = choose(verdict.supported, accepts)
@@ -221,10 +221,6 @@ class Memory:
         while len(self._known) >= self._most:
             self._known.pop(next(iter(self._known)))
         self._known[key] = known
-
-    def forget(self, key: Hashable | None) -> None:
-        """It has proved wrong."""
-        self._known.pop(key, None)
 
 
 MEMORY = Memory()

@@ -56,6 +56,15 @@ class Hearing:
         finally:
             self._task = None
 
+    async def caught_up(self) -> None:
+        """Wait until every handler that was called so far is done, or nothing is heard any more."""
+        task = self._task
+        if task is not None and task is not asyncio.current_task():
+            reached = asyncio.get_running_loop().create_future()
+            self._keep(_reach, (reached,))
+            await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
+            reached.cancel()
+
     async def close(self) -> None:
         """Hear no more: what is at work is stopped."""
         self._closed = True
@@ -65,6 +74,11 @@ class Hearing:
             await asyncio.sleep(0)  # what was called has begun
             task.cancel()
             await asyncio.wait([task], timeout=CLEAN_UP_S)
+
+
+def _reach(mark: "asyncio.Future[None]") -> None:
+    if not mark.done():
+        mark.set_result(None)
 
 
 def _called(handler: Callable[..., Any], news: tuple[Any, ...]) -> Awaitable[Any] | None:

@@ -1,11 +1,13 @@
 """News of a server as one stream of changes, whichever way its revision tells them.
 
 Where news comes on subscriptions, a listening is one; where it comes in the session, it picks what
-it wants from there. Rules: the same news twice is one, as long as nobody has looked. What waits is
-bounded: who falls too far behind is told so, and looks at everything anew.
+it wants from there. `following` keeps it going. Rules: the same news twice is one, as long as
+nobody has looked. What waits is bounded: who falls too far behind is told so, and looks at
+everything anew. After a gap all that may have changed in it counts as changed.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -16,6 +18,8 @@ from portico.protocol.jsonrpc import RequestId
 from portico.protocol.link import ACKNOWLEDGED
 from portico.protocol.reading import read
 from portico.transport.news import within
+
+log: logging.Logger = logging.getLogger("portico.client")
 
 # Changes that nobody has looked at: lists are three, so these are different resources.
 MAX_WAITING = 1000
@@ -40,7 +44,8 @@ class Change(NamedTuple):
 class Listening:
     """Changes as they come: `async for change in changes`. Ends when the server ends it.
 
-    Raises `ConnectionLost` where the connection was lost, or changes were missed.
+    A connection that is lost is made anew where it can be, and everything counts as changed then.
+    Raises `ConnectionLost` where it cannot, or where nobody looked for too long.
     """
 
     def __init__(self, wanted: t.SubscriptionFilter) -> None:
@@ -51,6 +56,8 @@ class Listening:
         self._waiting: dict[Change, None] = {}
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
+        # Set where the session that told the changes is gone.
+        self.lost = asyncio.Event()
         self._over = False
         self._error: BaseException | None = None
 
@@ -94,13 +101,46 @@ class Listening:
     def begin(self, agreed: t.SubscriptionFilter) -> None:
         """From here on nothing is missed of what the server agreed to tell."""
         self.agreed = agreed
+        if self.untold:  # R0820
+            log.info("the server will not tell of %s", ", ".join(self.untold))
         self._ready.set()
 
+    @property
+    def untold(self) -> list[str]:
+        """What was wanted, and the server did not agree to tell."""
+        agreed = self.agreed
+        told = {
+            "tools": agreed.tools_list_changed,
+            "prompts": agreed.prompts_list_changed,
+            "resource_list": agreed.resources_list_changed,
+        }
+        wanted = {
+            "tools": self.wanted.tools_list_changed,
+            "prompts": self.wanted.prompts_list_changed,
+            "resource_list": self.wanted.resources_list_changed,
+        }
+        lists = [name for name in wanted if wanted[name] and not told[name]]
+        return lists + sorted(self.uris.difference(agreed.resource_subscriptions or ()))
+
     async def begun(self) -> None:
-        """Wait until nothing is missed any more. Raises what ended it before."""
+        """Wait until nothing is missed any more, or it has ended before that."""
         await self._ready.wait()
-        if self._error is not None:
-            raise self._error
+
+    def await_anew(self) -> None:
+        """It begins once more."""
+        self._ready.clear()
+
+    def rouse(self) -> None:
+        """Whoever waits for the beginning looks again."""
+        self._ready.set()
+
+    def missed(self) -> None:
+        """Nobody knows what changed in the meantime: all of it may have."""
+        kinds: tuple[Kind, ...] = ("tools", "prompts", "resources")
+        lists = [Change(kind) for kind in kinds]
+        for change in [*lists, *(Change("resource", uri) for uri in sorted(self.uris))]:
+            if self.wants(change):
+                self.hear(change)
 
     def end(self, error: BaseException | None = None) -> None:
         """There will be no more."""
@@ -116,6 +156,8 @@ class Listenings:
     def __init__(self) -> None:
         self._subscribed: dict[RequestId, Listening] = {}
         self._in_session: set[Listening] = set()
+        # Resources that somebody asked for without listening.
+        self.by_hand: set[str] = set()
 
     def add(self, listening: Listening, subscription: RequestId | None = None) -> None:
         """Tell this one from now on: what belongs to its subscription, or all that it wants."""
@@ -147,13 +189,25 @@ class Listenings:
             if change is not None and one.wants(change):
                 one.hear(change)
 
-    def follows(self, uri: str) -> bool:
-        """Whether somebody listens in the session for this very resource."""
-        return any(uri in listening.uris for listening in self._in_session)
+    @property
+    def followed(self) -> set[str]:
+        """The resources that the session is to tell of."""
+        return self.by_hand.union(*(listening.uris for listening in self._in_session))
 
-    def end(self, error: ConnectionLost) -> None:
-        """The connection is gone."""
-        for listening in (*self._subscribed.values(), *self._in_session):
+    def lose(self) -> None:
+        """The session is gone, and another one may follow."""
+        for listening in tuple(self._in_session):
+            listening.lost.set()
+
+    def resume(self) -> None:
+        """Another session has followed: who listened in the one before has missed something."""
+        for listening in tuple(self._in_session):
+            listening.lost.clear()
+            listening.missed()
+
+    def end(self, error: ConnectionLost, *, subscribed: bool = True) -> None:
+        """There will be no more news; for those in the session alone, or for all."""
+        for listening in (*(self._subscribed.values() if subscribed else ()), *self._in_session):
             listening.end(error)
 
 

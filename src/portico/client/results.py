@@ -14,6 +14,7 @@ from portico.protocol import types as t
 from portico.protocol.annotations_names import Names
 from portico.protocol.jsonrpc import encode
 from portico.protocol.problems import told
+from portico.protocol.schema import Validator
 from portico.protocol.shape_schema import WRAPPED
 from portico.protocol.signature_codec import Codec
 from portico.protocol.signature_reading import choose
@@ -24,13 +25,20 @@ T = TypeVar("T")
 class ToolResult(Generic[T]):
     """What a tool answered. `data` is its value, `text` its words, `content` every block."""
 
-    def __init__(self, tool: str, result: t.CallToolResult, returns: Any = None) -> None:
+    def __init__(
+        self,
+        tool: str,
+        result: t.CallToolResult,
+        returns: Any = None,
+        output: Validator | None = None,
+    ) -> None:
         self.tool = tool
         self.content: Sequence[t.ContentBlock] = result.content
         self.is_error: bool = bool(result.is_error)
         self.meta: dict[str, Any] = result.meta or {}
         self._structured: Any = result.structured_content
         self._returns = returns
+        self._output = output
 
     def __repr__(self) -> str:
         kind = "error " if self.is_error else ""
@@ -49,12 +57,32 @@ class ToolResult(Generic[T]):
         A value that travels as `{"result": value}` is unwrapped. Where there is no structured
         content, as in the first two revisions, it is read from the words if a type was asked for,
         and is the words themselves if not; None where there are none. Raises `ToolError` for a
-        result that is an error, `RemoteProtocolError` for a value that is not of that type.
+        result that is an error, `RemoteProtocolError` for a value that is not of that type, or
+        does not fit what the server said the tool would give.
         """
         if self.is_error:
             raise ToolError(self.text or f"{self.tool} failed, and did not say why")
+        if self._output is not None:
+            self._check(self._output)
         value = self._plain() if self._returns is None else self._read(codec_of(self._returns))
         return cast("T", value)
+
+    @property
+    def structured(self) -> Any:
+        """The structured content as it travelled; `msgspec.UNSET` where there is none."""
+        return self._structured
+
+    def _check(self, output: Validator) -> None:
+        """R0378: what a server promised to give is what may be relied on, and nothing else."""
+        if self._structured is UNSET:
+            raise RemoteProtocolError(
+                f"{self.tool} has an output schema, and gave nothing that could fit it; "
+                "its words are in text"
+            )
+        problems = output.check(self._structured)
+        if problems:
+            said = told(problems)
+            raise RemoteProtocolError(f"{self.tool} gave what its output schema forbids: {said}")
 
     def _plain(self) -> Any:
         if self._structured is not UNSET:

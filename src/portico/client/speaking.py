@@ -141,6 +141,10 @@ class Speaker:
 
     # ------------------------------------------------------------ opening
 
+    def limit(self, accepts: Revisions) -> None:
+        """Speak only these, from the next opening on."""
+        self._accepts = accepts
+
     async def open(self) -> Opening:
         """Find the revision and begin. Raises where there is none in common, or nobody."""
         known = self._memory.recall(self.way.key)

@@ -27,7 +27,7 @@ class Way(Protocol):
 
     @property
     def name(self) -> str:
-        """What errors call the server."""
+        """What errors call the server; empty for what nobody has named."""
         ...
 
     @property
@@ -74,7 +74,7 @@ class OneWay:
     older: Way | None = None
 
     def __init__(self, carry: Carry, name: str = "") -> None:
-        self.name: str = name or "server"
+        self.name: str = name
         self._carry: Carry | None = carry
 
     async def reach(self, timeout_s: float) -> Carry:
@@ -211,7 +211,13 @@ class SseWay:
 
     async def reach(self, timeout_s: float) -> Carry:
         """A stream that has said where to POST. Raises `ChannelError`, `RemoteProtocolError`."""
-        raise NotImplementedError
+        from portico.transport.http_client import HttpPool
+        from portico.transport.http_sse_client import SseStream
+
+        pool = self._pool = self._pool or HttpPool()
+        url, headers = self._url, self._headers
+        stream = await SseStream.open(pool, url, headers=headers, timeout_s=timeout_s)
+        return stream.carry
 
     async def close(self) -> None:
         """Close every connection."""

@@ -83,7 +83,8 @@ class _Loosening:
         if self._scalars:
             if "boolean" in kinds and text.lower() in ("true", "false"):
                 return text.lower() == "true"
-            if kinds & {"integer", "number"} and len(text) <= MAX_NUMBER:
+            numeric = len(text) <= MAX_NUMBER and _NUMBER.fullmatch(text)
+            if numeric and kinds & {"integer", "number"}:
                 return _number(text, value, "number" in kinds)
         if text[:1] in ("{", "["):
             parsed = parse(text.encode(errors="surrogatepass"))
@@ -148,8 +149,6 @@ def parse(raw: bytes) -> Any:
 
 
 def _number(text: str, otherwise: str, fractions: bool) -> Any:
-    if not _NUMBER.fullmatch(text):
-        return otherwise
     if text.lstrip("+-").isdigit():
         return int(text)
     number = float(text)

@@ -18,7 +18,6 @@ from portico.middleware import limits
 from portico.ports import Middleware, Seal, Store, Turn, Verify
 from portico.protocol import types as t
 from portico.protocol.events import Told
-from portico.protocol.httprules_gate import HostPolicy
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity, Shapers
 from portico.protocol.negotiation import Peer
@@ -30,7 +29,7 @@ from portico.server.dispatch import Dispatch, Listing
 from portico.server.handles import HANDLE_TTL_S, Handles
 from portico.server.interviewing import Interviewer
 from portico.server.mounting import Mount
-from portico.server.offering import Offering
+from portico.server.offering import Offering, checked_ttl
 from portico.server.workers import Workers
 from portico.store.memory import MemoryStore
 
@@ -55,13 +54,14 @@ class AppOptions(TypedDict, total=False):
     path: str
     around: "App"
     verify: Verify
-    policy: HostPolicy
 
 
 class AsgiOptions(AppOptions, total=False):
     """The keywords of `server.asgi`."""
 
     limits: "Limits"
+    hosts: Iterable[str]
+    origins: Iterable[str]
 
 
 class HttpOptions(AppOptions, total=False):
@@ -151,7 +151,7 @@ class Server(Offering):
         self._interviewer = Interviewer(lambda: self._keys, self, lambda: self.clock())
         crashes = Crashes(debug=debug)
         super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
-        ttl_ms = round(ttl_s * 1000) if ttl_s is not None else None
+        ttl_ms = checked_ttl(ttl_s, cache_scope, name)
         listing = Listing(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
         guards: dict[str, Middleware] = {}
         if completions_per_s is not None:
@@ -196,10 +196,24 @@ class Server(Offering):
         """
         if other is self or self in other.mounted:
             raise LocalProtocolError(f"{other!r} cannot be mounted in itself")
+        late = self._is_served
+        lives = any(one._lifespan for one in (other, *other.mounted))
+        if late and lives and not other._is_served:
+            raise LocalProtocolError(
+                f"{other!r} has a lifespan, which nobody would enter any more: {self!r} is served "
+                "already; mount it before that"
+            )
         Mount(other._catalogue, self._catalogue, other._layers, namespace)
         if isinstance(other._keys, KeyRing) and other._keys.private:
             other._keys = self._keys  # to clients it is one server, and so has one ring
         self._mounts.append(other)
+        if late:  # as `_enter` does for all that were here then
+            other._users += 1
+            self._exits.push_async_callback(other.stop)
+
+    @property
+    def _is_served(self) -> bool:
+        return self._running is not None and not self._running.get_loop().is_closed()
 
     @property
     def mounted(self) -> list["Server"]:
@@ -229,15 +243,18 @@ class Server(Offering):
     def overrides(
         self, functions: Mapping[Callable[..., Any], Callable[..., Any]]
     ) -> Generator[None]:
-        """Provide dependencies otherwise for a while, in tests."""
-        current = self._surroundings.providers.overrides
-        before = dict(current)
-        current.update(functions)
+        """Provide dependencies otherwise for a while, in tests; of what is mounted here, too."""
+        servers = (self, *self.mounted)
+        tables = [server._surroundings.providers.overrides for server in servers]
+        before = [dict(table) for table in tables]
+        for table in tables:
+            table.update(functions)
         try:
             yield
         finally:
-            current.clear()
-            current.update(before)
+            for table, old in zip(tables, before, strict=True):
+                table.clear()
+                table.update(old)
 
     def updated(self, uri: str) -> None:
         """Tell everybody who subscribed that a resource has changed."""
@@ -452,6 +469,7 @@ class Server(Offering):
         """An ASGI application that mounts anywhere.
 
         `server.asgi(path="/mcp", around=app)` serves our paths, and hands the rest to `app`.
+        Beside loopback it is reached by the names in `hosts`, and by web pages of `origins`.
         """
         from portico.transport.http_server import HttpApp
 

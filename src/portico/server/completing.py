@@ -4,6 +4,7 @@ Rules: what a type lists (`Literal`, `Enum`, `bool`) needs no code. What an auth
 is never dropped, only put in order and cut where the protocol cuts.
 """
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -39,10 +40,12 @@ def listed(parameter: Parameter) -> Completer | None:
 
 
 def _options(schema: Schema) -> list[str]:
-    if "enum" in schema:
-        return [option for option in schema["enum"] if isinstance(option, str)]
-    if isinstance(schema.get("const"), str):
-        return [schema["const"]]
+    if "enum" in schema or "const" in schema:
+        found = schema.get("enum", [schema.get("const")])
+        # Arguments are strings on the wire: a number, or true, is written as in JSON.
+        return [
+            one if isinstance(one, str) else json.dumps(one) for one in found if one is not None
+        ]
     if schema.get("type") == "boolean":
         return ["true", "false"]
     inner: list[Schema] = schema.get("anyOf", [])

@@ -283,7 +283,7 @@ def encoded(value: Any, codec: Codec | None = None) -> bytes:
             mended = _cleaned(plain)
         except Exception:
             mended = plain = None
-        if mended == plain:
+        if mended is plain or mended == plain:  # NaN is not even itself
             raise
     return codec.encode(codec.decode(msgspec.json.encode(mended)))
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError
+from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
@@ -26,6 +26,7 @@ from portico.server.completing import completion
 from portico.server.context import Context
 from portico.server.returning import missing
 from portico.server.subscriptions import Listener
+from portico.server.tools import failed
 
 # Pages of lists that are kept while they are asked for again.
 MAX_LISTS = 64
@@ -95,7 +96,12 @@ class Dispatch:
             handler = self._handlers.get(exchange.row.name)
             if handler is None:
                 raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
-            result = await handler(turn)
+            try:
+                result = await handler(turn)
+            except ToolError as error:  # of a layer, in words that whoever asked may read
+                if exchange.row.params is not t.CallToolRequestParams:
+                    raise Fault(FaultKind.INTERNAL, str(error)) from error
+                result = failed(str(error))
             return exchange.settle(result, self._wraps(turn, result))
         except Fault as fault:
             turn.fault = fault

@@ -5,6 +5,7 @@ tools and prompts get the namespace in front; addresses stay as they are, becaus
 return points to them.
 """
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,8 @@ from portico.server.catalogue import (
 )
 from portico.server.completing import Completer
 
+log: logging.Logger = logging.getLogger("portico.server")
+
 
 def _address(entry: ResourceEntry) -> str:
     return entry.noun.uri
@@ -33,13 +36,23 @@ def _template(entry: TemplateEntry) -> str:
     return entry.noun.uri_template
 
 
+class Shown(NamedTuple):
+    """An inner entry as it was when it was copied, its copy, and whether that may be seen here."""
+
+    entry: Entry
+    enabled: bool
+    completers: dict[str, Completer]
+    copy: Entry
+    allowed: bool
+
+
 class Pair(NamedTuple):
     """The shelves of one kind, inside and outside, and what an inner entry is called outside."""
 
     inside: Shelf[Any]
     outside: Shelf[Any]
     name: Callable[[Any], str]
-    shown: dict[str, tuple[Entry, bool, dict[str, Completer]]]
+    shown: dict[str, Shown | None]
 
 
 class Mount:
@@ -85,16 +98,38 @@ class Mount:
 
     def _follow(self) -> None:
         """Make the outer catalogue show what the inner one has now."""
-        for inside, outside, name, shown in self._pairs:
-            wanted: dict[str, Entry] = {name(entry): entry for entry in inside}
-            for key in [key for key in shown if key not in wanted]:
-                del shown[key]
-                outside.remove(key)
+        for pair in self._pairs:
+            wanted: dict[str, Entry] = {pair.name(entry): entry for entry in pair.inside}
+            for key in [key for key in pair.shown if key not in wanted]:
+                shown = pair.shown.pop(key)
+                if shown is not None and self._is_ours(pair, key, shown):
+                    pair.outside.remove(key)
             for key, entry in wanted.items():
-                now = (entry, entry.enabled, entry.completers)
-                if shown.get(key) != now:
-                    shown[key] = now
-                    outside.add(key, self._copy(key, entry))
+                self._show(pair, key, entry)
+
+    def _show(self, pair: Pair, key: str, entry: Entry) -> None:
+        shown = pair.shown.get(key)
+        if shown is not None and shown[:3] == (entry, entry.enabled, entry.completers):
+            return
+        if shown is not None and shown.entry is entry and key not in pair.outside:
+            return  # somebody took it out there
+        if key in pair.outside and not (shown and self._is_ours(pair, key, shown)):
+            if key not in pair.shown:
+                log.warning("%r is offered already; the one that is mounted is not shown", key)
+            pair.shown[key] = None
+            return
+        allowed = True
+        if shown is not None:  # what was hidden here stays hidden, whatever happens inside
+            switched = shown.copy.enabled is not (shown.enabled and shown.allowed)
+            allowed = shown.copy.enabled if switched else shown.allowed
+        copy = self._copy(key, entry)
+        copy.enabled = entry.enabled and allowed
+        pair.shown[key] = Shown(entry, entry.enabled, entry.completers, copy, allowed)
+        pair.outside.add(key, copy)
+
+    def _is_ours(self, pair: Pair, key: str, shown: Shown) -> bool:
+        """Whether what is offered outside under this name is still the copy."""
+        return key in pair.outside and pair.outside[key] is shown.copy
 
     def _copy(self, key: str, entry: Any) -> Entry:
         noun = entry.noun

@@ -5,14 +5,16 @@ registered, in words that name the function and the parameter.
 """
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, get_args, overload
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.httprules_params import param_headers
+from portico.protocol.problems import likely
 from portico.protocol.shape_schema import is_object_schema
 from portico.protocol.uritemplate import Template
 from portico.server.binding import Bound, Surroundings, name_of
@@ -27,7 +29,7 @@ from portico.server.catalogue import (
 )
 from portico.server.completing import Completer, from_function, listed
 from portico.server.content import named_meta
-from portico.server.files import Folder, reading
+from portico.server.files import DIRECTORY_TYPE, Folder, reading
 from portico.server.returning import Reader, prompter
 from portico.server.tools import BoundTool
 
@@ -133,12 +135,19 @@ class Offering:
     @overload
     def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
     def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
-        """Offer a function as a tool: `@server.tool`, or with keywords."""
+        """Offer a function as a tool: `@server.tool`, or with keywords.
+
+        What is listed: `name`, `title`, `description`, `icons`, `input_schema`, `output_schema`,
+        `meta`, and the hints `read_only`, `destructive`, `idempotent`, `open_world`. How it runs:
+        `timeout_s`, `inline` (in no thread), `single_use`, `structured_only`. For whom: `scopes`;
+        `tags` are for `enable` and `disable`.
+        """
 
         def decorate(function: F) -> F:
             self._add_tool(function, options)
             return function
 
+        _check_keywords("@server.tool", options, ToolOptions.__optional_keys__)
         return _decorated(function, decorate, "tool")
 
     def _add_tool(self, function: Callable[..., Any], options: ToolOptions) -> None:
@@ -185,9 +194,14 @@ class Offering:
     # ------------------------------------------------------------ resources
 
     def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
-        """Offer a function as a resource, or as many where the address is a template."""
+        """Offer a function as a resource, or as many where the address is a template.
+
+        Keywords: `name`, `title`, `description`, `mime_type`, `size`, `icons`, `annotations`,
+        `meta`, `ttl_s`, `cache_scope`, `inline`, `scopes`, `tags`.
+        """
         if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise LocalProtocolError("a resource needs its address: @server.resource('notes://a')")
+        _check_keywords("@server.resource", options, ResourceOptions.__optional_keys__)
 
         def decorate(function: F) -> F:
             _check_uri(uri)
@@ -269,10 +283,13 @@ class Offering:
     ) -> None:
         """Offer the files of a folder: `server.files("docs://", "./docs")`. Nothing leads out."""
         prefix = uri if uri.endswith("/") else f"{uri}/"
-        read = reading(Folder(folder, hidden=hidden), prefix)
+        root = Folder(folder, hidden=hidden)
         options.setdefault("name", Path(folder).name or "files")
         options.setdefault("description", f"The files of {Path(folder).name}, by their path.")
-        self.resource(prefix + "{+path}", **options)(read)
+        self.resource(prefix + "{+path}", **options)(reading(root, prefix))
+        # A template has no name for the folder itself, and without one nobody finds its files.
+        whole: ResourceOptions = {**options, "mime_type": DIRECTORY_TYPE}
+        self.resource(prefix, **whole)(lambda: root.read("", prefix))
 
     # ------------------------------------------------------------ prompts
 
@@ -281,12 +298,16 @@ class Offering:
     @overload
     def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
     def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
-        """Offer a function as a prompt: `@server.prompt`, or with keywords."""
+        """Offer a function as a prompt: `@server.prompt`, or with keywords.
+
+        Keywords: `name`, `title`, `description`, `icons`, `meta`, `inline`, `scopes`, `tags`.
+        """
 
         def decorate(function: F) -> F:
             self._add_prompt(function, options)
             return function
 
+        _check_keywords("@server.prompt", options, PromptOptions.__optional_keys__)
         return _decorated(function, decorate, "prompt")
 
     def _add_prompt(self, function: Callable[..., Any], options: PromptOptions) -> None:
@@ -396,10 +417,27 @@ def _decorated(function: Any, decorate: Callable[[Any], Any], kind: str) -> Any:
     return decorate(function)
 
 
+def _check_keywords(whose: str, options: Any, known: frozenset[str]) -> None:
+    """A keyword that is ignored may be the one that kept others out: `scope` for `scopes`."""
+    for name in options:
+        if name not in known:
+            hint = likely(name, sorted(known)) or f"; there are {', '.join(sorted(known))}"
+            raise LocalProtocolError(f"{whose} has no keyword {name!r}{hint}")
+
+
+def checked_ttl(ttl_s: float | None, scope: str | None, whose: str) -> int | None:
+    """For how many milliseconds something keeps. Raises for what R1011 does not allow."""
+    if ttl_s is not None and not (math.isfinite(ttl_s) and ttl_s >= 0):
+        raise LocalProtocolError(f"{whose}: ttl_s is {ttl_s}; give seconds, 0 or more")
+    if scope not in (None, *get_args(t.CacheScope)):
+        raise LocalProtocolError(f"{whose}: cache_scope is 'public' or 'private', not {scope!r}")
+    return round(ttl_s * 1000) if ttl_s is not None else None
+
+
 def _reader(bound: Bound, options: ResourceOptions) -> Any:
-    ttl_s = options.get("ttl_s")
-    ttl_ms = round(ttl_s * 1000) if ttl_s is not None else None
-    return Reader(bound, options.get("mime_type"), ttl_ms, options.get("cache_scope")).run
+    scope = options.get("cache_scope")
+    ttl_ms = checked_ttl(options.get("ttl_s"), scope, bound.name)
+    return Reader(bound, options.get("mime_type"), ttl_ms, scope).run
 
 
 def _label(entry: Entry, tags: Iterable[str] | None, scopes: Iterable[str] | None) -> None:

@@ -99,8 +99,14 @@ class BoundTool(Bound):
     async def _guarded(self, turn: Turn, run: Awaitable[t.Noun]) -> t.Noun:
         try:
             return await run
-        except (asyncio.CancelledError, GeneratorExit):
+        except GeneratorExit:
             raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody gave this up: it gave up itself, or awaited something that was cancelled.
+            return failed(self.surroundings.crashes.words(self.name, error, turn))
         except BaseException as error:  # whatever a function raises, it ends its own call alone
             cause = single(error)
             if isinstance(cause, ToolError):

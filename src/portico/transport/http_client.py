@@ -12,23 +12,13 @@ is bounded; whoever calls puts an end to waiting. Headers never stand in an erro
 
 import asyncio
 import os
-import re
 import socket
 import ssl
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
-from urllib.parse import SplitResult, urlsplit
 
-import httptools
-
-from portico.errors import (
-    CannotConnect,
-    ConnectionLost,
-    LocalProtocolError,
-    PorticoError,
-    RemoteProtocolError,
-)
-from portico.transport.http_proxies import Proxy, proxy_for
+from portico.errors import CannotConnect, ConnectionLost
+from portico.transport.http_answer import Answer, Connection
+from portico.transport.http_request import Origin, Target, written
 
 # To find an address, to connect, to agree on keys: each network hop takes a second at worst.
 CONNECT_S = 15.0
@@ -36,378 +26,10 @@ CONNECT_S = 15.0
 IDLE_S = 4.0
 # Kept for the next request, of one server.
 IDLE_CONNECTIONS = 64
-# All headers of an answer, and whatever else is between two pieces of a body; servers allow 16 KiB
-# in requests.
-HEAD_BYTES = 64 * 1024
-# What each header counts beside its own length, so that there are not many empty ones.
-HEADER_BYTES = 32
-# Beyond this a server waits until somebody has read.
-UNREAD_BYTES = 256 * 1024
-# An answer that has said all we want ends at once, or its connection does.
-LINGER_S = 1.0
 # Turns of the loop in which it lets go of what was closed: TLS, then the socket, then its reader.
 CLOSING_TURNS = 16
 # URLs whose parts are remembered; a client has one or two.
 MAX_TARGETS = 256
-
-Origin = tuple[str, str, int]
-PORTS: Final = {"http": 80, "https": 443}
-
-# What a header may be (RFC 9110, 5.1 and 5.5), but for those that frame a request: a second one of
-# them would make it another request to somebody in between.
-_FRAMING = "host|content-length|transfer-encoding|connection|te|trailer|upgrade|expect"
-_LINES = re.compile(
-    rf"(?:(?!(?:{_FRAMING}):)[!#$%&'*+.^_`|~0-9a-z-]+: [\t\x20-\x7e\x80-\xff]*\r\n)*",
-    re.IGNORECASE,
-)
-
-
-class Target:
-    """Where a request goes: an origin, and what is asked of it."""
-
-    __slots__ = ("authority", "origin", "path", "proxy")
-
-    def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
-        parts = _split(url)
-        host = cast("str", parts.hostname)
-        port = parts.port or PORTS[parts.scheme]
-        self.origin: Origin = (parts.scheme, host, port)
-        shown = f"[{host}]" if ":" in host else host
-        self.authority: str = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
-        self.path: str = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self.proxy: Proxy | None = proxy_for(parts.scheme, host, port, environ)
-
-
-def _split(url: str) -> SplitResult:
-    """The parts of a URL. No error repeats any of it: it may hold a password."""
-    if not url.isascii() or not url.isprintable() or " " in url:
-        raise LocalProtocolError("a URL has only visible ASCII characters; encode the others")
-    try:
-        parts = urlsplit(url)
-        port, host = parts.port, parts.hostname
-    except ValueError:
-        raise LocalProtocolError("this is no URL: its host or its port cannot be read") from None
-    if parts.username is not None:
-        raise LocalProtocolError("a URL must not hold a password; send it in a header")
-    if parts.scheme not in PORTS or not host or port == 0:
-        raise LocalProtocolError("a server's URL looks like https://example.com/mcp")
-    return parts
-
-
-class Connection(asyncio.Protocol):
-    """One connection of a pool, and the answer that is being read from it."""
-
-    def __init__(self, pool: "HttpPool", origin: Origin) -> None:
-        self.origin = origin
-        self.transport: asyncio.Transport | None = None
-        self.answer: Answer | None = None
-        self.lost: PorticoError | None = None
-        self.reusable = False
-        self.used_at = 0.0
-        self._pool = pool
-        self._parser: httptools.HttpResponseParser | None = None
-        self._head = 0
-        self._between = 0
-        self._by_length = False
-
-    # ------------------------------------------------------------ asyncio
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands."""
-        self.transport = cast("asyncio.Transport", transport)
-        self._pool.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Some bytes of an answer; whoever speaks without being asked is not heard again."""
-        parser = self._parser
-        if parser is None:
-            self.abort(RemoteProtocolError("the server spoke without being asked"))
-            return
-        self._between += len(data)
-        try:
-            parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.abort(RemoteProtocolError("the server wants to speak something else than HTTP"))
-        except httptools.HttpParserError as error:
-            why = error.__context__ if isinstance(error.__context__, RemoteProtocolError) else None
-            self.abort(why or RemoteProtocolError(f"the server's answer is no HTTP: {error}"))
-        else:
-            if self._between > HEAD_BYTES:
-                self.abort(_too_large())
-
-    def eof_received(self) -> bool | None:
-        """The server says no more."""
-        return None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone; an answer without a length has ended with it, any other is cut."""
-        self.reusable = False
-        self._pool.forget(self)
-        if self.lost is None:
-            self.lost = ConnectionLost("the server closed the connection")
-        answer, self.answer, self._parser = self.answer, None, None
-        if answer is None:
-            return
-        if answer.begun and not self._by_length and exc is None:
-            answer.finish()
-        else:
-            answer.fail(self.lost)
-
-    # ------------------------------------------------------------ one exchange
-
-    def send(self, request: bytes, answer: "Answer") -> None:
-        """Write a request whole; what comes back is this answer."""
-        if self.lost is not None or self.transport is None:
-            answer.fail(self.lost or ConnectionLost("there is no connection"))
-            return
-        self.answer = answer
-        self.reusable = False
-        self._head = self._between = 0
-        self._by_length = False
-        self._parser = httptools.HttpResponseParser(self)
-        self.transport.write(request)
-
-    def abort(self, why: PorticoError) -> None:
-        """Let it go at once."""
-        self.reusable = False
-        if self.lost is None:
-            self.lost = why
-        if self.transport is not None:
-            self.transport.abort()
-        answer, self.answer, self._parser = self.answer, None, None
-        if answer is not None:
-            answer.fail(self.lost)
-
-    # ------------------------------------------------------------ the parser's words
-
-    def on_message_begin(self) -> None:
-        """An answer, or a provisional one before it; a second one was not asked for."""
-        if self.answer is None:
-            raise RemoteProtocolError("the server answered more than it was asked")
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; what trails a body is not for us."""
-        answer = self.answer
-        if answer is None or answer.begun:
-            return
-        name = name.lower()
-        if name == b"content-length" or (
-            name == b"transfer-encoding" and value.lower().endswith(b"chunked")
-        ):
-            self._by_length = True
-        self._head += len(name) + len(value) + HEADER_BYTES
-        if self._head > HEAD_BYTES:
-            raise _too_large()
-        answer.add_header(name.decode("latin-1"), value.decode("latin-1"))
-
-    def on_headers_complete(self) -> None:
-        """All of them; what is only provisional is followed by others."""
-        answer, parser = self.answer, self._parser
-        if answer is None or parser is None:
-            return
-        status = parser.get_status_code()
-        if status < 100:
-            raise RemoteProtocolError(f"the server's answer is no HTTP: its status is {status}")
-        if status < 200:
-            answer.headers.clear()
-            self._by_length = False
-            return
-        if status in (204, 304):
-            self._by_length = True
-        self._between = 0
-        answer.begin(status)
-
-    def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
-        self._between = 0
-        if self.answer is not None:
-            self.answer.feed(data)
-
-    def on_message_complete(self) -> None:
-        """The answer is whole, and the connection free."""
-        answer, parser = self.answer, self._parser
-        if answer is None or parser is None or not answer.begun:
-            return
-        self.answer = self._parser = None
-        self.reusable = parser.should_keep_alive() and self.lost is None
-        answer.finish()
-
-
-def _too_large() -> RemoteProtocolError:
-    return RemoteProtocolError(f"the server's headers are larger than {HEAD_BYTES} bytes")
-
-
-class Answer:
-    """What a server answers: a status, headers, and a body that is read in pieces."""
-
-    def __init__(self, pool: "HttpPool", connection: Connection) -> None:
-        self.status: int = 0
-        self.headers: dict[str, str] = {}
-        self._pool = pool
-        self._connection = connection
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._over = False
-        self._closed = False
-        self._error: PorticoError | None = None
-        self._paused = False
-        self._waiter: asyncio.Future[None] | None = None
-        self._patience: asyncio.TimerHandle | None = None
-
-    def __repr__(self) -> str:
-        return f"Answer({self.status or 'none yet'})"
-
-    async def __aenter__(self) -> "Answer":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def begun(self) -> bool:
-        """Whether its headers are there."""
-        return bool(self.status)
-
-    def header(self, name: str) -> str | None:
-        """A header by its name in lower case; one that was sent twice is joined by commas."""
-        return self.headers.get(name)
-
-    @property
-    def media(self) -> str:
-        """The type of its body, without parameters; empty where it says none."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-    # ------------------------------------------------------------ what the connection says
-
-    def add_header(self, name: str, value: str) -> None:
-        """One more header."""
-        before = self.headers.get(name)
-        self.headers[name] = value if before is None else f"{before}, {value}"
-
-    def begin(self, status: int) -> None:
-        """All headers are there."""
-        self.status = status
-        self._wake()
-
-    def feed(self, data: bytes) -> None:
-        """A piece of the body."""
-        if self._closed:
-            return
-        self._pieces.append(data)
-        self._size += len(data)
-        transport = self._connection.transport
-        if self._size > UNREAD_BYTES and not self._paused and transport is not None:
-            self._paused = True
-            transport.pause_reading()
-        self._wake()
-
-    def finish(self) -> None:
-        """There is no more."""
-        self._over = True
-        self._wake()
-        if self._closed:
-            self._release()
-
-    def fail(self, why: PorticoError) -> None:
-        """There should have been more."""
-        if not self._over:
-            self._over, self._error = True, why
-        self._wake()
-        self._hurry()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    # ------------------------------------------------------------ who reads it
-
-    async def started(self) -> None:
-        """Wait for its headers. Raises why there are none; giving up closes the connection."""
-        try:
-            while not self.status and not self._over:
-                await self._wait()
-        except BaseException:
-            self.close()
-            raise
-        if not self.status:
-            self.close()
-            raise self._error or ConnectionLost("the server closed the connection")
-
-    async def read(self) -> bytes:
-        """What has come since; nothing at the end. Raises `ConnectionLost` where it was cut."""
-        while not self._pieces and not self._over:
-            self._resume()
-            await self._wait()
-        if self._pieces:
-            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-            self._pieces.clear()
-            self._size = 0
-            return data
-        if self._error is not None:
-            raise type(self._error)(f"the answer was cut: {self._error}")
-        return b""
-
-    async def whole(self, limit: int) -> bytes:
-        """The whole body. Raises `RemoteProtocolError` for more than a limit, at once if it can."""
-        pieces: list[bytes] = []
-        size = int(self.headers.get("content-length", "0"))
-        if size <= limit:
-            size = 0
-            while data := await self.read():
-                size += len(data)
-                if size > limit:
-                    break
-                pieces.append(data)
-        if size > limit:
-            raise RemoteProtocolError(f"the server's answer is larger than {limit} bytes")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    async def _wait(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _resume(self) -> None:
-        transport = self._connection.transport
-        if self._paused and transport is not None:
-            self._paused = False
-            if not transport.is_closing():
-                transport.resume_reading()
-
-    def close(self) -> None:
-        """Read no more: a connection with an answer read to its end is kept, others are closed."""
-        if self._closed:
-            return
-        self._closed = True
-        self._pieces.clear()
-        if self._over and self._error is None:
-            self._release()
-        else:
-            self._connection.abort(ConnectionLost("nobody waits any more"))
-
-    def linger(self) -> None:
-        """Read no more of what ends by itself in a moment; its connection is kept if it does."""
-        if self._over or self._closed:
-            self.close()
-            return
-        self._closed = True
-        self._pieces.clear()
-        self._resume()
-        self._patience = asyncio.get_running_loop().call_later(
-            LINGER_S, self._connection.abort, ConnectionLost("nobody waits any more")
-        )
-
-    def _hurry(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _release(self) -> None:
-        self._hurry()
-        self._resume()
-        self._pool.keep(self._connection)
 
 
 class HttpPool:
@@ -455,14 +77,11 @@ class HttpPool:
         if self._closed:
             raise ConnectionLost("the client was closed")
         target = self._targets.get(url) or self._target(url)
-        request = _request(method, target, headers, body)
+        request = written(method, target, headers, body)
         connection = self._take(target.origin) or await self._connect(target)
-        answer = Answer(self, connection)
+        answer = Answer(self, connection, target.authority)
         connection.send(request, answer)
-        try:
-            await answer.started()
-        except (ConnectionLost, RemoteProtocolError) as lost:
-            raise type(lost)(f"{target.authority}: {lost}") from None
+        await answer.started()
         return answer
 
     def _target(self, url: str) -> Target:
@@ -473,10 +92,6 @@ class HttpPool:
         return target
 
     # ------------------------------------------------------------ connections
-
-    def add(self, connection: Connection) -> None:
-        """A connection stands."""
-        self._all.add(connection)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -549,6 +164,9 @@ class HttpPool:
         except (OSError, UnicodeError) as error:
             words = f"{target.authority} cannot be reached: {_reason(error)}"
         else:
+            # Not before: a loop may let go of what was given up without a word.
+            if connection.lost is None:
+                self._all.add(connection)
             if self._closed:
                 connection.abort(ConnectionLost("the client was closed"))
             return connection
@@ -601,20 +219,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
-
-
-def _request(method: str, target: Target, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """A request as it is written. Raises `LocalProtocolError` for what would break its frame."""
-    path, text = target.path, ""
-    if target.proxy is not None and target.origin[0] == "http":
-        path = f"http://{target.authority}{path}"
-        text = "".join([f"{name}: {value}\r\n" for name, value in target.proxy.headers])
-    text += "".join([f"{name}: {value}\r\n" for name, value in headers])
-    if not _LINES.fullmatch(text):
-        raise LocalProtocolError(
-            "a header has characters that none can carry, or is one that the client writes itself "
-            "(host, content-length, connection); leave it out"
-        )
-    length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""
-    head = f"{method} {path} HTTP/1.1\r\nhost: {target.authority}\r\n{text}{length}\r\n"
-    return head.encode("latin-1") + body

@@ -12,55 +12,50 @@ sent a second time. Every wait ends.
 import asyncio
 import contextlib
 import logging
-import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Raw
 
 from portico.errors import (
     AuthError,
-    ChannelError,
     ConnectionLost,
     Fault,
-    LoginRequired,
     PorticoError,
-    RemoteError,
     RemoteProtocolError,
-    ScopeRequired,
     TimedOut,
 )
 from portico.ports import Hearer, Progressing
 from portico.protocol import httprules as rules
 from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send, Told
 from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.handshake import Phase
 from portico.protocol.httprules_gate import EVENTS_TYPE, JSON_TYPE
 from portico.protocol.jsonrpc import Failure, RequestId, decode
 from portico.protocol.link import MAX_S, Link
-from portico.protocol.methods import Method
-from portico.protocol.questions import Question
-from portico.protocol.reading import read
+from portico.protocol.negotiation import HANDSHAKE_METHOD
 from portico.protocol.revision import Cancelling, Revision
 from portico.protocol.sse import Parser
 from portico.protocol.types import NotificationParams, RequestParams
-from portico.transport.http_client import Answer, HttpPool
+from portico.transport.http_answer import Answer
+from portico.transport.http_client import HttpPool
+from portico.transport.http_endpoint import Endpoint, Headers, error_of
+from portico.transport.http_exchanges import HttpClientTurn, Waiting
+from portico.transport.http_resuming import Resuming, resumed
 
 log: logging.Logger = logging.getLogger("portico.transport")
 
 # As much as a line of a pipe may hold, since files travel in base64.
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# Of an answer that is no message, for the words of an error.
-SHOWN_CHARACTERS = 200
-# To come back for a stream: at first and at most, where the server has not said when.
-RETRY_S = 0.5
-MAX_RETRY_S = 30.0
-# Streams that end without a word, one after the other: nobody is at home.
-MAX_SILENT_ENDS = 6
+# For a message that gets no answer: the server only has to say that it has it.
+TELL_S = 30.0
 # For what is only courtesy: a cancellation, the end of a session.
 COURTESY_S = 2.0
+# For the stream of a session to stand. Some servers say nothing before there is news.
+NEWS_S = 1.0
 
-Headers = Iterable[tuple[str, str]]
+SESSION_HEADER = rules.SESSION_HEADER.lower()
 
 
 class SessionEnded(ConnectionLost):
@@ -69,44 +64,30 @@ class SessionEnded(ConnectionLost):
     unheard: bool = True
 
 
-class Waiting:
-    """One request of ours: what became of it, and how long it may take."""
-
-    __slots__ = ("id", "latest", "limit", "method", "outcome", "progressed", "task", "timeout_s")
-
-    def __init__(self, id: RequestId, method: str, timeout_s: float, latest: float) -> None:
-        self.id: RequestId = id
-        self.method: str = method
-        self.timeout_s: float = timeout_s
-        self.latest: float = latest
-        self.outcome: Raw | PorticoError | None = None
-        self.progressed: Progressing | None = None
-        self.limit: asyncio.Timeout | None = None
-        self.task: asyncio.Task[None] | None = None
-
-    def extend(self, now: float) -> None:
-        """Progress begins the time anew, up to a bound (R0241)."""
-        if self.limit is not None and self.limit.when() is not None:
-            self.limit.reschedule(min(now + self.timeout_s, self.latest))
-
-
 class HttpConversation:
-    """One server at a URL."""
+    """One server at a URL. Raises `LocalProtocolError` for what is none."""
 
     def __init__(
         self, link: Link, hearer: Hearer, pool: HttpPool, url: str, *, headers: Headers = ()
     ) -> None:
         self.link = link
-        self.url = url
         self._hearer = hearer
-        self._pool = pool
-        self._own = list(headers)
-        self._where = urlsplit(url).netloc
+        self._endpoint = Endpoint(pool, url, headers)
+        self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
+        self._over = False
         self._calls: dict[RequestId, Waiting] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._courtesies: set[asyncio.Task[Any]] = set()
         self._closed: str | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        self._gone = False
+
+    @property
+    def url(self) -> str:
+        """Where the server is, by now."""
+        return self._endpoint.url
 
     @property
     def _revision(self) -> Revision | None:
@@ -125,9 +106,11 @@ class HttpConversation:
         probing: Revision | None = None,
     ) -> Raw:
         """Ask the server and wait for its raw answer, in this task."""
+        lines = self._lines(method, params, probing)
+        lines += headers
         call, data = self._open(method, params, timeout_s, progressed is not None, probing)
         call.progressed = progressed
-        return await self._wait(call, data, self._lines(method, params, headers, probing))
+        return await self._wait(call, data, lines)
 
     def _open(
         self,
@@ -150,7 +133,8 @@ class HttpConversation:
             progress=progress,
             revision=probing,
         )
-        call = self._calls[id] = Waiting(id, method, timeout_s, now + latest)
+        name = getattr(params, "name", None)
+        call = self._calls[id] = Waiting(id, method, timeout_s, now + latest, name)
         return call, data
 
     async def _wait(self, call: Waiting, data: bytes, lines: Headers) -> Raw:
@@ -161,6 +145,12 @@ class HttpConversation:
             if call.outcome is None:
                 words = f"{self._where}: no answer to {call.method} within {call.timeout_s:g} s"
                 raise TimedOut(words) from None
+        except PorticoError as error:
+            call.runs = isinstance(error, ConnectionLost) and error.status is None
+            if not call.runs:
+                raise
+            words = f"{error}, during {call.label}; whether it had an effect is unknown"  # D19
+            raise ConnectionLost(words) from None
         finally:
             self._leave(call)
         outcome = call.outcome
@@ -180,52 +170,48 @@ class HttpConversation:
             gone = self.link.cancel(call.id, "no longer wanted")
         if (
             gone is not None
+            and call.runs
             and revision is not None
             and revision.http.cancelling is Cancelling.NOTIFICATION
         ):
-            self._spawn(self._courtesy(gone))
+            self._spawn_courtesy(gone)
+
+    @property
+    def _where(self) -> str:
+        return self._endpoint.where
 
     def _lines(
-        self,
-        method: str,
-        params: RequestParams,
-        more: Headers = (),
-        probing: Revision | None = None,
+        self, method: str, params: RequestParams, probing: Revision | None = None
     ) -> list[tuple[str, str]]:
         revision = probing or self._revision
-        row: Method | None = None
-        if revision is not None:
-            row = revision.method(
-                method, frozenset(self.link.identity.capabilities.extensions or ())
-            )
+        row = revision.method(method, self._extensions) if revision is not None else None
         if row is None:
-            return [*self._own, *rules.headers_for_post(revision, self._session)]
+            return rules.headers_for_post(revision, self._session)
         name = getattr(params, row.named_by, None) if row.named_by is not None else None
-        lines = rules.headers_for_request(row, revision, name, session=self._session)
-        return [*self._own, *lines, *more]
+        return rules.headers_for_request(row, revision, name, session=self._session)
 
     def begin(
         self, method: str, params: RequestParams, timeout_s: float
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Ask the server beside everything else: for what stays open, as a subscription does."""
+        lines = self._lines(method, params)
         call, data = self._open(method, params, timeout_s, progress=False)
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-
-        async def run() -> None:
-            try:
-                outcome = await self._wait(call, data, self._lines(method, params))
-            except asyncio.CancelledError:
-                future.cancel()
-                raise
-            except PorticoError as error:
-                if not future.done():
-                    future.set_exception(error)
-            else:
-                if not future.done():
-                    future.set_result(outcome)
-
-        call.task = self._spawn(run())
+        call.task = self._spawn(self._wait(call, data, lines))
+        call.task.add_done_callback(partial(self._ended, call, future))
         return call.id, future
+
+    def _ended(self, call: Waiting, future: asyncio.Future[Raw], task: "asyncio.Task[Raw]") -> None:
+        self._leave(call)  # which was not done where it was given up before it began
+        error = call.outcome if task.cancelled() else task.exception()
+        if future.done():
+            return
+        if isinstance(error, BaseException):
+            future.set_exception(error)
+        elif task.cancelled():
+            future.cancel()
+        else:
+            future.set_result(task.result())
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for what `begin` began."""
@@ -236,174 +222,214 @@ class HttpConversation:
     # ------------------------------------------------------------ opening
 
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
-        """Open the conversation with a handshake, and a session where the server has them."""
+        """Open the conversation with a handshake, and a session where the server has them.
+
+        R0056: giving up ends it; so does whatever is no answer.
+        """
         id = self.link.record().next_id
         begin = self.link.initialize(_now(), timeout_s, revision)
-        call = self._calls[id] = Waiting(id, "initialize", timeout_s, _now() + timeout_s)
-        outcome = await self._wait(
-            call, begin.data, [*self._own, *rules.headers_for_post(None, None)]
-        )
-        await asyncio.gather(*[task for task in self._tasks if task.get_name() == "opening"])
-        if self._session is not None or (self._revision and self._revision.http.sessions):
-            self._spawn(self._hear_news())
+        call = self._calls[id] = Waiting(id, HANDSHAKE_METHOD, timeout_s, _now() + timeout_s)
+        try:
+            outcome = await self._wait(call, begin.data, rules.headers_for_post(None, None))
+        finally:
+            if self.link.phase in (Phase.OPENING, Phase.CLOSED):
+                self._close("the handshake was given up")
+        if self._courtesies:  # the word that it is done; what comes next must come after that
+            await asyncio.wait(self._courtesies, timeout=COURTESY_S)
+        agreed = self._revision
+        if agreed is not None and (self._session is not None or agreed.http.sessions):
+            stands = asyncio.get_running_loop().create_future()
+            self._spawn(self._hear_news(agreed, stands))
+            await asyncio.wait([stands], timeout=NEWS_S)
         return outcome
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
-        """Tell the server something."""
-        await self._tell(self.link.notify(method, params))
+        """Tell the server something. Raises where it does not take it."""
+        if self._closed is not None:
+            raise ConnectionLost(f"{self._closed} before {method}")
+        await self._tell(self.link.notify(method, params), method)
 
     # ------------------------------------------------------------ POST
 
     async def _post(self, call: Waiting, data: bytes, lines: Headers) -> None:
-        answer = await self._pool.send("POST", self.url, lines, data)
+        answer = await self._endpoint.send("POST", lines, data)
         async with answer:
-            if call.method == "initialize" and answer.status == rules.OK:
-                self._session = rules.assigned_session(answer.header("mcp-session-id"))
-            if answer.status == rules.OK and _media(answer) == EVENTS_TYPE:
-                await self._stream(call, answer)
-                return
-            body = await answer.whole(MAX_BODY_BYTES)
-            self._hear_body(call, answer, body)
-            error = self._unanswered(call, answer, body) if call.outcome is None else call.outcome
-            if isinstance(error, PorticoError):
-                error.status = answer.status  # which tells the era of a server (D13)
-                raise error
+            if answer.status != rules.OK:
+                await self._hear_refusal(call, answer)
+            else:
+                if call.method == HANDSHAKE_METHOD:
+                    self._session = rules.assigned_session(answer.header(SESSION_HEADER))
+                self._endpoint.check_plain(answer)
+                if answer.media == EVENTS_TYPE:
+                    await self._stream(call, answer)
+                    return
+                body = await answer.whole(MAX_BODY_BYTES)
+                if answer.media == JSON_TYPE:
+                    self._hear_body(call, body)
+                if call.outcome is None:
+                    raise self._endpoint.refusal(call.method, answer, body)
+            if isinstance(call.outcome, PorticoError):
+                call.outcome.status = answer.status  # which tells the era of a server (D13)
 
-    def _hear_body(self, call: Waiting, answer: Answer, body: bytes) -> None:
-        if _media(answer) != JSON_TYPE or not body:
-            return
+    async def _hear_refusal(self, call: Waiting, answer: Answer) -> None:
+        if self._forgets(answer):
+            raise self._forgotten(call.method)
+        body = await self._endpoint.refused(answer)
+        refusal = self._endpoint.refusal(call.method, answer, body)
+        if isinstance(refusal, AuthError):  # whatever its body says
+            raise refusal
+        if answer.media == JSON_TYPE:
+            self._hear_body(call, body)
+        if call.outcome is None:
+            raise refusal
+
+    def _forgets(self, answer: Answer) -> bool:
+        return answer.status == rules.NOT_FOUND and self._session is not None  # R0288
+
+    def _forgotten(self, method: str) -> SessionEnded:
+        self._over = True
+        words = f"{self._where} answered {method} with 404: it has forgotten this session"
+        ended = SessionEnded(words)
+        ended.status = rules.NOT_FOUND
+        return ended
+
+    def _hear_body(self, call: Waiting, body: bytes) -> None:
         try:
             frame = decode(body)
         except Fault as fault:
             if fault.settles is not None:
-                self._act(self.link.refuse(fault))
+                self._act(self.link.refuse(fault), call)
             return
         if isinstance(frame, Failure) and frame.id is None:
             # It could not read our request, and so cannot say which one it was; there is one.
-            call.outcome = RemoteError(frame.code, frame.message, _data(frame))
-            self.link.cancel(call.id)
+            call.outcome = error_of(frame)
+            with contextlib.suppress(PorticoError):  # as below: initialize cannot be cancelled
+                self.link.cancel(call.id)
             return
-        self._act(self.link.take(frame, _now()))
+        self._act(self.link.take(frame, _now()), call)
 
-    def _unanswered(self, call: Waiting, answer: Answer, body: bytes) -> PorticoError:
-        status = answer.status
-        where = f"{self._where} answered {call.method} with {status}"
-        if status == 401:
-            return LoginRequired(f"{where}: it wants to know who you are")
-        if status == 403:
-            asked = answer.header("www-authenticate") or ""
-            kind = ScopeRequired if "insufficient_scope" in asked else AuthError
-            return kind(f"{where}: you may not do this")
-        if status == 404 and self._session is not None:
-            return SessionEnded(f"{where}: it does not know this session any more")
-        if 300 <= status < 400:
-            to = (answer.header("location") or "nowhere")[:SHOWN_CHARACTERS]
-            return RemoteProtocolError(f"{where}: it has moved to {to}; connect there")
-        if status >= 500 or status in (408, 425, 429):
-            return ConnectionLost(f"{where}; try again later")
-        media = _media(answer) or "no type"
-        if status == rules.OK and media == JSON_TYPE:
-            return RemoteProtocolError(f"{self._where}: its body is no answer to {call.method}")
-        shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace").replace("\n", " ").strip()
-        words = f"{where} and {media}, which is no MCP; is {self.url} the endpoint?"
-        return RemoteProtocolError(f"{words} It begins: {shown!r}" if shown else words)
-
-    async def _tell(self, data: bytes) -> None:
-        """POST what gets no answer."""
-        lines = [*self._own, *rules.headers_for_post(self._revision, self._session)]
-        async with await self._pool.send("POST", self.url, lines, data) as answer:
-            if answer.status == 404 and self._session is not None:
-                raise SessionEnded(f"{self._where} does not know this session any more")
-            if answer.status >= 400:
-                body = await answer.whole(MAX_BODY_BYTES)
-                shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace")
-                log.warning("%s refused a message with %d: %s", self._where, answer.status, shown)
+    async def _tell(self, data: bytes, method: str) -> None:
+        """POST what gets no answer. Raises what the server has against it."""
+        lines = rules.headers_for_post(self._revision, self._session)
+        try:
+            async with asyncio.timeout(TELL_S):
+                answer = await self._endpoint.send("POST", lines, data)
+                async with answer:
+                    if answer.status < 300:
+                        answer.linger()
+                        return
+                    body = await self._endpoint.refused(answer)
+        except TimeoutError:
+            raise TimedOut(f"{self._where} took no {method} within {TELL_S:g} s") from None
+        if self._forgets(answer):
+            raise self._forgotten(method)
+        raise self._endpoint.objection(method, answer, body)
 
     async def _courtesy(self, data: bytes) -> None:
-        with contextlib.suppress(PorticoError, TimeoutError):
+        try:
             async with asyncio.timeout(COURTESY_S):
-                await self._tell(data)
+                await self._tell(data, "a message")
+        except (PorticoError, TimeoutError) as error:
+            log.debug("%s did not take a message: %s", self._where, error)
 
     # ------------------------------------------------------------ streams
 
     async def _stream(self, call: Waiting, answer: Answer) -> None:
         """Read the stream of a request until its answer is there; take it up where it breaks."""
         parser = Parser()
-        silent = 0
+        back = Resuming()
         while True:
-            cut, heard = await self._read(answer, parser, call)
+            cut = await self._read(answer, parser, call, back)
             if call.outcome is not None:
                 return
-            silent = 0 if heard else silent + 1
             revision = self._revision
-            fetchable = revision is not None and revision.http.resumable
-            if not fetchable or not parser.last_event_id or silent > MAX_SILENT_ENDS:
-                raise ConnectionLost(
-                    f"{self._where}: the stream of {call.method} ended without its answer"
-                    + (f": {cut}" if cut else "")
-                )
-            await asyncio.sleep(_pause(parser, silent))
-            parser = _next(parser)
-            again = await self._fetch(parser.last_event_id)
-            async with again:
-                if again.status != rules.OK or _media(again) != EVENTS_TYPE:
-                    raise ConnectionLost(
-                        f"{self._where}: the stream of {call.method} cannot be taken up again: "
-                        f"it answered {again.status}"
-                    )
-                answer = again
+            words = f"{self._where}: the stream ended without an answer{cut and f' ({cut})'}"
+            if revision is None or not revision.http.resumable or not parser.last_event_id:
+                raise ConnectionLost(words)
+            parser = resumed(parser)
+            try:
+                answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+            except PorticoError as error:  # D28: the server will not go on with it
+                raise ConnectionLost(f"{words}, and cannot be taken up again: {error}") from None
 
-    async def _read(self, answer: Answer, parser: Parser, call: Waiting | None) -> tuple[str, bool]:
-        """What a stream says until it ends: why it did, and whether it said anything."""
-        heard = False
+    async def _read(
+        self, answer: Answer, parser: Parser, call: Waiting | None, back: Resuming
+    ) -> str:
+        """Hear what a stream says until it ends, or has answered; why it did, if that was early.
+
+        Raises `RemoteProtocolError` for a stream that breaks its bounds.
+        """
         async with answer:
             try:
                 while data := await answer.read():
                     for event in parser.feed(data):
-                        if event.data:
-                            heard = True
-                            self._act(self.link.receive(event.data, _now()))
+                        if event.data and event.event == "message":
+                            back.heard()
+                            self._act(self.link.receive(event.data, _now()), call)
                     if call is not None and call.outcome is not None:
-                        return "", heard
+                        answer.linger()
+                        return ""
                 parser.end()
-            except (ConnectionLost, Fault) as error:
-                return str(error), heard
-        return "", heard
+            except Fault as fault:
+                raise RemoteProtocolError(f"{self._where}: {fault}") from None
+            except (ConnectionLost, RemoteProtocolError) as error:
+                return str(error)
+        return ""
 
-    async def _fetch(self, after: str) -> Answer:
-        revision = self._revision
-        assert revision is not None
-        lines = rules.headers_for_stream(revision, self._session, after)
-        return await self._pool.send("GET", self.url, [*self._own, *lines])
+    async def _fetch(self, revision: Revision, parser: Parser) -> Answer:
+        """A stream by GET. Raises where there is none, with its status."""
+        lines = rules.headers_for_stream(revision, self._session, parser.last_event_id)
+        answer = await self._endpoint.send("GET", lines)
+        if answer.status == rules.OK and answer.media == EVENTS_TYPE:
+            try:
+                self._endpoint.check_plain(answer)
+            except BaseException:
+                answer.close()
+                raise
+            return answer
+        async with answer:
+            if self._forgets(answer):
+                raise self._forgotten("GET")
+            raise self._endpoint.refusal("GET", answer, await self._endpoint.refused(answer))
 
-    async def _hear_news(self) -> None:
+    async def _hear_news(self, revision: Revision, stands: asyncio.Future[None]) -> None:
         """The stream of a session that belongs to no request, for as long as the server has one."""
         parser = Parser()
-        silent = 0
-        with contextlib.suppress(PorticoError):
-            while silent <= MAX_SILENT_ENDS:
+        back = Resuming(failures=None)
+        try:
+            answer = await self._fetch(revision, parser)
+            stands.set_result(None)
+            while True:
+                await self._read(answer, parser, None, back)
+                parser = resumed(parser)
                 try:
-                    answer = await self._fetch(parser.last_event_id)
-                except ChannelError:
-                    silent += 1
-                else:
-                    if answer.status != rules.OK or _media(answer) != EVENTS_TYPE:
-                        answer.close()
-                        return  # R0269: it has none, or not for us
-                    _, heard = await self._read(answer, parser, None)
-                    silent = 0 if heard else silent + 1
-                await asyncio.sleep(_pause(parser, silent))
-                parser = _next(parser)
+                    answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+                except RemoteProtocolError:
+                    if not parser.last_event_id:
+                        raise
+                    parser = Parser()  # D28: it has forgotten where we were; from now on, then
+                    answer = await self._fetch(revision, parser)
+        except SessionEnded as ended:
+            self._close(str(ended))
+            self._say_gone()
+        except PorticoError as error:  # it has none, or not for us
+            log.debug("no news from %s: %s", self._where, error)
+        finally:
+            if not stands.done():
+                stands.set_result(None)
 
     # ------------------------------------------------------------ what comes in
 
-    def _act(self, events: list[Event]) -> None:
+    def _act(self, events: list[Event], own: Waiting | None = None) -> None:
+        """Do what a message means. `own` is the call on whose stream it came."""
         for event in events:
             match event:
                 case Answered():
                     call = self._calls.get(event.id)
                     if call is not None:
                         call.outcome = event.outcome
+                        if call is not own:
+                            call.wake(_now())
                 case Progressed():
                     call = self._calls.get(event.id)
                     if call is not None:
@@ -421,122 +447,90 @@ class HttpConversation:
                     if task is not None:
                         task.cancel()
                 case Send():
-                    self._spawn(self._courtesy(event.data), name="opening")
+                    self._spawn_courtesy(event.data)
                 case _:
                     pass
 
     def _keep_open(self, subscription: RequestId) -> None:
         """A subscription that was acknowledged may last."""
         call = self._calls.get(subscription)
-        if call is not None and call.method == LISTEN and call.limit is not None:
-            call.limit.reschedule(None)
+        if call is not None and call.method == LISTEN:
+            call.keep_open()
 
     async def _answer(self, exchange: Exchange) -> None:
-        turn = HttpClientTurn(exchange, self)
+        turn = HttpClientTurn(exchange, self._say)
         try:
             data = await self._hearer.answer(turn)
-            if data is not None:
-                await self._tell(data)
+            if data is not None and self._closed is None:
+                await self._tell(data, f"the answer to {exchange.row.name}")
         except asyncio.CancelledError:
             exchange.abandon()
-        except ChannelError as error:
-            log.debug("an answer did not arrive: %s", error)
+        except PorticoError as error:
+            log.warning("an answer did not arrive: %s", error)
         finally:
             self._exchanges.pop(exchange, None)
 
-    async def send(self, data: bytes) -> None:
-        """POST a notification that belongs to an exchange."""
-        await self._tell(data)
+    async def _say(self, data: bytes) -> None:
+        await self._tell(data, "a message")
 
     # ------------------------------------------------------------ the end
 
-    async def leave(self, why: str) -> None:
-        """End it: whoever waits learns so, a session is left. At any time, and twice."""
+    def _close(self, why: str) -> None:
+        """From here on nothing is said: whoever waits learns so."""
         if self._closed is not None:
             return
         self._closed = why
+        now = _now()
         for event in self.link.close(why):
-            if isinstance(event, Answered) and event.id in self._calls:
-                self._calls[event.id].outcome = event.outcome
-        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+            call = self._calls.get(event.id) if isinstance(event, Answered) else None
+            if call is not None and isinstance(event, Answered):
+                call.outcome = event.outcome
         for call in list(self._calls.values()):
-            if call.limit is not None and call.task is None:
-                call.limit.reschedule(_now())  # which ends whoever waits in a task of their own
+            if call.task is not None:
+                call.task.cancel()
+            else:
+                call.wake(now)
+
+    async def leave(self, why: str) -> None:
+        """End it: whoever waits learns so, a session is left. At any time, and twice."""
+        self._close(why)
+        if self._leaving is None:
+            loop = asyncio.get_running_loop()
+            self._leaving = loop.create_task(self._finish(asyncio.current_task()))
+        if self._leaving is not asyncio.current_task():
+            await asyncio.wait([self._leaving])
+
+    async def _finish(self, asking: "asyncio.Task[Any] | None") -> None:
+        """Wait until nothing is left, but for the task that waits for this."""
+        tasks = self._tasks - {asking}
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=COURTESY_S)
-        if self._session is not None:
+        if tasks or self._courtesies:
+            await asyncio.wait(tasks | self._courtesies, timeout=COURTESY_S)
+        session, self._session = self._session, None
+        if session is not None and not self._over:
             with contextlib.suppress(PorticoError, TimeoutError):
                 async with asyncio.timeout(COURTESY_S):
-                    revision = self._revision
-                    lines = rules.headers_for_session(revision, self._session)  # R0290
-                    lines = [*self._own, *lines]
-                    (await self._pool.send("DELETE", self.url, lines)).close()
-            self._session = None
-        self._hearer.gone()
+                    lines = rules.headers_for_session(self._revision, session)  # R0290
+                    (await self._endpoint.send("DELETE", lines)).linger()
+        self._say_gone()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str = "") -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name or None)
+    def _say_gone(self) -> None:
+        if not self._gone:
+            self._gone = True
+            self._hearer.gone()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-
-class HttpClientTurn:
-    """One question of the server, with the way back: POSTs of our own."""
-
-    __slots__ = ("_conversation", "exchange", "fault")
-
-    def __init__(self, exchange: Exchange, conversation: HttpConversation) -> None:
-        self.exchange: Exchange = exchange
-        self.fault: Fault | None = None
-        self._conversation = conversation
-
-    @property
-    def wire(self) -> "HttpClientTurn":
-        """The way back is the turn itself."""
-        return self
-
-    @property
-    def session(self) -> None:
-        """A client keeps nothing for its server."""
-        return None
-
-    async def send(self, frame: bytes) -> None:
-        """POST a notification."""
-        await self._conversation.send(frame)
-
-    async def ask(self, question: Question) -> Raw:
-        """A client does not ask while it answers."""
-        raise RemoteProtocolError(f"{question.kind.method} is asked by servers")
-
-    async def hang_up(self) -> None:
-        """There is nothing to hang up."""
+    def _spawn_courtesy(self, data: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._courtesy(data))
+        self._courtesies.add(task)
+        task.add_done_callback(self._courtesies.discard)
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _media(answer: Answer) -> str:
-    return (answer.header("content-type") or "").partition(";")[0].strip().lower()
-
-
-def _data(failure: Failure) -> Any:
-    with contextlib.suppress(Fault):
-        return read(object, failure.data) if failure.data else None
-
-
-def _next(parser: Parser) -> Parser:
-    """The reader of a stream that goes on where another one ended."""
-    after = Parser(last_event_id=parser.last_event_id)
-    after.retry_ms = parser.retry_ms
-    return after
-
-
-def _pause(parser: Parser, silent: int) -> float:
-    """R0490: as long as the server said; else longer each time, and never in step with others."""
-    if parser.retry_ms is not None:
-        return min(parser.retry_ms / 1000, MAX_RETRY_S)
-    return min(RETRY_S * 2**silent, MAX_RETRY_S) * (0.5 + random.random() / 2)

@@ -15,7 +15,7 @@ refused leaves nothing behind. Limits on connections, which no application can s
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from msgspec import Raw
@@ -80,8 +80,8 @@ log: logging.Logger = logging.getLogger("portico.transport")
 
 # After the end of everything was said, what still runs may clean up for so long.
 ENDING_S = 1.0
-# An application that does not know its address is reached by these names, and by no other.
-LOOPBACK = HostPolicy.of("localhost:*", "127.0.0.1:*", "[::1]:*")
+# An application that does not know its address is reached by these names, and those it is given.
+LOOPBACK = ("localhost:*", "127.0.0.1:*", "[::1]:*")
 # Where clients look for how to get in (RFC 9728); the path of the endpoint follows.
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
@@ -127,7 +127,12 @@ class HttpApp:
         around: App | None = None,
         limits: Limits = DEFAULT_LIMITS,
         verify: Verify | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
     ) -> None:
+        named, pages = tuple(hosts), tuple(origins)
+        if named or pages:
+            policy = HostPolicy.of(*LOOPBACK, *named, origins=pages)
         if not path.startswith("/"):
             raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
         self.service = service
@@ -144,7 +149,7 @@ class HttpApp:
         self._verify = verify
         self._given_policy = policy
         self._recogniser = Recogniser(service.accepts)
-        self._set_gates(policy or LOOPBACK)
+        self._set_gates(policy or HostPolicy.of(*LOOPBACK))
         self._identity: Identity | None = None
         self._logs = False
         self._extensions: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ from portico.errors import ConnectionLost
 from portico.ports import Service, Turn
 from portico.protocol import httprules as rules
 from portico.protocol.events import Told
-from portico.protocol.jsonrpc import decode
+from portico.protocol.jsonrpc import Batch, Request, decode
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.protocol.revision import Revisions
@@ -110,8 +110,9 @@ class Channel:
 class SseSession:
     """One client on one stream."""
 
-    def __init__(self, service: Service, link: Link, visit: Visit) -> None:
+    def __init__(self, service: Service, link: Link, visit: Visit, calls: set[Turn]) -> None:
         self.channel: Channel = Channel(visit)
+        self._calls = calls
         self.link = link
         self._service = service
         self._draining = False
@@ -121,6 +122,7 @@ class SseSession:
 
     async def _answer(self, turn: Turn) -> bytes | None:
         self._running += 1
+        self._calls.add(turn)
         try:
             data = await self._service.answer(turn)
         except ConnectionLost:
@@ -129,6 +131,7 @@ class SseSession:
             data = turn.exchange.fail(unexpected(error))
         finally:
             self._running -= 1
+            self._calls.discard(turn)
         if data is not None:
             self.channel.write(data)
         if self._draining and not self._running:
@@ -159,6 +162,8 @@ class SseSessions:
         self._limits = limits
         self._messages_path = messages_path
         self._by_id: dict[str, SseSession] = {}
+        # What runs on all streams together: the POST that asked for it is over long before.
+        self._calls: set[Turn] = set()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -170,7 +175,7 @@ class SseSessions:
         service = self._service
         link = Link(Side.SERVER, service.identity, accepts, principal, lambda: service.identity)
         id = secrets.token_urlsafe(ID_BYTES)
-        session = self._by_id[id] = SseSession(self._service, link, visit)
+        session = self._by_id[id] = SseSession(self._service, link, visit, self._calls)
         try:
             # R0050: a path alone, so it is of the same origin whatever stands in between.
             endpoint = f"{root}{self._messages_path}?session_id={id}"
@@ -193,7 +198,8 @@ class SseSessions:
         session = self._named(query)
         rules.check_owner(session.link.principal if session else None, principal)
         body = await visit.body()
-        decode(body)
+        if isinstance(decode(body), Request | Batch) and len(self._calls) >= self._limits.visits:
+            raise overload("too many requests at once; try again later")
         assert session is not None
         session.link.scopes = visit.scopes
         session.duplex.receive(body)

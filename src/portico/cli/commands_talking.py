@@ -1,0 +1,263 @@
+"""The commands that speak to a server, as they are typed: `portico call server.py add a=1 b=2`.
+
+Rules: click parses and nothing else, as in `commands`. One rule for `--`: what stands after it is
+the command line of a server, and takes the place of TARGET.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+import click
+
+from portico.cli.reaching import TIMEOUT_S, Terms, seconds
+from portico.cli.trouble import Trouble
+
+# What is to be done; it gives the exit code.
+Deed: TypeAlias = Callable[[], int]
+
+# Where the command line after `--` waits until the target is read.
+COMMAND_LINE: Final = "portico.command_line"
+DASHES: Final = "--"
+# What fills the place of a target that comes after `--`; nobody can type it, and nobody sees it.
+ELSEWHERE: Final = "\0"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Talking(click.Command):
+    """A command that speaks to a server; what follows `--` is what starts it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The same as click does it, without what follows `--`."""
+        if DASHES in args:
+            at = args.index(DASHES)
+            ctx.meta[COMMAND_LINE] = tuple(args[at + 1 :])
+            args = [ELSEWHERE, *args[:at]]
+        return super().parse_args(ctx, args)
+
+
+def _target(ctx: click.Context, _: click.Parameter, value: str) -> str | tuple[str, ...]:
+    return ctx.meta.get(COMMAND_LINE, value)
+
+
+def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
+    return seconds(value)
+
+
+def reaching(command: F) -> F:
+    """The target, and the flags that every command has which speaks to a server."""
+    flags = [
+        click.argument("target", metavar="TARGET", callback=_target),
+        click.option("--json", "as_json", is_flag=True, help="Give JSON, for programs."),
+        click.option(
+            "--as",
+            "revision",
+            default="",
+            metavar="REVISION",
+            help="Speak this revision, as a client of its time would.",
+        ),
+        click.option(
+            "-H",
+            "--header",
+            "headers",
+            multiple=True,
+            metavar="NAME:VALUE",
+            help="Send a header to an address; again for more.",
+        ),
+        click.option(
+            "--header-env",
+            "header_envs",
+            multiple=True,
+            metavar="NAME=VARIABLE",
+            help="The same, with a value from the environment.",
+        ),
+        click.option(
+            "--env",
+            "envs",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="A variable for a server that is started here; it gets few others.",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            default=f"{TIMEOUT_S:g}",
+            show_default=True,
+            metavar="SECONDS",
+            callback=_seconds,
+            help="Wait no longer for an answer, or the next sign of progress.",
+        ),
+        click.option("--debug", is_flag=True, help="Log what happens; show our own lines."),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+OUT = click.option("--out", default="", metavar="DIR", help="Keep pictures, sounds and files here.")
+ARGUMENTS = click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+
+
+def _terms(flags: dict[str, Any]) -> Terms:
+    return Terms(**{name: flags.pop(name) for name in Terms._fields})
+
+
+def _check_out(terms: Terms, out: str) -> None:
+    if out and terms.as_json:
+        raise Trouble("--out and --json exclude each other: the JSON has all of it")
+
+
+@click.command(
+    cls=Talking,
+    short_help="List tools, prompts and resources.",
+    epilog="""\b
+Examples:
+  portico ls server.py
+  portico ls https://example.com/mcp --json
+  portico ls -- uvx mcp-server-git
+""",
+)
+@reaching
+def ls(**flags: Any) -> Deed:
+    """List the tools, prompts, resources and templates of a server.
+
+    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    Arguments in brackets may be left out.
+    """
+    from portico.cli.listing import list_target
+
+    return partial(list_target, _terms(flags))
+
+
+@click.command(
+    cls=Talking,
+    short_help="Show all that a server says of itself.",
+    epilog="""\b
+Examples:
+  portico inspect server.py
+  portico inspect server.py --as 2025-06-18
+  portico inspect -- uvx mcp-server-git
+""",
+)
+@reaching
+def inspect(**flags: Any) -> Deed:
+    """Show who a server is, what it speaks and can do, and all that it offers, with signatures.
+
+    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    With --as it shows what a client of that revision sees.
+    """
+    from portico.cli.listing import inspect_target
+
+    return partial(inspect_target, _terms(flags))
+
+
+@click.command(
+    cls=Talking,
+    short_help="Call a tool.",
+    epilog="""\b
+Examples:
+  portico call server.py forecast city=Oslo days=3
+  portico call server.py forecast city=Oslo 'days:=3' --json
+  portico call https://example.com/mcp add @arguments.json
+  portico call git_log repo_path=. -- uvx mcp-server-git
+""",
+)
+@reaching
+@click.argument("tool", metavar="TOOL")
+@ARGUMENTS
+@OUT
+def call(tool: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
+    """Call a tool and show its result; exit code 1 where the tool says that it failed.
+
+    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+
+    KEY=VALUE is of the type that the tool wants, and again for one more of a list; KEY:=JSON is
+    JSON; @FILE and - (standard input) hold a JSON object. Questions of the server are asked in
+    the terminal.
+    """
+    from portico.cli.calling import call_target
+
+    terms = _terms(flags)
+    _check_out(terms, out)
+    return partial(call_target, terms, tool, arguments, out)
+
+
+@click.command(
+    cls=Talking,
+    short_help="Read a resource.",
+    epilog="""\b
+Examples:
+  portico read server.py notes://garden
+  portico read server.py backup://notes.zip > notes.zip
+  portico read server.py backup://notes.zip --out backups
+""",
+)
+@reaching
+@click.argument("uri", metavar="URI")
+@OUT
+def read(uri: str, out: str, **flags: Any) -> Deed:
+    """Read a resource: text as it is, bytes as they are unless a terminal would show them.
+
+    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    """
+    from portico.cli.calling import read_target
+
+    terms = _terms(flags)
+    _check_out(terms, out)
+    return partial(read_target, terms, uri, out)
+
+
+@click.command(
+    cls=Talking,
+    short_help="Get the messages of a prompt.",
+    epilog="""\b
+Examples:
+  portico prompt server.py review 'code=x = 1' language=python
+  portico prompt https://example.com/mcp review @arguments.json --json
+""",
+)
+@reaching
+@click.argument("name", metavar="NAME")
+@ARGUMENTS
+@OUT
+def prompt(name: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
+    """Get the messages of a prompt. Its arguments are all text.
+
+    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    """
+    from portico.cli.calling import prompt_target
+
+    terms = _terms(flags)
+    _check_out(terms, out)
+    return partial(prompt_target, terms, name, arguments, out)
+
+
+@click.command(
+    cls=Talking,
+    short_help="Complete an argument of a prompt or a template.",
+    epilog="""\b
+Examples:
+  portico complete server.py prompt:invite person al team=docs
+  portico complete server.py template:notes://{name} name g
+""",
+)
+@reaching
+@click.argument("reference", metavar="prompt:NAME|template:URI")
+@click.argument("argument", metavar="ARGUMENT")
+@click.argument("prefix", metavar="[PREFIX]", default="")
+@ARGUMENTS
+def complete(
+    reference: str, argument: str, prefix: str, arguments: tuple[str, ...], **flags: Any
+) -> Deed:
+    """Show what an argument of a prompt, or a variable of a template, may become.
+
+    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    PREFIX is what was typed of it so far, KEY=VALUE the other arguments.
+    """
+    from portico.cli.calling import complete_target
+
+    return partial(complete_target, _terms(flags), reference, argument, prefix, arguments)
+
+
+TALKING: Final = (ls, inspect, call, read, prompt, complete)

@@ -1,0 +1,178 @@
+"""One conversation of a command with a server: reached, spoken to, left; and what its end means.
+
+Rules: whatever goes wrong becomes one sentence and one exit code, here. The server is left before
+the command ends, however it ends. What a server wrote never acts on a terminal.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from portico.cli.questions import Patience, asker
+from portico.cli.reaching import Reach, Terms, reach
+from portico.cli.screen import Screen
+from portico.cli.text import clean, one_line
+from portico.cli.trouble import (
+    AUTHORIZATION,
+    FAILED,
+    PROTOCOL,
+    UNREACHABLE,
+    USAGE,
+    Trouble,
+    named,
+    whole,
+)
+from portico.client.client import Client
+from portico.client.connect import connect
+from portico.errors import (
+    AuthError,
+    ChannelError,
+    LocalProtocolError,
+    PorticoError,
+    Refused,
+    TimedOut,
+    ToolError,
+)
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import encode
+
+# Of an error, with the last lines of a server in it.
+MAX_SENTENCE = 8000
+JSON_INDENT = 2
+# What a request may take in all where a person may be asked in the middle of it.
+PERSON_S = 3600.0
+
+T = TypeVar("T")
+
+
+class Desk(NamedTuple):
+    """A server that was reached, and the person who speaks to it."""
+
+    client: Client
+    screen: Screen
+    patience: Patience
+
+    async def wait(self, answer: Coroutine[Any, Any, T]) -> T:
+        """The answer to a request with which the server may ask something. Its own time-out is
+        `PERSON_S`: the time that a person takes to answer is not the server's."""
+        try:
+            return await self.patience.wait(answer)
+        except TimedOut as error:
+            raise TimedOut(f"server {self.client.name!r}: {error}") from None
+
+
+Talk: TypeAlias = Callable[[Desk], Awaitable[int]]
+
+
+def talk(terms: Terms, deed: Talk) -> int:
+    """Reach a server, do this with it, and leave it; the exit code. Raises `Trouble`."""
+    found = reach(terms)
+    screen = Screen()
+    _log(terms.debug)
+    try:
+        return asyncio.run(_talk(found, terms, screen, deed))
+    except BrokenPipeError:
+        _let_go_of_output()
+        return 0  # whoever reads has seen enough
+    except PorticoError as error:
+        lines = whole(error) if terms.debug else ""
+        raise Trouble(sentence(error), code_of(error), lines=lines) from None
+    except Trouble:
+        raise
+    except Exception as error:
+        words = f"this is a mistake of portico itself: {clean(named(error))}"
+        lines = whole(error) if terms.debug else ""
+        more = "" if terms.debug else "; --debug shows where"
+        raise Trouble(words + more, FAILED, lines=lines) from None
+    finally:
+        screen.clear()
+
+
+async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk) -> int:
+    clients: list[Client] = []
+    patience = Patience(terms.timeout_s)
+
+    def who() -> str:
+        info = clients[0].server if clients else None
+        return f"{one_line(info.name)} ({found.shown})" if info is not None else found.shown
+
+    def hear(said: t.LoggingMessageNotificationParams) -> None:
+        data: Any = said.data
+        words = data if isinstance(data, str) else encode(data).decode()
+        screen.note(f"{said.level} {one_line(said.logger or who())}: {one_line(words)}\n")
+
+    def progressed(done: float, total: float | None, message: str | None) -> None:
+        patience.begin_anew()
+        screen.progress(done, total, message)
+
+    connecting = connect(
+        found.target,
+        on_elicit=asker(screen, who, patience),
+        on_progress=progressed,
+        on_log=hear if terms.debug else None,
+        **found.options,
+    )
+    async with connecting as client:
+        clients.append(client)
+        return await deed(Desk(client, screen, patience))
+
+
+def code_of(error: PorticoError) -> int:
+    """The exit code that an error means."""
+    if isinstance(error, AuthError):
+        return AUTHORIZATION
+    if isinstance(error, ChannelError):
+        return UNREACHABLE
+    if isinstance(error, LocalProtocolError):
+        return USAGE
+    if isinstance(error, ToolError | Refused):
+        return FAILED
+    return PROTOCOL
+
+
+def sentence(error: PorticoError) -> str:
+    """What happened, and what can be done about it on a command line."""
+    words = clean(str(error) or type(error).__name__, lines=True)[:MAX_SENTENCE].rstrip()
+    if isinstance(error, AuthError) and error.status == 401:
+        return f"{words}; send a token: --header-env Authorization=VARIABLE, or --header"
+    return words
+
+
+def show_json(value: object, screen: Screen) -> None:
+    """A value for programs: one JSON document."""
+    data = msgspec.json.format(encode(value), indent=JSON_INDENT)
+    screen.write_bytes(data + b"\n")
+
+
+# ---------------------------------------------------------------- the process around it
+
+
+class _Line(logging.Formatter):
+    """A record as a sentence, which cannot act on the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(super().format(record), lines=True)
+
+
+def _log(debug: bool) -> None:
+    """Say what our own parts warn of; with `debug` all that they do."""
+    handler = logging.StreamHandler()
+    form = "%(levelname)s %(name)s: %(message)s" if debug else "portico: %(message)s"
+    handler.setFormatter(_Line(form))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    if debug:
+        logging.getLogger("portico").setLevel(logging.DEBUG)
+
+
+def _let_go_of_output() -> None:
+    """Nobody reads any more: what is still to be written at the end goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,319 @@
+"""How a client has a request answered: from what it kept, or by the server, in as many rounds as
+that takes; and what it hears beside the answers.
+
+Rules: every wait ends. Giving up a call tells the server so. An answer that took questions is never
+kept. Errors say which server it was.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias, TypeVar, cast
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from portico.client.answers import Answers
+from portico.client.cache import Cache
+from portico.client.finding import Opening
+from portico.client.hearing import Hearing
+from portico.client.listening import LISTS, UPDATED, Listenings
+from portico.client.speaking import Speaker
+from portico.client.tools import Tools
+from portico.client.visiting import Visits
+from portico.client.ways import OneWay, Way
+from portico.errors import (
+    ConnectionLost,
+    Fault,
+    LocalProtocolError,
+    PorticoError,
+    RemoteError,
+    RemoteProtocolError,
+    ToolError,
+)
+from portico.ports import Carry, Conversation, Progressing, Turn
+from portico.protocol import types as t
+from portico.protocol.events import Told
+from portico.protocol.exchange import read_result
+from portico.protocol.identity import Identity
+from portico.protocol.link import SET_LEVEL, TIMEOUT_S
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import questions_of, retry
+from portico.protocol.reading import read, reread
+from portico.protocol.revision import EVERY, LogControl, Pushing, Revision, Revisions
+
+log: logging.Logger = logging.getLogger("portico.client")
+
+# A server that asks again and again never answers; ours stop at ten themselves.
+MAX_ROUNDS = 32
+# What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
+LOG_LEVEL: t.LoggingLevel = "info"
+LOG_MESSAGE = "notifications/message"
+SUBSCRIBE = "resources/subscribe"
+VISITED = "notifications/elicitation/complete"
+# What a change of a list makes stale.
+STALE = {
+    "tools": ("tools/list",),
+    "prompts": ("prompts/list",),
+    "resources": ("resources/list", "resources/templates/list"),
+}
+
+R = TypeVar("R", bound=t.Noun)
+
+OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
+# How far it is, of how much, and in words.
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
+Headers = Iterable[tuple[str, str]]
+
+
+class Asker:
+    """One server, as far as asking it and hearing it goes. What is asked is the client's."""
+
+    def __init__(
+        self,
+        way: Way | Carry,
+        answers: Answers | None = None,
+        *,
+        info: t.Implementation,
+        accepts: Revisions = EVERY,
+        timeout_s: float = TIMEOUT_S,
+        on_log: OnLog | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.timeout_s: float = timeout_s
+        self.instructions: str | None = None
+        self._answers = answers or Answers()
+        self._accepts = accepts
+        self._on_log = on_log
+        self._on_progress = on_progress
+        self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
+        self._level_was_set = False
+        self._hearing = Hearing()
+        self._listenings = Listenings()
+        self._visits = Visits(self._answers)
+        self._found: Peer | None = None
+        self._cache = Cache()
+        identity = Identity(info, self._answers.capabilities)
+        self._way: Way = OneWay(way) if callable(way) else way
+        self._speaker = Speaker(
+            self._way, self, identity, accepts, timeout_s, renewed=self._renewed
+        )
+        self._tools = Tools(self._way.name)
+
+    # ------------------------------------------------------------ opening and closing
+
+    async def open(self, revision: Revision | None = None) -> None:
+        """Begin to speak, in this revision or in the newest that both sides have.
+
+        Raises where there is none, or nobody.
+        """
+        if revision is not None:
+            self._speaker.limit(Revisions([revision]))
+        try:
+            self._met(await self._speaker.open())
+        except PorticoError as error:
+            raise self._named(error) from error.__cause__
+
+    def _met(self, opening: Opening) -> None:
+        result = opening.result
+        self.instructions = result.instructions
+        self._found = None
+        if isinstance(result, t.DiscoverResult):
+            info = reread(t.ResultMeta, result.meta or {}).server_info
+            self._found = Peer(opening.revision, result.capabilities, info)
+
+    async def _renewed(self, conversation: Conversation, opening: Opening) -> None:
+        """Another conversation has begun: what was said for the whole of the last is said again."""
+        self._met(opening)
+        self._cache.clear()
+        self._tools.clear()
+        if opening.revision.pushing is Pushing.SESSION:
+            if self._level_was_set and self._level is not None:
+                level = t.SetLevelRequestParams(level=self._level)
+                await self._restore(conversation, SET_LEVEL, level)
+            for uri in sorted(self._listenings.followed):
+                follow = t.SubscribeRequestParams(uri=uri)
+                await self._restore(conversation, SUBSCRIBE, follow)
+            self._listenings.resume()
+        else:
+            error = ConnectionLost("the server speaks another revision now: listen anew")
+            self._listenings.end(error, subscribed=False)
+
+    async def _restore(
+        self, conversation: Conversation, method: str, params: t.RequestParams
+    ) -> None:
+        try:
+            await conversation.request(method, params, self.timeout_s)
+        except (RemoteError, LocalProtocolError) as error:  # it does without from now on
+            log.warning("%s: %s cannot be asked for again: %s", self.name, method, error)
+
+    async def close(self) -> None:
+        """End the conversation: what waits for an answer learns so. At any time, and twice."""
+        self._listenings.end(ConnectionLost("the client was closed"))
+        await self._speaker.close("the client was closed")
+        await self._hearing.close()
+
+    async def caught_up(self) -> None:
+        """Wait until the handlers of progress and logs have seen all that came before."""
+        await self._hearing.caught_up()
+
+    # ------------------------------------------------------------ who is there
+
+    @property
+    def name(self) -> str:
+        """What this server is called in errors: as it was connected, or as it calls itself."""
+        if self._way.name:
+            return self._way.name
+        info = self.peer.info if self._found is not None or not self._speaker.over else None
+        return info.name if info is not None else ""
+
+    @property
+    def conversation(self) -> Conversation:
+        """The conversation that is held now."""
+        return self._speaker.conversation
+
+    @property
+    def peer(self) -> Peer:
+        """Who is on the other side, and in which revision. Raises before it is known."""
+        peer = self._found or self._speaker.conversation.link.peer
+        if peer is None:
+            raise LocalProtocolError("this client is not open yet")
+        return peer
+
+    def _named(self, error: PorticoError) -> PorticoError:
+        """The same error, with the server that it is about."""
+        name = self._way.name
+        if isinstance(error, RemoteError | LocalProtocolError | ToolError) or not name:
+            return error
+        words = str(error)
+        if name not in words:
+            error.args = (f"server {name!r}: {words}",)
+        return error
+
+    # ------------------------------------------------------------ requests
+
+    async def _ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        kind: type[R],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        *,
+        headers: Headers = (),
+        fresh: bool = False,
+    ) -> R:
+        """The result of a request, after as many rounds of questions as it takes."""
+        kept = None if fresh else self._kept(method, params)
+        if kept is not None:
+            return cast("R", self._read(method, kept))
+        seconds = self.timeout_s if timeout_s is None else timeout_s
+        made: dict[str, int] = {}
+        first = params
+        for _ in range(MAX_ROUNDS):
+            try:
+                raw = await self._send(method, params, seconds, on_progress, headers)
+            except RemoteError as error:
+                if not await self._visits.answer(error, made, self.peer, seconds):
+                    raise
+                continue
+            result = self._read(method, raw)
+            if not isinstance(result, t.InputRequiredResult):
+                if params is first:  # R1003: else it depends on what was answered
+                    self._keep(method, params, raw, result)
+                return cast("R", result)
+            revision = self.peer.revision
+            questions = questions_of(result, self._answers.capabilities, revision)
+            answers = await self._answers.to_all(questions)
+            shaper = self.conversation.link.shaper(revision)
+            params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)
+        words = f"{method} was asked {MAX_ROUNDS} times, and only asks back"
+        raise self._named(RemoteProtocolError(words))
+
+    def _read(self, method: str, raw: Raw) -> t.Noun:
+        peer = self.peer
+        try:
+            return read_result(peer.revision.methods[method], raw, peer)
+        except Fault as fault:
+            raise self._named(fault) from None
+
+    async def _send(
+        self,
+        method: str,
+        params: t.RequestParams,
+        seconds: float,
+        on_progress: OnProgress | None,
+        headers: Headers,
+    ) -> Raw:
+        if self._level is not None and self.peer.revision.log_control is LogControl.PER_REQUEST:
+            meta: dict[str, Any] = params.meta or {}
+            params = replace(params, meta=meta | {t.LOG_LEVEL_KEY: self._level})
+        progressed = None if on_progress is None else self._reporting(on_progress)
+        try:
+            return await self._speaker.request(
+                method, params, seconds, progressed=progressed, headers=headers
+            )
+        except PorticoError as error:
+            raise self._named(error) from error.__cause__
+
+    def _reporting(self, handler: OnProgress) -> Progressing:
+        def progressed(params: t.ProgressNotificationParams) -> None:
+            self._hearing.tell(handler, params.progress, params.total, params.message)
+
+        return progressed
+
+    # ------------------------------------------------------------ what may be kept
+
+    def _kept(self, method: str, params: t.RequestParams) -> Raw | None:
+        if not self._cacheable(method) or self._speaker.closed:
+            return None
+        return self._cache.get("", method, params, _now())
+
+    def _keep(self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun) -> None:
+        if isinstance(result, t.CacheableResult) and self._cacheable(method):
+            self._cache.put("", method, params, raw, result, _now())
+
+    def _cacheable(self, method: str) -> bool:
+        revision = self.peer.revision
+        row = revision.methods.get(method)
+        return row is not None and row.cacheable and revision.stamped
+
+    # ------------------------------------------------------------ news
+
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+        """The answer to a question that the server sent by request."""
+        return self._answers.answer(turn)
+
+    def told(self, told: Told) -> None:
+        """What the server tells beside its answers."""
+        method = told.row.name
+        try:
+            if method == LOG_MESSAGE:
+                if self._on_log is not None:
+                    said = read(t.LoggingMessageNotificationParams, told.params)
+                    self._hearing.tell(self._on_log, said)
+                return
+            if method == VISITED:
+                ended = read(t.ElicitationCompleteNotificationParams, told.params)
+                self._visits.complete(ended.elicitation_id)
+            elif method == UPDATED:
+                changed = read(t.ResourceUpdatedNotificationParams, told.params)
+                self._cache.forget_resource(changed.uri)
+            elif method in LISTS:
+                self._cache.forget(STALE[LISTS[method]])
+                if LISTS[method] == "tools":
+                    self._tools.clear()
+            self._listenings.hear(told)
+        except Fault as fault:  # R0233: never answered
+            log.debug("ignored %s: %s", method, fault.message)
+
+    def gone(self) -> None:
+        """The conversation has ended."""
+        if self._way.repeats and not self._speaker.closed:
+            self._listenings.lose()
+        else:
+            self._listenings.end(ConnectionLost("the connection ended"))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

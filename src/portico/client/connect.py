@@ -1,0 +1,124 @@
+"""One call that takes what people have and gives a client that works.
+
+    async with connect("https://example.com/mcp") as client:
+        tools = await client.list_tools()
+
+    client = await connect(["uvx", "mcp-server-git"])
+    await client.close()
+
+Rules: nothing happens before it is awaited or entered, but that what cannot be right is refused.
+Whoever gives up in between leaves nothing behind.
+"""
+
+import os
+from collections.abc import Generator, Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from portico.client.answers import Answers, GivenRoots, OnElicit, OnSample
+from portico.client.client import Client, OnLog, OnProgress
+from portico.client.targets import GivenHeaders, Surroundings, Target, way_to
+from portico.client.ways import Way
+from portico.errors import LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.link import TIMEOUT_S
+from portico.protocol.revision import EVERY, Revisions
+
+
+class Connecting:
+    """A client that is about to be: `await` it, or enter it with `async with`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._begun = False
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Client:
+        return await self._open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def _open(self) -> Client:
+        if self._begun:
+            raise LocalProtocolError("this connection was used; call connect again for another")
+        self._begun = True
+        try:
+            await self._client.open()
+        except BaseException:
+            await self._client.close()
+            raise
+        return self._client
+
+
+def connect(
+    target: Target,
+    *,
+    headers: GivenHeaders | None = None,
+    auth: object = None,
+    timeout_s: float = TIMEOUT_S,
+    on_elicit: OnElicit | None = None,
+    on_sample: OnSample | None = None,
+    on_log: OnLog | None = None,
+    on_progress: OnProgress | None = None,
+    roots: GivenRoots | None = None,
+    revision: str | Iterable[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> Connecting:
+    """A client of a server, whichever revision and transport it speaks.
+
+    The target is a URL, a `.py` or `.js` file, a list (a command), a `Server`, or a dict (one
+    resolved entry of a configuration). A string never becomes a command line.
+
+    `headers` go to a URL; `env` (added to a few variables) and `cwd` to a command; `name` is what
+    errors call the server. The client can be asked what it has handlers for, and nothing else.
+    `revision` pins or limits what is spoken. Every call ends after `timeout_s`, begun anew by
+    progress.
+
+    Raises `LocalProtocolError` at once for a target that is none; when awaited `CannotConnect`,
+    `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
+    """
+    if auth is not None:
+        raise LocalProtocolError(
+            "auth= is not there yet; pass headers={'Authorization': 'Bearer …'} with a token"
+        )
+    if not (isfinite(timeout_s) and timeout_s > 0):
+        raise LocalProtocolError("timeout_s is a number of seconds above 0")
+    around = Surroundings(headers=headers, env=env, cwd=cwd, name=name)
+    return Connecting(
+        made(
+            way_to(target, around),
+            Answers(on_elicit=on_elicit, on_sample=on_sample, roots=roots),
+            accepts=accepted(revision),
+            timeout_s=timeout_s,
+            on_log=on_log,
+            on_progress=on_progress,
+        )
+    )
+
+
+def made(way: Way, answers: Answers, **options: Any) -> Client:
+    """A client that calls itself by our name."""
+    return Client(way, answers, info=own_name(), **options)
+
+
+def own_name() -> t.Implementation:
+    """What we call ourselves."""
+    from importlib.metadata import version
+
+    return t.Implementation(name="portico", version=version("portico"))
+
+
+def accepted(revision: str | Iterable[str] | None) -> Revisions:
+    """The revisions that may be spoken: all, one, or some."""
+    if revision is None:
+        return EVERY
+    dates = [revision] if isinstance(revision, str) else list(revision)
+    try:
+        return Revisions.of(*dates)
+    except ValueError as error:
+        raise LocalProtocolError(f"revision=: {error}") from None

@@ -1,0 +1,81 @@
+"""What is known of a server's tools from its lists: what they give, and what goes into headers.
+
+Rules: a tool that no list has told of is called all the same. A schema that cannot be used is said
+once, and checks nothing. A tool whose headers nobody can make is left out, with a warning.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from portico.errors import Fault, ProtocolError
+from portico.protocol import types as t
+from portico.protocol.httprules_params import ParamHeader, headers_for_call, param_headers
+from portico.protocol.schema import Validator
+
+log: logging.Logger = logging.getLogger("portico.client")
+
+
+class Tools:
+    """What the lists of one server told of its tools."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._outputs: dict[str, dict[str, Any]] = {}
+        self._validators: dict[str, Validator | None] = {}
+        self._headers: dict[str, tuple[ParamHeader, ...]] = {}
+
+    def clear(self) -> None:
+        """Nothing is known any more: they have changed, or the server is another one."""
+        self._outputs.clear()
+        self._validators.clear()
+        self._headers.clear()
+
+    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool) -> list[t.Tool]:
+        """Remember what the whole list tells; those in it that can be used, nearly always all.
+
+        `mirrors` is whether arguments go into headers here.
+        """
+        self.clear()
+        usable: list[t.Tool] = []
+        for tool in tools:
+            if mirrors and not self._mirror(tool):
+                continue
+            usable.append(tool)
+            if tool.output_schema is not None:
+                self._outputs[tool.name] = tool.output_schema
+        return usable
+
+    def _mirror(self, tool: t.Tool) -> bool:
+        try:
+            headers = param_headers(tool.input_schema)
+        except ProtocolError as error:  # R0884, R0885, R0992, R0993
+            words = "server %r: the tool %.80r is left out: %s"
+            log.warning(words, self._server, tool.name, error)
+            return False
+        if headers:
+            self._headers[tool.name] = headers
+        return True
+
+    def headers(self, tool: str, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """The headers that mirror these arguments, as far as a list has told of any."""
+        params = self._headers.get(tool)
+        return headers_for_call(params, arguments) if params else []
+
+    def output(self, tool: str) -> Validator | None:
+        """What the structured content of a tool must fit, where a list has told of it."""
+        if tool not in self._outputs:
+            return None
+        if tool not in self._validators:
+            self._validators[tool] = self._compiled(tool, self._outputs[tool])
+        return self._validators[tool]
+
+    def _compiled(self, tool: str, schema: dict[str, Any]) -> Validator | None:
+        try:
+            validator = Validator(schema)
+            validator.compile()
+        except Fault as fault:
+            words = "server %r: what %.80r gives is not checked: %s"
+            log.warning(words, self._server, tool, fault.message)
+            return None
+        return validator

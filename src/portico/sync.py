@@ -1,0 +1,466 @@
+"""The client for programs without a loop: the same names, and every call waits.
+
+    from portico.sync import connect
+
+    with connect("server.py") as client:
+        client.call_tool("add", {"a": 1, "b": 2}).data
+
+It is the same client, in a loop of its own in a thread of its own: so it works in notebooks, where
+a loop runs already, in plain tests, and in many threads at once. The thread is there for as long as
+somebody is connected; whoever forgets to close is closed at exit.
+
+Rules: nothing is decided here, only waited for. What is interrupted is cancelled, and the server
+learns so. A handler runs in a thread of its own, so that it may block, and may use the client.
+"""
+
+import asyncio
+import atexit
+import inspect
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from typing import Any, Generic, TypeVar, overload
+
+from portico.client.answers import GivenRoots, OnElicit, OnSample
+from portico.client.client import Client as AsyncClient
+from portico.client.client import OnLog, OnProgress
+from portico.client.connect import connect as connect_in_loop
+from portico.client.listening import Change
+from portico.client.results import ToolResult
+from portico.client.targets import GivenHeaders, Target
+from portico.errors import ConnectionLost, LocalProtocolError
+from portico.protocol import types as t
+from portico.protocol.link import TIMEOUT_S
+
+__all__ = ["Changes", "Client", "connect"]
+
+# Handlers at work at the same time: there is one user, and news comes in order.
+HANDLERS = 8
+# For what was interrupted to tell its server so.
+FAREWELL_S = 5.0
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------- the loop
+
+
+class _Thread:
+    """A loop in a thread, for as long as somebody needs it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.pid = os.getpid()
+        self.needed_by = 0
+        self.handlers = ThreadPoolExecutor(HANDLERS, "portico.sync handler")
+        self._thread = threading.Thread(target=self._run, name="portico.sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.loop.run_until_complete(_cancel_all())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """What comes of this in the loop. Interrupting cancels it, and waits for that."""
+        if threading.current_thread() is self._thread or self.pid != os.getpid():
+            work.close()
+            raise LocalProtocolError(
+                "this client waits in a thread that cannot wait for itself, or was left behind by "
+                "a fork; use the asynchronous one here, or connect after the fork"
+            )
+        job = _Job(work)
+        try:
+            return asyncio.run_coroutine_threadsafe(job.run(), self.loop).result()
+        except CancelledError:
+            raise ConnectionLost("the client was closed") from None
+        except BaseException:
+            job.cancel(self.loop)  # nothing where it was the job itself that raised
+            raise
+
+    def stop(self) -> None:
+        """Nobody needs it any more."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(FAREWELL_S)
+        self.handlers.shutdown(wait=False)
+
+    def in_thread(self, handler: Callable[..., T] | None) -> Callable[..., Any] | None:
+        """A handler that blocks, as one that the loop can wait for."""
+        if handler is None or inspect.iscoroutinefunction(handler):
+            return handler
+
+        def called(*news: Any) -> Any:
+            return self.loop.run_in_executor(self.handlers, _handled, handler, news)
+
+        return called
+
+
+# Which threads are at work for a handler: whoever calls from there must not wait for it.
+_at_work = threading.local()
+
+
+def _handled(handler: Callable[..., T], news: tuple[Any, ...]) -> T:
+    _at_work.now = True
+    try:
+        return handler(*news)
+    finally:
+        _at_work.now = False
+
+
+class _Job(Generic[T]):
+    """Something that a thread waits for. It may be interrupted at any moment, also before this
+    has begun."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+        self._unwanted = False
+        self._over = threading.Event()
+
+    async def run(self) -> T:
+        self._task = asyncio.current_task()
+        try:
+            if self._unwanted:
+                self._work.close()
+                raise asyncio.CancelledError
+            return await self._work
+        finally:
+            self._over.set()
+
+    def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nobody waits any more: let it come to its end."""
+        self._unwanted = True
+        if self._task is not None and not self._over.is_set():
+            loop.call_soon_threadsafe(self._task.cancel)
+            self._over.wait(FAREWELL_S)
+
+
+async def _cancel_all() -> None:
+    """End what is still at work: somebody closed while others waited."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=FAREWELL_S)
+
+
+_lock = threading.Lock()
+_current: _Thread | None = None
+
+
+def _join() -> _Thread:
+    global _current
+    with _lock:
+        if _current is None or _current.pid != os.getpid():
+            _current = _Thread()
+        _current.needed_by += 1
+        return _current
+
+
+def _part(thread: _Thread) -> None:
+    global _current
+    with _lock:
+        thread.needed_by -= 1
+        if thread.needed_by:
+            return
+        if _current is thread:
+            _current = None
+    thread.stop()
+
+
+_open: "set[Client]" = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open):
+        with suppress(Exception):  # there is nobody left to tell
+            client.close()
+
+
+# ---------------------------------------------------------------- the client
+
+
+def connect(
+    target: Target,
+    *,
+    headers: GivenHeaders | None = None,
+    auth: object = None,
+    timeout_s: float = TIMEOUT_S,
+    on_elicit: OnElicit | None = None,
+    on_sample: OnSample | None = None,
+    on_log: OnLog | None = None,
+    on_progress: OnProgress | None = None,
+    roots: GivenRoots | None = None,
+    revision: str | Iterable[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> "Client":
+    """A client of a server, open already: `with connect(…) as client`, or `client.close()`.
+
+    All of it is as in `portico.connect`. Handlers may block.
+    """
+    thread = _join()
+    try:
+        connecting = connect_in_loop(
+            target,
+            headers=headers,
+            auth=auth,
+            timeout_s=timeout_s,
+            on_elicit=thread.in_thread(on_elicit),
+            on_sample=thread.in_thread(on_sample),
+            on_log=thread.in_thread(on_log),
+            on_progress=thread.in_thread(on_progress),
+            roots=thread.in_thread(roots) if callable(roots) else roots,
+            revision=revision,
+            env=env,
+            cwd=cwd,
+            name=name,
+        )
+
+        async def opened() -> AsyncClient:
+            return await connecting
+
+        return Client(thread.wait_for(opened()), thread)
+    except BaseException:
+        _part(thread)
+        raise
+
+
+class Client:
+    """One server, as a program sees it that waits for every answer. See `portico.Client`."""
+
+    def __init__(self, client: AsyncClient, thread: _Thread) -> None:
+        self._client = client
+        self._thread = thread
+        self._closing = threading.Lock()
+        self._closed = False
+        _open.add(self)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.name!r})"
+
+    def close(self) -> None:
+        """End the conversation. At any time, in any thread, and twice."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        _open.discard(self)
+        try:
+            self._thread.wait_for(self._client.close())
+        finally:
+            _part(self._thread)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise ConnectionLost("the client was closed")
+        return self._thread.wait_for(work)
+
+    # ------------------------------------------------------------ who is there
+
+    @property
+    def name(self) -> str:
+        """What this server is called in errors."""
+        return self._client.name
+
+    @property
+    def revision(self) -> str:
+        """The revision that the two speak."""
+        return self._client.revision
+
+    @property
+    def server(self) -> t.Implementation | None:
+        """What the server says it is: for people and logs, never for decisions."""
+        return self._client.server
+
+    @property
+    def capabilities(self) -> t.ServerCapabilities:
+        """What the server offered when it was last asked."""
+        return self._client.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says of its use."""
+        return self._client.instructions
+
+    # ------------------------------------------------------------ tools
+
+    def list_tools(self, *, fresh: bool = False) -> list[t.Tool]:
+        """Every tool, from all pages."""
+        return self._wait(self._client.list_tools(fresh=fresh))
+
+    @overload
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[T]: ...
+    @overload
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]: ...
+    def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Call a tool. An error of the tool is a result; one of the protocol is raised."""
+        progressed = self._thread.in_thread(on_progress)
+        call = self._client.call_tool(
+            name, arguments, returns=returns, timeout_s=timeout_s, on_progress=progressed
+        )
+        result = self._wait(call)
+        if not getattr(_at_work, "now", False):
+            self._wait(self._client.caught_up())  # its progress was told before its result
+        return result
+
+    # ------------------------------------------------------------ resources
+
+    def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
+        """Every resource that has an address of its own, from all pages."""
+        return self._wait(self._client.list_resources(fresh=fresh))
+
+    def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
+        """Every template of addresses, from all pages."""
+        return self._wait(self._client.list_resource_templates(fresh=fresh))
+
+    def read_resource(
+        self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
+    ) -> t.ReadResourceResult:
+        """The contents of a resource."""
+        return self._wait(self._client.read_resource(uri, timeout_s=timeout_s, fresh=fresh))
+
+    def subscribe(self, uri: str) -> None:
+        """Ask for news of a resource, where the revision has sessions; `listen` works in all."""
+        self._wait(self._client.subscribe(uri))
+
+    def unsubscribe(self, uri: str) -> None:
+        """Ask for no more news of a resource."""
+        self._wait(self._client.unsubscribe(uri))
+
+    # ------------------------------------------------------------ prompts and completions
+
+    def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
+        """Every prompt, from all pages."""
+        return self._wait(self._client.list_prompts(fresh=fresh))
+
+    def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> t.GetPromptResult:
+        """The messages of a prompt."""
+        return self._wait(self._client.get_prompt(name, arguments, timeout_s=timeout_s))
+
+    def complete(
+        self,
+        argument: str,
+        value: str = "",
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> t.Completion:
+        """What an argument of a prompt, or a variable of a template, may become."""
+        return self._wait(
+            self._client.complete(
+                argument, value, prompt=prompt, template=template, context=context
+            )
+        )
+
+    # ------------------------------------------------------------ the conversation itself
+
+    def ping(self) -> None:
+        """See whether the server is there."""
+        self._wait(self._client.ping())
+
+    def set_log_level(self, level: t.LoggingLevel) -> None:
+        """How much is to be logged from now on."""
+        self._wait(self._client.set_log_level(level))
+
+    @contextmanager
+    def listen(
+        self,
+        *,
+        tools: bool = False,
+        prompts: bool = False,
+        resource_list: bool = False,
+        resources: Iterable[str] = (),
+    ) -> Generator["Changes"]:
+        """Changes of lists and of these resources, from the moment this is entered.
+
+        >>> with client.listen(tools=True) as changes:
+        ...     for change in changes: ...
+        """
+        listening = self._client.listen(
+            tools=tools, prompts=prompts, resource_list=resource_list, resources=resources
+        )
+        changes = self._wait(_entered(listening))
+        try:
+            yield Changes(changes, self._wait)
+        finally:
+            if not self._closed:
+                self._wait(_left(listening))
+
+
+class Changes:
+    """Changes as they come: `for change in changes`. Ends when the server ends it."""
+
+    def __init__(
+        self, changes: AsyncIterator[Change], wait: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self._changes = changes
+        self._wait = wait
+
+    def __iter__(self) -> "Changes":
+        return self
+
+    def __next__(self) -> Change:
+        change: Change | None = self._wait(_next(self._changes))
+        if change is None:
+            raise StopIteration
+        return change
+
+
+async def _entered(listening: AbstractAsyncContextManager[AsyncIterator[Change]]) -> Any:
+    return await listening.__aenter__()
+
+
+async def _left(listening: AbstractAsyncContextManager[AsyncIterator[Change]]) -> None:
+    await listening.__aexit__(None, None, None)
+
+
+async def _next(changes: AsyncIterator[Change]) -> Change | None:
+    return await anext(changes, None)

@@ -1,0 +1,202 @@
+"""A server's URL as a client reaches it: our headers, where it has moved, what a refusal means.
+
+Rules: a redirect is followed only inside the origin, and only where it keeps the request as it is:
+credentials go nowhere else. Errors name the server and the status, never a header of ours or the
+query of a URL, which may hold a key.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import urljoin
+
+from portico.errors import (
+    AuthError,
+    ConnectionLost,
+    Fault,
+    LocalProtocolError,
+    LoginRequired,
+    PorticoError,
+    RemoteError,
+    RemoteProtocolError,
+    ScopeRequired,
+)
+from portico.protocol.httprules_gate import JSON_TYPE
+from portico.protocol.jsonrpc import Failure, decode
+from portico.protocol.reading import read
+from portico.transport.http_answer import Answer
+from portico.transport.http_client import HttpPool
+from portico.transport.http_request import Target
+
+# Of an answer that is no message, for the words of an error.
+SHOWN_CHARACTERS = 200
+# Of an answer that is a refusal: an error of the protocol, or a page that says so.
+MAX_REFUSAL_BYTES = 1024 * 1024
+# Its status says enough, so nobody waits long for its body.
+REFUSAL_S = 2.0
+# A server that adds a slash to the path, behind another that does something else.
+MAX_REDIRECTS = 5
+
+# Those that keep the method and the body; after any other one the request would be another.
+KEEPING: Final = frozenset({307, 308})
+# What stands on the way, or is busy: another time it may be different.
+PASSING: Final = frozenset({408, 425, 429})
+# What every request of ours says of itself, unless the caller says otherwise.
+USUAL: Final = (("user-agent", "portico"), ("accept-encoding", "identity"))
+# What belongs to the protocol, and is written with each message.
+OURS: Final = frozenset(
+    {"accept", "content-type", "last-event-id", "mcp-session-id", "mcp-protocol-version"}
+    | {"mcp-method", "mcp-name"}
+)
+
+Headers = Iterable[tuple[str, str]]
+
+
+class Endpoint:
+    """One URL, with the headers that each request to it has."""
+
+    def __init__(self, pool: HttpPool, url: str, headers: Headers = ()) -> None:
+        self._pool = pool
+        self._use(url)
+        own = list(headers)
+        names = {name.lower() for name, _ in own}
+        if taken := sorted(names & OURS) + sorted(n for n in names if n.startswith("mcp-param-")):
+            raise LocalProtocolError(f"{taken[0]} is written with each message; leave it out")
+        self._own = own + [pair for pair in USUAL if pair[0] not in names]
+
+    def _use(self, url: str) -> None:
+        target = Target(url, {})
+        self.url = url
+        self.where: str = target.authority
+        self._origin = target.origin
+
+    @property
+    def shown(self) -> str:
+        """The URL for people, without its query."""
+        return self.url.partition("?")[0].partition("#")[0]
+
+    def within(self, reference: str, base: str | None = None) -> str:
+        """A URL of the same origin, from what the server said. Raises `RemoteProtocolError`."""
+        try:
+            url = urljoin(base or self.url, reference)
+            target = Target(url, {})
+        except (LocalProtocolError, ValueError):
+            raise RemoteProtocolError(f"{self.where} names a place that is no URL") from None
+        if target.origin != self._origin:
+            elsewhere = f"{target.origin[0]}://{target.authority}"[:SHOWN_CHARACTERS]
+            raise RemoteProtocolError(
+                f"{self.where} sends us to {elsewhere}, which is another server; "
+                "if you trust it, connect there"
+            )
+        return url
+
+    async def send(
+        self, method: str, lines: Headers, data: bytes = b"", url: str | None = None
+    ) -> Answer:
+        """Send a request, here or to another URL `within`; the answer, its body unread.
+
+        Raises what `HttpPool.send` raises, and `RemoteProtocolError` for a server that has moved
+        to another one.
+        """
+        headers = [*self._own, *lines]
+        answer = await self._pool.send(method, url or self.url, headers, data)
+        if 300 <= answer.status < 400:
+            return await self._followed(answer, method, headers, data, url)
+        return answer
+
+    async def _followed(
+        self, answer: Answer, method: str, headers: Headers, data: bytes, url: str | None
+    ) -> Answer:
+        for _ in range(MAX_REDIRECTS):
+            location = answer.header("location")
+            if answer.status not in KEEPING or location is None:
+                break
+            answer.linger()
+            there = self.within(location, url)
+            answer = await self._pool.send(method, there, headers, data)
+            if url is None:
+                self.url = there  # so that the next request goes there at once
+            else:
+                url = there
+            if not 300 <= answer.status < 400:
+                return answer
+        answer.linger()
+        to = (answer.header("location") or "nowhere").partition("?")[0][:SHOWN_CHARACTERS]
+        error = RemoteProtocolError(
+            f"{self.where} answered {method} with {answer.status}: it has moved to {to!r}, "
+            "which is not followed; connect there"
+        )
+        error.status = answer.status
+        raise error
+
+    # ------------------------------------------------------------ refusals
+
+    def check_plain(self, answer: Answer) -> None:
+        """Raise `RemoteProtocolError` for a body that is packed, as nobody asked for."""
+        packed = answer.header("content-encoding") or "identity"
+        if packed.lower() != "identity":
+            raise RemoteProtocolError(
+                f"{self.where} packed its answer, and was not asked to: {packed[:SHOWN_CHARACTERS]}"
+            )
+
+    async def refused(self, answer: Answer) -> bytes:
+        """The body of a refusal, as much of it as comes soon and can be read."""
+        body = b""
+        if (answer.header("content-encoding") or "identity").lower() != "identity":
+            return body
+        try:
+            async with asyncio.timeout(REFUSAL_S):
+                while len(body) < MAX_REFUSAL_BYTES and (data := await answer.read()):
+                    body += data
+        except (TimeoutError, ConnectionLost, RemoteProtocolError):
+            pass
+        return body
+
+    def refusal(self, method: str, answer: Answer, body: bytes) -> PorticoError:
+        """The error for an answer to `method` that holds no answer of the protocol."""
+        error = self._refusal(method, answer, body)
+        error.status = answer.status
+        return error
+
+    def objection(self, method: str, answer: Answer, body: bytes) -> PorticoError:
+        """The same, where the body may be an error of the protocol that speaks of this request."""
+        refusal = self.refusal(method, answer, body)
+        if answer.media != JSON_TYPE or isinstance(refusal, AuthError):
+            return refusal
+        with contextlib.suppress(Fault):
+            frame = decode(body)
+            if isinstance(frame, Failure):
+                refusal = error_of(frame)
+                refusal.status = answer.status
+        return refusal
+
+    def _refusal(self, method: str, answer: Answer, body: bytes) -> PorticoError:
+        status = answer.status
+        where = f"{self.where} answered {method} with {status}"
+        if status == 401:
+            return LoginRequired(f"{where}: it wants to know who you are")
+        if status == 403:
+            asked = answer.header("www-authenticate") or ""
+            kind = ScopeRequired if "insufficient_scope" in asked else AuthError
+            return kind(f"{where}: you may not do this")
+        if status >= 500 or status in PASSING:
+            pause = answer.header("retry-after") or ""
+            soon = f"in {pause} s" if pause.isdecimal() and len(pause) < 6 else "later"
+            return ConnectionLost(f"{where}; try again {soon}")
+        if status == 202:
+            return RemoteProtocolError(f"{where}, as if nobody waited for what it says to it")
+        media = answer.media or "no type"
+        if status == 200 and media == JSON_TYPE:
+            return RemoteProtocolError(f"{self.where}: its body is no answer to {method}")
+        words = f"{where} and {media}, which is no MCP; is {self.shown} the endpoint?"
+        shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
+        return RemoteProtocolError(f"{words} It begins: {shown!r}" if shown else words)
+
+
+def error_of(failure: Failure) -> RemoteError:
+    """An error of the protocol that names no request."""
+    data: Any = None
+    with contextlib.suppress(Fault):
+        data = read(object, failure.data) if failure.data else None
+    return RemoteError(failure.code, failure.message, data)

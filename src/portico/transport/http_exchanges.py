@@ -1,0 +1,101 @@
+"""What runs in a client's conversation over HTTP: requests of ours that wait, questions of theirs.
+
+Rules: plain records. Who sends and reads is `http_conversation`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from msgspec import Raw
+
+from portico.errors import Fault, PorticoError, RemoteProtocolError
+from portico.ports import Progressing
+from portico.protocol.exchange import Exchange
+from portico.protocol.jsonrpc import RequestId
+from portico.protocol.questions import Question
+
+
+class Waiting:
+    """One request of ours: what became of it, and how long it may take."""
+
+    __slots__ = (
+        "id",
+        "latest",
+        "limit",
+        "method",
+        "name",
+        "outcome",
+        "progressed",
+        "runs",
+        "task",
+        "timeout_s",
+    )
+
+    def __init__(
+        self, id: RequestId, method: str, timeout_s: float, latest: float, name: str | None = None
+    ) -> None:
+        self.id = id
+        self.method = method
+        self.name = name
+        self.timeout_s = timeout_s
+        self.latest = latest
+        self.outcome: Raw | PorticoError | None = None
+        # Whether the server may still be at work on it, for all that we know.
+        self.runs = True
+        self.progressed: Progressing | None = None
+        self.limit: asyncio.Timeout | None = None
+        self.task: asyncio.Task[Raw] | None = None
+
+    @property
+    def label(self) -> str:
+        """What it is called in an error: the tool or prompt that it is about, or its method."""
+        return self.method if self.name is None else repr(self.name)
+
+    def extend(self, now: float) -> None:
+        """Progress begins the time anew, up to a bound (R0241)."""
+        if self.limit is not None and self.limit.when() is not None:
+            self._set(min(now + self.timeout_s, self.latest))
+
+    def keep_open(self) -> None:
+        """From here on it may take as long as it likes."""
+        self._set(None)
+
+    def wake(self, now: float) -> None:
+        """It is over, and whoever waits for it in a task of their own learns so."""
+        self._set(now)
+
+    def _set(self, when: float | None) -> None:
+        if self.limit is not None and not self.limit.expired():
+            self.limit.reschedule(when)
+
+
+class HttpClientTurn:
+    """One question of the server, with the way back: POSTs of our own."""
+
+    __slots__ = ("_tell", "exchange", "fault")
+
+    def __init__(self, exchange: Exchange, tell: Callable[[bytes], Awaitable[None]]) -> None:
+        self.exchange: Exchange = exchange
+        self.fault: Fault | None = None
+        self._tell = tell
+
+    @property
+    def wire(self) -> "HttpClientTurn":
+        """The way back is the turn itself."""
+        return self
+
+    @property
+    def session(self) -> None:
+        """A client keeps nothing for its server."""
+        return None
+
+    async def send(self, frame: bytes) -> None:
+        """POST a notification."""
+        await self._tell(frame)
+
+    async def ask(self, question: Question) -> Raw:
+        """A client does not ask while it answers."""
+        raise RemoteProtocolError(f"{question.kind.method} is asked by servers")
+
+    async def hang_up(self) -> None:
+        """There is nothing to hang up."""

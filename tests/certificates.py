@@ -1,0 +1,73 @@
+"""Certificates that are made for a test, and trusted by nobody else."""
+
+import datetime
+import ipaddress
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+PEM = serialization.Encoding.PEM
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+class Authority:
+    """Somebody who certifies: `file` is what a client trusts, `serving` what a server shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._me = _name("a test")
+        made = self._begun(self._me, self._key).add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
+        self.file = folder / "authority.pem"
+        self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(PEM))
+
+    def _begun(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.UTC)
+        begun = x509.CertificateBuilder().subject_name(subject).issuer_name(self._me)
+        return (
+            begun.public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(hours=1))
+            .not_valid_after(now + datetime.timedelta(hours=1))
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+        )
+
+    def serving(self, host: str) -> ssl.SSLContext:
+        """For a server with this name, or at this address."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        try:
+            named: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+        except ValueError:
+            named = x509.DNSName(host)
+        made = self._begun(_name(host), key).add_extension(
+            x509.SubjectAlternativeName([named]), critical=False
+        )
+        file = self._folder / "server.pem"
+        secret = key.private_bytes(
+            PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        file.write_bytes(secret + made.sign(self._key, hashes.SHA256()).public_bytes(PEM))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(file)
+        return context
+
+    def trusting(self) -> ssl.SSLContext:
+        """For a client that trusts it."""
+        return ssl.create_default_context(cafile=str(self.file))

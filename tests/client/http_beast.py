@@ -1,0 +1,143 @@
+"""An HTTP server that opens as it should, and then does what a test tells it to do.
+
+    async with beast(revision, play) as (client, hand):     # `play` is told each other request
+
+Rules: opening, notices, the end of a session and the question for news are answered well unless a
+test takes them over with `special`. Nothing of a client is left when it is over: no task, no
+connection, no descriptor.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from client.hand import ALL_OF_IT, INFO
+from http_hand import Hand, Heard, Visitor, by_hand, descriptors, head, whole
+from live import until
+from portico.client.answers import Answers
+from portico.client.client import Client
+from portico.protocol import types as t
+from portico.protocol.revision import Revision, Revisions
+from portico.transport.http_client import HttpPool
+from portico.transport.http_conversation import HttpConversation
+
+JSON = dict[str, Any]
+Part = Callable[[Visitor, Heard], Awaitable[None]]
+SESSION = "session-1"
+# Enough for everything on a busy machine; what is to time out has a time-out of its own.
+PATIENT_S = 15.0
+
+
+def result(heard: Heard, said: JSON | None = None) -> JSON:
+    """The answer to a request: of a tool, where a test does not say otherwise."""
+    words = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
+    return {"jsonrpc": "2.0", "id": heard.message["id"], "result": said or words}
+
+
+def as_json(message: Any, status: int = 200, *lines: str) -> bytes:
+    """A message as a whole answer."""
+    return whole(status, json.dumps(message).encode(), "application/json", *lines)
+
+
+def opening(revision: Revision) -> JSON:
+    """The result of `initialize`, or of `server/discover`."""
+    if revision.handshake:
+        opened = {"protocolVersion": revision.date, "serverInfo": INFO}
+        return opened | {"capabilities": ALL_OF_IT}
+    kept = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
+    return kept | {"supportedVersions": [revision.date], "capabilities": ALL_OF_IT}
+
+
+class Beast:
+    """What is served: the opening, and one part for each request that comes after it."""
+
+    def __init__(self, revision: Revision, play: Part, special: Mapping[str, Part]) -> None:
+        self.revision = revision
+        self.play = play
+        self.special = special
+
+    async def serve(self, visitor: Visitor) -> None:
+        while True:
+            heard = await visitor.hears()
+            method = heard.message.get("method", "answer") if heard.body else heard.method
+            part = self.special.get(method)
+            if part is not None:
+                await part(visitor, heard)
+            elif method in ("initialize", "server/discover"):
+                lines = [f"Mcp-Session-Id: {SESSION}"] if method == "initialize" else []
+                await visitor.say(as_json(result(heard, opening(self.revision)), 200, *lines))
+            elif heard.method == "GET":
+                await visitor.say(whole(405))
+            elif heard.method == "DELETE" or "id" not in heard.message or method == "answer":
+                await visitor.say(head(202, "Content-Length: 0"))
+            else:
+                await self.play(visitor, heard)
+
+
+async def nothing(visitor: Visitor, heard: Heard) -> None:
+    """No answer at all."""
+    await visitor.gone()
+
+
+async def done(visitor: Visitor, heard: Heard) -> None:
+    """The answer of a tool."""
+    await visitor.say(as_json(result(heard)))
+
+
+@asynccontextmanager
+async def beast(
+    revision: Revision,
+    play: Part = done,
+    *,
+    answers: Answers | None = None,
+    headers: Mapping[str, str] | None = None,
+    opened: bool = True,
+    timeout_s: float = PATIENT_S,
+    **special: Part,
+) -> AsyncGenerator[tuple[Client, Hand]]:
+    """A client of such a server, which is open unless a test wants to see it open.
+
+    A name like `server__discover` in `special` is the method `server/discover`.
+    """
+    parts = {name.replace("__", "/"): part for name, part in special.items()}
+    pool = HttpPool(environ={})
+    before = 0
+    async with by_hand(Beast(revision, play, parts).serve) as hand:
+        before = descriptors()
+        given = list((headers or {}).items())
+        client = Client(
+            lambda link, hearer: HttpConversation(link, hearer, pool, hand.url, headers=given),
+            answers,
+            info=t.Implementation(name="c", version="1"),
+            accepts=Revisions([revision]),
+            timeout_s=timeout_s,
+        )
+        try:
+            if opened:
+                await client.open(revision)
+            yield client, hand
+        finally:
+            await client.close()
+            left = conversation_of(client)
+            await pool.close()
+        assert left is None or (left._calls, left._tasks, left._courtesies) == ({}, set(), set())
+        await until(lambda: hand.open == 0)
+        await until(lambda: descriptors() <= before)
+
+
+def conversation_of(client: Client) -> HttpConversation | None:
+    """What is held, if anything is."""
+    held = client._speaker._conversation
+    assert held is None or isinstance(held, HttpConversation)
+    return held
+
+
+async def outcome(work: Awaitable[Any]) -> Any:
+    """What came of something: its value, or its error."""
+    try:
+        async with asyncio.timeout(PATIENT_S):
+            return await work
+    except Exception as error:
+        return error

@@ -1,0 +1,45 @@
+"""A server on standard streams for tests of the probe: what it does to its first word is an
+argument. Rules: nothing of Portico is imported, so that it starts at once."""
+
+import json
+import sys
+
+MODE, REVISION = sys.argv[1], sys.argv[2]
+DISCOVERED = {
+    "resultType": "complete",
+    "supportedVersions": [REVISION],
+    "capabilities": {"tools": {}},
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
+INFO = {"name": MODE, "version": "1"}
+TOOLS = {"tools": [], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+
+
+def say(message: dict[str, object]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def answer(method: str, id: object) -> None:
+    if method == "initialize" and MODE != "modern":
+        opened = {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": INFO}
+        say({"id": id, "result": opened})
+    elif method == "server/discover" and MODE == "modern":
+        say({"id": id, "result": DISCOVERED})
+    elif method == "tools/list":
+        say({"id": id, "result": TOOLS})
+    elif method == "server/discover" and MODE == "silent":
+        pass
+    else:
+        say({"id": id, "error": {"code": -32601, "message": f"no {method} here"}})
+
+
+first = True
+for line in sys.stdin:
+    heard = json.loads(line)
+    if MODE == "dying" and first and heard.get("method") != "initialize":
+        print(f"expected initialize, got {heard.get('method')}", file=sys.stderr)
+        sys.exit(1)
+    first = False
+    if "id" in heard:
+        answer(heard["method"], heard["id"])

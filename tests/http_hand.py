@@ -1,0 +1,225 @@
+"""An HTTP server that is written by hand: what it says, and when it is silent, is up to the test.
+
+    async with by_hand(play) as hand:               # `play` runs once for each connection
+        await pool.send("GET", hand.url, [])
+
+Rules: plain sockets on the loopback, no HTTP library. A `play` that raises has failed its test; one
+whose client goes away just ends. When a test is over, whatever its client left open is a failure.
+"""
+
+import asyncio
+import functools
+import inspect
+import json
+import os
+import ssl
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, ParamSpec
+
+import pytest
+import uvloop
+
+from live import TEST_S, _watched, until
+
+P = ParamSpec("P")
+WAIT_S = 5.0
+JSON_TYPE = "application/json"
+EVENTS_TYPE = "text/event-stream"
+
+
+class Heard(NamedTuple):
+    """A request as it arrived; the names of headers in small letters."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def message(self) -> dict[str, Any]:
+        return json.loads(self.body)
+
+
+def head(status: int, *lines: str) -> bytes:
+    """The head of an answer."""
+    return "\r\n".join([f"HTTP/1.1 {status} Said", *lines, "", ""]).encode("latin-1")
+
+
+def whole(status: int, body: bytes = b"", kind: str = JSON_TYPE, *lines: str) -> bytes:
+    """An answer in one piece."""
+    typed = [f"Content-Type: {kind}"] if kind else []
+    return head(status, f"Content-Length: {len(body)}", *typed, *lines) + body
+
+
+def chunk(data: bytes) -> bytes:
+    """A piece of a body without a length."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+class Visitor:
+    """One connection, as the server sees it."""
+
+    def __init__(
+        self, hand: "Hand", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.hand = hand
+        self.reader = reader
+        self.writer = writer
+
+    async def hears(self) -> Heard:
+        """The next request, whole. Raises `EOFError` where there is none."""
+        text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = text.removesuffix("\r\n\r\n").split("\r\n")
+        method, path, _ = first.split(" ")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(": ")
+            assert name.lower() not in headers, f"{name} came twice"
+            headers[name.lower()] = value
+        body = await self.reader.readexactly(int(headers.get("content-length", "0")))
+        heard = Heard(method, path, headers, body)
+        self.hand.heard.append(heard)
+        return heard
+
+    async def say(self, *data: bytes) -> None:
+        self.writer.write(b"".join(data))
+        await self.writer.drain()
+
+    async def gone(self) -> None:
+        """Wait until the client has closed the connection, and has said nothing more."""
+        async with asyncio.timeout(WAIT_S):
+            with suppress(ConnectionError):
+                assert await self.reader.read() == b""
+        self.hand.left.set()
+
+    def abort(self) -> None:
+        self.writer.transport.abort()
+
+
+Play = Callable[[Visitor], Awaitable[None]]
+
+
+class Hand:
+    """The server: every request that it heard, and how many connections there were and are."""
+
+    def __init__(self, scheme: str) -> None:
+        self.scheme = scheme
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.heard: list[Heard] = []
+        self.visits = 0
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.failures: list[BaseException] = []
+        # Set when a visitor that waited for it has seen its client go.
+        self.left = asyncio.Event()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}/mcp"
+
+    @property
+    def open(self) -> int:
+        """The connections that nobody has closed yet."""
+        return len(self.tasks)
+
+    async def hears(self, times: int) -> None:
+        """Wait until this many requests have arrived."""
+        await until(lambda: len(self.heard) >= times)
+
+    def posts(self, method: str) -> list[dict[str, Any]]:
+        """The messages of one method that were posted so far."""
+        messages = [one.message for one in self.heard if one.method == "POST"]
+        return [message for message in messages if message.get("method") == method]
+
+
+@asynccontextmanager
+async def by_hand(
+    play: Play, *, context: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncGenerator[Hand]:
+    """Serve for as long as this is entered."""
+    hand = Hand("https" if context else "http")
+    hand.host = host
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        hand.visits += 1
+        hand.tasks.add(task)
+        try:
+            await play(Visitor(hand, reader, writer))
+            writer.close()
+            await writer.wait_closed()
+        except (EOFError, ConnectionError, asyncio.CancelledError):
+            pass  # asyncio would complain of a cancelled task of its own
+        except Exception as error:
+            hand.failures.append(error)
+        finally:
+            hand.tasks.discard(task)
+            writer.transport.abort()
+
+    server = await asyncio.start_server(serve, host, 0, ssl=context, limit=1024 * 1024)
+    hand.port = server.sockets[0].getsockname()[1]
+    try:
+        yield hand
+    finally:
+        server.close()
+        tasks = list(hand.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await server.wait_closed()
+        await until(lambda: not any(map(_accepting, asyncio.all_tasks())))
+    assert not hand.failures, hand.failures
+
+
+def _accepting(task: "asyncio.Task[Any]") -> bool:
+    """Whether this is asyncio itself, which has not noticed yet that its client is gone."""
+    return "_accept_connection2" in repr(task.get_coro())
+
+
+def either_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test twice: in a loop of asyncio's own, and in one of uvloop's."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        factory: Any = kwargs.pop("loop_factory")
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(_watched(test(*args, **kwargs), TEST_S))
+
+    factories = [None, uvloop.new_event_loop]
+    _take(run, test)
+    return pytest.mark.parametrize("loop_factory", factories, ids=["asyncio", "uvloop"])(run)
+
+
+def _take(run: Any, test: Any) -> None:
+    """Let pytest see one argument more than the test has."""
+    signature = inspect.signature(test)
+    more = inspect.Parameter("loop_factory", inspect.Parameter.KEYWORD_ONLY)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), more])
+    del run.__wrapped__
+
+
+def descriptors() -> int:
+    """How many files and sockets this process has open."""
+    return len(os.listdir("/dev/fd"))
+
+
+def events(*messages: Any, id: str | None = None, retry: int | None = None) -> bytes:
+    """Messages as events of a stream; bytes are data as they are."""
+    text = b""
+    for message in messages:
+        data = message if isinstance(message, bytes) else json.dumps(message).encode()
+        text += (f"id: {id}\n".encode() if id else b"") + b"data: " + data + b"\n\n"
+    return (f"retry: {retry}\n\n".encode() if retry is not None else b"") + text
+
+
+def stream(*lines: str) -> bytes:
+    """The head of a stream of events."""
+    return head(200, f"Content-Type: {EVENTS_TYPE}", "Transfer-Encoding: chunked", *lines)
+
+
+def each(names: Iterable[str]) -> Any:
+    """One run of a test for each of these."""
+    return pytest.mark.parametrize("case", list(names))

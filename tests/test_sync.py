@@ -1,0 +1,270 @@
+"""The client that waits: the same names, in scripts, threads, notebooks and at exit.
+
+Rules: what happens at exit is seen in an interpreter of its own.
+"""
+
+import asyncio
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from client.shop import HERE, shop, site
+from portico import Client as AsyncClient
+from portico import Server, sync
+from portico.client.connect import connect as connect_in_loop
+from portico.client.listening import Change
+from portico.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
+from portico.protocol.revision import Revision
+from portico.sync import Client, connect
+
+
+def threads() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name.startswith("portico.sync")]
+
+
+def test_every_name_of_the_client_is_here_with_the_same_parameters() -> None:
+    names = {name for name in vars(AsyncClient) if not name.startswith("_")}
+    names |= {"close", "name"}
+    assert names <= set(vars(Client))
+    for name in names:
+        theirs, ours = inspect.getattr_static(AsyncClient, name), vars(Client)[name]
+        if isinstance(theirs, property):
+            assert isinstance(ours, property)
+            continue
+        assert list(inspect.signature(theirs).parameters.values()) == list(
+            inspect.signature(ours).parameters.values()
+        ), name
+    given = inspect.signature(connect).parameters.values()
+    assert list(given) == list(inspect.signature(connect_in_loop).parameters.values())
+
+
+def test_calls_wait_for_their_answers(revision: Revision) -> None:
+    with connect(shop(), revision=revision.date) as client:
+        assert client.revision == revision.date
+        assert client.name == "shop"
+        assert client.instructions == "Ask for one thing."
+        assert client.server is not None
+        assert client.capabilities.tools is not None
+        assert len(client.list_tools()) == 5
+        assert client.call_tool("add", {"a": 1, "b": 2}, returns=int).data == 3
+        assert client.list_resources() == []
+        assert [one.name for one in client.list_resource_templates()] == ["thing"]
+        assert [one.text for one in client.read_resource("shop://hat").contents] == ["a hat"]
+        assert [one.name for one in client.list_prompts()] == ["haggle"]
+        assert client.get_prompt("haggle", {"price": "9"}).messages
+        assert client.complete("mood", "k", prompt="haggle").values == ["kind"]
+        client.ping()
+        if revision.handshake:
+            client.subscribe("shop://hat")
+            client.unsubscribe("shop://hat")
+        assert repr(client) == "Client('shop')"
+    assert threads() == []
+
+
+def test_a_child_and_a_site_are_reached_in_the_same_way() -> None:
+    with connect(HERE) as client:
+        assert client.call_tool("add", {"a": 1, "b": 2}).data == 3
+        with pytest.raises(ConnectionLost, match="exited with 3 during 'die'"):
+            client.call_tool("die")
+        assert client.call_tool("add", {"a": 1, "b": 2}).data == 3
+
+    async def use() -> None:
+        async with site() as here:
+
+            def script() -> Any:
+                with connect(f"http://127.0.0.1:{here.port}/mcp") as client:
+                    return client.call_tool("add", {"a": 1, "b": 2}).data
+
+            assert await asyncio.to_thread(script) == 3
+
+    asyncio.run(use())
+    assert threads() == []
+
+
+def test_it_works_where_a_loop_runs_already_as_in_a_notebook() -> None:
+    async def cell() -> None:
+        with connect(shop()) as client:
+            assert client.call_tool("add", {"a": 1, "b": 2}).data == 3
+
+    asyncio.run(cell())
+    assert threads() == []
+
+
+def test_many_threads_use_one_client_and_many_clients_one_loop() -> None:
+    found: list[Any] = []
+    with connect(shop()) as client, connect(shop()) as other:
+
+        def work(number: int) -> None:
+            one = client if number % 2 else other
+            found.append(one.call_tool("add", {"a": number, "b": 0}).data)
+
+        workers = [threading.Thread(target=work, args=[number]) for number in range(20)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join(20)
+        assert threads().count("portico.sync") == 1
+    assert sorted(found) == list(range(20))
+    assert threads() == []
+
+
+def test_handlers_may_block_and_may_use_the_client(revision: Revision) -> None:
+    steps: list[float] = []
+
+    def ask(asked: Any) -> str:
+        time.sleep(0.01)
+        return f"as blue as {client.call_tool('add', {'a': 1, 'b': 1}).text}"
+
+    def step(done: float, of: float | None, words: str | None) -> None:
+        steps.append(done)
+
+    with connect(shop(), revision=revision.date, on_elicit=ask) as client:
+        assert client.call_tool("count", {"to": 3}, on_progress=step).text == "counted"
+        asked = client.call_tool("ask")
+        assert asked.text == "as blue as 2" or not revision.elicitation.modes
+    assert steps == [1, 2, 3]
+
+
+def test_changes_are_a_loop_that_waits(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    def one() -> None:
+        server.disable("two")
+
+    @server.tool
+    def two() -> None: ...
+
+    with connect(server, revision=revision.date) as client:
+        with client.listen(tools=True) as changes:
+            client.call_tool("one")
+            for change in changes:
+                assert change == Change("tools")
+                break
+        with client.listen(tools=True) as changes:
+            client.close()
+            with pytest.raises(ConnectionLost):
+                next(changes)
+    assert threads() == []
+
+
+def test_errors_are_those_of_the_client_and_leave_nothing_behind() -> None:
+    with pytest.raises(CannotConnect, match="there is no command"):
+        connect(["there is no such command"])
+    with pytest.raises(LocalProtocolError, match="a command is a list"):
+        connect("uvx something")
+    server = Server("slow")
+
+    @server.tool
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    with connect(server) as client, pytest.raises(TimedOut):
+        client.call_tool("wait", timeout_s=0.05)
+    client.close()
+    with pytest.raises(ConnectionLost, match="the client was closed"):
+        client.list_tools()
+    assert threads() == []
+
+
+def test_closing_ends_what_waits_in_another_thread() -> None:
+    server, begun = Server("slow"), threading.Event()
+
+    @server.tool
+    async def wait() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    raised: list[BaseException] = []
+    client = connect(server)
+
+    def call() -> None:
+        try:
+            client.call_tool("wait")
+        except ConnectionLost as error:
+            raised.append(error)
+
+    worker = threading.Thread(target=call)
+    worker.start()
+    assert begun.wait(10)
+    client.close()
+    worker.join(10)
+    assert len(raised) == 1
+    assert threads() == []
+
+
+def test_an_interrupt_cancels_the_call_and_the_server_learns_so() -> None:
+    server, begun, cancelled = Server("slow"), threading.Event(), threading.Event()
+
+    @server.tool
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    def interrupt() -> None:
+        begun.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with connect(server) as client:
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.call_tool("wait")
+        helper.join(10)
+        assert cancelled.wait(10)
+        client.ping()
+    assert threads() == []
+
+
+def test_the_loops_own_thread_cannot_wait_for_itself() -> None:
+    with connect(shop()) as client:
+
+        async def inside() -> None:
+            client.list_tools()
+
+        wait_for: Callable[[Any], Any] = vars(client)["_thread"].wait_for
+        with pytest.raises(LocalProtocolError, match="cannot wait for itself"):
+            wait_for(inside())
+
+
+def test_a_fork_of_this_process_is_told_to_connect_anew() -> None:
+    with connect(shop()) as client:
+        thread = vars(client)["_thread"]
+        thread.pid += 1  # as it looks from there
+        try:
+            with pytest.raises(LocalProtocolError, match="connect after the fork"):
+                client.list_tools()
+        finally:
+            thread.pid -= 1
+
+
+def test_who_forgets_to_close_is_closed_at_exit_with_nothing_left() -> None:
+    script = (
+        "import os, sys\n"
+        "from portico.sync import connect\n"
+        f"client = connect({HERE!r})\n"
+        "print(client.call_tool('add', {'a': 1, 'b': 2}).data)\n"
+        "print(client.call_tool('where').data['word'])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (0, "3\n\n", "")
+
+
+def test_the_module_offers_what_it_says() -> None:
+    assert set(sync.__all__) == {"Changes", "Client", "connect"}

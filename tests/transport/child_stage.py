@@ -1,0 +1,183 @@
+"""Children for tests: one of the zoo, a conversation with it, and a look at what it left behind.
+
+    @on_both_loops
+    async def test_…(…) -> None:
+        async with staged("exits_with_1") as stage:
+            with pytest.raises(ConnectionLost): await stage.call()
+
+Rules: whatever a test does, no process, task, thread or descriptor is left after `staged`.
+"""
+
+import asyncio
+import functools
+import inspect
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import msgspec
+import pytest
+import uvloop
+
+from live import _watched
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.events import Told
+from portico.protocol.identity import Identity
+from portico.protocol.link import Link
+from portico.protocol.methods import Side
+from portico.protocol.revision import JULY_2026
+from portico.transport.child import Child, start_child
+from portico.transport.child_process import marked, members
+from portico.transport.duplex import Held
+
+P = ParamSpec("P")
+
+ZOO = Path(__file__).with_name("child_zoo.py")
+# For what must come, on a machine that does other things, too.
+WAIT_S = 20.0
+# For what must not come, and for a child that will not end by itself.
+SHORT_S = 0.2
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+
+
+def on_asyncio(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an async test in asyncio's own loop."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        _run("asyncio", test(*args, **kwargs))
+
+    return run
+
+
+def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test in asyncio's own loop, and in uvloop's."""
+
+    def run(*args: Any, loop: str, **kwargs: Any) -> None:
+        _run(loop, test(*args, **kwargs))
+
+    signature = inspect.signature(test)
+    more = inspect.Parameter("loop", inspect.Parameter.KEYWORD_ONLY)
+    functools.update_wrapper(run, test)
+    parameters = [*signature.parameters.values(), more]
+    vars(run)["__signature__"] = signature.replace(parameters=parameters)
+    # The same again, so that whoever is in a hurry leaves it out.
+    kinds = ["asyncio", pytest.param("uvloop", marks=pytest.mark.slow)]
+    return pytest.mark.parametrize("loop", kinds)(run)
+
+
+def _run(loop: str, test: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        runner.run(_watched(test, 2 * WAIT_S))
+
+
+def zoo(mode: str) -> list[str]:
+    """The command of one of the zoo."""
+    return [sys.executable, "-I", "-S", str(ZOO), mode]
+
+
+class Nobody:
+    """A client that is asked nothing."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        return None
+
+    def told(self, told: Told) -> None: ...
+
+    def gone(self) -> None:
+        self.ended += 1
+
+
+class Stage:
+    """A child, and the conversation with it."""
+
+    def __init__(self, child: Child, heard: list[str]) -> None:
+        self.child = child
+        self.heard = heard
+        self.hearer = Nobody()
+        info = t.Implementation(name="c", version="1")
+        link = Link(Side.CLIENT, Identity(info, t.ClientCapabilities()))
+        link.adopt(JULY_2026)
+        self.held: Held = child.carry(link, self.hearer)
+
+    async def call(self, tool: str = "git_log", timeout_s: float = WAIT_S) -> str:
+        """The text of a tool's answer."""
+        params = t.CallToolRequestParams(name=tool)
+        raw = await self.held.request("tools/call", params, timeout_s)
+        return "".join(one["text"] for one in msgspec.json.decode(raw)["content"])
+
+    async def ready(self) -> None:
+        """Wait until the child says on its standard error that it is."""
+        await until(lambda: "ready" in self.heard)
+
+    @property
+    def word(self) -> bytes:
+        return self.child._command.word.encode()
+
+
+@asynccontextmanager
+async def staged(mode: str, *, grace_s: float = SHORT_S, **options: Any) -> AsyncGenerator[Stage]:
+    """One of the zoo, to whom one can speak; afterwards nothing is left of it."""
+    heard: list[str] = []
+    with nothing_left():
+        child = await start_child(
+            zoo(mode), name="git", grace_s=grace_s, on_stderr=heard.append, **options
+        )
+        stage = Stage(child, heard)
+        try:
+            yield stage
+        finally:
+            await child.close("the test ended")
+            assert alive(child.pid, stage.word) == set()
+
+
+def alive(group: int, word: bytes = b"") -> set[int]:
+    """The living processes of a group, and all that carry a mark."""
+    return {*members(group), *(marked(word) if word else ())}
+
+
+@contextmanager
+def nothing_left() -> Generator[None]:
+    """No process, thread or descriptor more than before."""
+    before = _held()
+    yield
+    assert _held() == before
+
+
+def _held() -> tuple[int, list[str], list[str]]:
+    """Our descriptors of pipes and processes, our threads, and our children, dead or alive."""
+    pipes: list[str] = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            pipes.append(os.readlink(f"/proc/self/fd/{name}"))
+        except OSError:
+            continue
+    watched = sum(one.startswith(("pipe:", "anon_inode:[pidfd]", "/")) for one in pipes)
+    children: list[str] = []
+    for task in os.listdir("/proc/self/task"):
+        children += Path(f"/proc/self/task/{task}/children").read_text().split()
+    return watched, sorted(thread.name for thread in threading.enumerate()), sorted(children)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that nobody announces."""
+    async with asyncio.timeout(WAIT_S):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """The same without a loop."""
+    end = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)

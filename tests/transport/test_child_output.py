@@ -1,0 +1,219 @@
+"""What a child says, cut into lines and judged: no process, no loop.
+
+Rules: whatever is written, what is kept of it is bounded, and every message goes on.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from portico.errors import Fault
+from portico.protocol.jsonrpc import MAX_LINE_BYTES
+from portico.transport.child_output import (
+    ERROR_LINE_BYTES,
+    RUBBISH_BYTES,
+    RUBBISH_CHARS,
+    RUBBISH_KEPT,
+    RUBBISH_LINES,
+    TAIL_BYTES,
+    TAIL_LINES,
+    Hears,
+    Sieve,
+    Tail,
+    blotted,
+    plain,
+)
+
+MESSAGE = b'{"jsonrpc":"2.0","id":1,"result":{}}'
+
+
+class Ear:
+    """A sieve, and all that came through it."""
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self.received: list[bytes] = []
+        self.refused: list[Fault] = []
+        self.spoilt: list[str] = []
+        self.littered: list[str] = []
+        hears = Hears(
+            self.received.append,
+            self.refused.append,
+            lambda what, more: self.spoilt.append(what + more),
+            self.littered.append,
+        )
+        self.sieve = Sieve(hears, max_line_bytes)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Listening on stdio",
+        b"[info] a log line",
+        b'[debug] sends {"jsonrpc":"2.0","id":1,"result":{}}',
+        b'{"level":"info","message":"a log in JSON"}',
+        b"{'jsonrpc': 'a dict of Python', \"jsonrpc\": 1}",
+        b'{"jsonrpc":"2.0","id":1,"res[info] a log line in the middle',
+        b"\x1b[32m" + MESSAGE,
+        b"42",
+        b'"jsonrpc"',
+        b"null",
+        b"\xff\xfe\x00",
+    ],
+)
+def test_what_is_no_message_is_kept_back_and_what_is_goes_on(line: bytes) -> None:
+    ear = Ear()
+    ear.sieve.feed(MESSAGE + b"\n" + line + b"\r\n\n" + MESSAGE + b"\n")
+    assert ear.received == [MESSAGE, MESSAGE]
+    assert (ear.sieve.messages, ear.sieve.rubbish) == (2, 1)
+    assert len(ear.littered) == 1
+    assert not ear.spoilt
+    assert not ear.refused
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc":"1.0","id":1,"result":{}}',
+        b'{"jsonrpc":"2.0","id":1}',
+        b'[{"jsonrpc":"2.0","method":"a"}]',
+        b'{"jsonrpc":"2.0","id":1,"result":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        '{"jsonrpc":"2.0","method":"grüß"}'.encode(),
+    ],
+)
+def test_whether_a_message_is_a_good_one_is_for_others_to_say(line: bytes) -> None:
+    ear = Ear()
+    ear.sieve.feed(line + b"\n")
+    assert ear.received == [line]
+
+
+def test_a_server_that_says_nothing_but_rubbish_is_none() -> None:
+    long = b"x" * 10_000
+    for data, many in ((b"y\n", RUBBISH_LINES), (long + b"\n", RUBBISH_BYTES // len(long) + 1)):
+        ear = Ear()
+        for _ in range(many - 1):
+            ear.sieve.feed(data)
+        assert not ear.spoilt
+        ear.sieve.feed(data)
+        assert ear.spoilt == ["wrote no message; is it an MCP server on stdio?"]
+        assert len(ear.sieve.kept) == RUBBISH_KEPT
+        assert max(map(len, ear.sieve.kept)) <= RUBBISH_CHARS
+
+
+def test_a_server_that_speaks_may_litter() -> None:
+    ear = Ear()
+    ear.sieve.feed(MESSAGE + b"\n" + b"y\n" * 10 * RUBBISH_LINES + MESSAGE + b"\n")
+    assert len(ear.received) == 2
+    assert not ear.spoilt
+
+
+def test_a_line_that_is_too_long_spoils_it_whatever_it_was() -> None:
+    ear = Ear(100)
+    ear.sieve.feed(b'{"jsonrpc":"2.0","id":1,"result":{"a":"')
+    for _ in range(10):
+        ear.sieve.feed(b"x" * 50)
+    assert ear.spoilt == ["wrote a line of more than 100 bytes"]
+    assert not ear.received
+
+
+def test_at_the_end_half_a_line_is_rubbish_and_a_whole_one_a_message() -> None:
+    ear = Ear()
+    ear.sieve.feed(MESSAGE[:-5])
+    ear.sieve.finish()
+    assert ear.littered == [f"half a line: {MESSAGE[:-5].decode()}"]
+    ear = Ear()
+    ear.sieve.feed(MESSAGE)
+    ear.sieve.finish()
+    ear.sieve.finish()
+    assert ear.received == [MESSAGE]
+
+
+def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
+    ear = Ear()
+    for line in (
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":"\xe9"}}',
+        b'{"jsonrpc":"2.0","id":8,"error":{"code":1,"message":"\xe9"}}',
+        b'{"jsonrpc":"2.0","id":"\xe9","method":"ping"}',
+        b'{"jsonrpc":"2.0","method":"notifications/\xe9"}',
+        b'{"jsonrpc":"3.0\xe9"}',
+    ):
+        ear.sieve.feed(line + b"\n")
+    assert not ear.received
+    assert [(one.settles, one.unheard, one.raw_id) for one in ear.refused] == [
+        (7, True, b""),
+        (8, True, b""),
+        (None, False, '"�"'.encode()),
+    ]
+    assert ear.sieve.rubbish == 5
+
+
+@given(
+    st.lists(st.sampled_from([MESSAGE, b"y", b"", b"{", b"\xff", b"[info]"]), max_size=30),
+    st.lists(st.integers(1, 40), min_size=1),
+)
+def test_however_it_is_chunked_every_message_goes_on(lines: list[bytes], sizes: list[int]) -> None:
+    ear, data, at, turn = Ear(), b"".join(line + b"\n" for line in lines), 0, 0
+    while at < len(data):
+        size = sizes[turn % len(sizes)]
+        ear.sieve.feed(data[at : at + size])
+        at, turn = at + size, turn + 1
+    assert len(ear.received) == lines.count(MESSAGE)
+    assert ear.sieve.rubbish == len([line for line in lines if line not in (MESSAGE, b"")])
+
+
+# ---------------------------------------------------------------- standard error
+
+
+@given(st.lists(st.binary(max_size=3000), max_size=20))
+def test_what_is_kept_of_standard_error_is_its_end_and_bounded(chunks: list[bytes]) -> None:
+    tail = Tail()
+    for chunk in chunks:
+        tail.feed(chunk)
+    assert len(tail._kept) <= TAIL_BYTES
+    assert b"".join(chunks).endswith(tail._kept)
+    lines = tail.lines()
+    assert len(lines) <= TAIL_LINES
+    assert not {chr(code) for code in (*range(9), 10, 13, 27)} & set("".join(lines))
+
+
+def test_the_last_lines_are_whole_ones() -> None:
+    tail = Tail()
+    for number in range(10_000):
+        tail.feed(b"line %d\n" % number)
+    assert tail.lines() == [f"line {number}" for number in range(9980, 10_000)]
+    tail = Tail()
+    tail.feed(b"a" * 3000 + b"\n" + b"b" * 3000)
+    assert tail.lines() == ["b" * 3000]
+    tail.feed(b"b" * 3000)
+    assert tail.lines() == ["b" * TAIL_BYTES]
+
+
+def test_every_line_is_heard_once_and_long_ones_in_pieces() -> None:
+    heard: list[str] = []
+    tail = Tail(heard.append)
+    for chunk in (b"a", b"b\nc\r\n", b"\nd\xff\n", b"x" * ERROR_LINE_BYTES, b"y\nend"):
+        tail.feed(chunk)
+    assert heard == ["ab", "c", "", "d�", "x" * ERROR_LINE_BYTES, "y"]
+    tail.finish()
+    tail.finish()
+    assert heard[-1] == "end"
+    assert len(heard) == 7
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"\x1b[31mred\x1b[0m\n\x1b]0;title\x07x\x1b]8;;http://a\x1b\\y", ["red", "xy"]),
+        (b"10%\r20%\r\n\n  \nok\x08\x00!", ["10%", "20%", "ok!"]),
+        (b"\x9b31m\xc2\x9bx\x1b", ["�31mx"]),
+    ],
+)
+def test_nothing_that_a_terminal_would_obey_is_shown(data: bytes, lines: list[str]) -> None:
+    assert plain(data) == lines
+
+
+def test_secrets_are_blotted_out_the_longest_first() -> None:
+    lines = ["key abc and abcdef", "postgres://me:pw@host/db and mail me@host"]
+    assert blotted(lines, ["abc", "abcdef"]) == [
+        "key [redacted] and [redacted]",
+        "postgres://[redacted]@host/db and mail me@host",
+    ]

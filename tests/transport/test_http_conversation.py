@@ -1,0 +1,732 @@
+"""A client's conversation over HTTP: opening, messages, giving up, leaving; a server by hand."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from client.http_beast import (
+    PATIENT_S,
+    SESSION,
+    as_json,
+    beast,
+    conversation_of,
+    done,
+    nothing,
+    opening,
+    outcome,
+    result,
+)
+from http_hand import Heard, Visitor, chunk, events, stream, whole
+from live import Records, live, until
+from portico.client.answers import Answers
+from portico.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    LoginRequired,
+    PorticoError,
+    RemoteError,
+    RemoteProtocolError,
+    TimedOut,
+)
+from portico.protocol import types as t
+from portico.protocol.handshake import Phase
+from portico.protocol.negotiation import Era, judge
+from portico.protocol.revision import (
+    JULY_2026,
+    JUNE_2025,
+    MARCH_2025,
+    NOVEMBER_2025,
+    Revision,
+    Revisions,
+)
+from portico.transport import http_conversation
+from portico.transport.http_conversation import SessionEnded
+
+# The last revision with sessions and streams that can be taken up again, and the one without.
+TWO = [NOVEMBER_2025, JULY_2026]
+both = pytest.mark.parametrize("revision", TWO, ids=lambda one: one.date)
+SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
+each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda one: one.date)
+# For what never answers: short, since it is waited for.
+SOON_S = 0.2
+ASK_ROOTS = {"jsonrpc": "2.0", "id": "q", "method": "roots/list"}
+
+
+class Rooted(Answers):
+    """A client that tells when its roots change."""
+
+    @property
+    def capabilities(self) -> t.ClientCapabilities:
+        return t.ClientCapabilities(roots=t.RootsCapability(list_changed=True))
+
+
+# ---------------------------------------------------------------- messages
+
+
+@pytest.mark.spec("R0245", "R0246", "R0848", "R0253", "R0855")
+@live
+async def test_each_message_is_a_post_and_both_kinds_of_answer_are_read(
+    revision: Revision,
+) -> None:
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        if heard.message["params"]["name"] == "plain":
+            await visitor.say(as_json(result(heard)))
+            return
+        await visitor.say(stream())
+        if revision.handshake:
+            await visitor.say(chunk(events(ASK_ROOTS)))
+            await answered.wait()
+        await visitor.say(chunk(events(result(heard))), b"0\r\n\r\n")
+
+    async def hear_answer(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(202, b"", ""))
+        answered.set()
+
+    answered = asyncio.Event()
+    special = {"answer": hear_answer}
+    async with beast(revision, play, answers=Rooted(roots=["/tmp"]), **special) as (client, hand):
+        assert (await client.call_tool("plain")).text == "done"
+        assert (await client.call_tool("streamed")).text == "done"
+        if revision.handshake:
+            await client.conversation.notify("notifications/roots/list_changed")
+    posts = [one for one in hand.heard if one.method == "POST"]
+    assert {one.method for one in hand.heard} <= {"POST", "GET", "DELETE"}
+    assert all(one.path == "/mcp" for one in hand.heard)
+    assert all(isinstance(one.message, dict) for one in posts)
+    assert all(one.headers["content-type"] == "application/json" for one in posts)
+    accepted = {"application/json, text/event-stream"}
+    assert {one.headers["accept"] for one in posts} == accepted
+    assert all(not one.body for one in hand.heard if one.method != "POST")
+    wanted = ["tools/call", "tools/call"]
+    if revision.handshake:
+        wanted = ["initialize", "notifications/initialized", *wanted, None]
+        wanted.append("notifications/roots/list_changed")
+        answer = next(one.message for one in posts if "method" not in one.message)
+        assert answer["id"] == "q"
+        assert answer["result"]["roots"][0]["uri"] == "file:///tmp"
+    else:
+        wanted = ["server/discover", *wanted]
+    assert [one.message.get("method") for one in posts] == wanted
+
+
+@each_session
+@live
+async def test_every_request_names_the_session_and_the_revision_that_was_agreed_on(
+    revision: Revision,
+) -> None:
+    """D7: what was agreed on, whatever was asked for."""
+
+    async def agree(visitor: Visitor, heard: Heard) -> None:
+        assert heard.message["params"]["protocolVersion"] == NOVEMBER_2025.date
+        said = result(heard, opening(revision))
+        await visitor.say(as_json(said, 200, f"MCP-SESSION-ID: {SESSION}"))
+
+    async with beast(NOVEMBER_2025, opened=False, initialize=agree) as (client, hand):
+        client._speaker._accepts = Revisions(SESSIONS)
+        await client.open()
+        assert client.revision == revision.date
+        await client.call_tool("t")
+    first, *others = hand.heard
+    assert {"mcp-session-id", "mcp-protocol-version"}.isdisjoint(first.headers)
+    assert {one.method for one in others} == {"POST", "GET", "DELETE"}
+    assert {one.headers["mcp-session-id"] for one in others} == {SESSION}
+    version = revision.date if revision.http.version_header else None
+    assert {one.headers.get("mcp-protocol-version") for one in others} == {version}
+
+
+@pytest.mark.spec("R0496")
+@live
+async def test_a_session_id_is_told_to_nobody_but_its_server(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    secret = "s3cret-session"
+    caplog.set_level("DEBUG")
+
+    async def assign(visitor: Visitor, heard: Heard) -> None:
+        said = result(heard, opening(NOVEMBER_2025))
+        await visitor.say(as_json(said, 200, f"Mcp-Session-Id: {secret}"))
+
+    plays = [
+        whole(307, b"", "", "Location: http://elsewhere.test/mcp"),
+        whole(401),
+        whole(404),
+        whole(500),
+        whole(200, b"<html>", "text/html"),
+        b"no http\r\n\r\n",
+    ]
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(plays[len(hand.posts("tools/call")) - 1])
+
+    async with beast(NOVEMBER_2025, play, initialize=assign) as (client, hand):
+        shown = [repr(client), repr(client.conversation)]
+        for _ in plays:
+            error = await outcome(client.call_tool("t"))
+            shown += [repr(error), str(error), repr(error.__cause__), repr(error.__context__)]
+        with pytest.raises(LocalProtocolError) as raised:
+            await client.conversation.request("tools/call", t.RequestParams(), 1)
+        shown.append(str(raised.value))
+        assert len(hand.posts("tools/call")) == len(plays)
+    assert secret not in " ".join(shown) + caplog.text
+
+
+@live
+async def test_headers_of_the_caller_go_with_every_request_and_ours_are_not_theirs_to_write() -> (
+    None
+):
+    given = {"Authorization": "Bearer x", "User-Agent": "mine"}
+    async with beast(NOVEMBER_2025, headers=given) as (client, hand):
+        await client.call_tool("t")
+    assert {one.headers["authorization"] for one in hand.heard} == {"Bearer x"}
+    assert {one.headers["user-agent"] for one in hand.heard} == {"mine"}
+    assert {one.headers["accept-encoding"] for one in hand.heard} == {"identity"}
+    for name in ("Accept", "Mcp-Session-Id", "MCP-Protocol-Version", "mcp-param-x"):
+        async with beast(NOVEMBER_2025, opened=False, headers={name: "x"}) as (client, _):
+            error = await outcome(client.open(NOVEMBER_2025))
+            assert isinstance(error, LocalProtocolError)
+            assert f"{name.lower()} is written with each message" in str(error)
+    async with beast(NOVEMBER_2025, opened=False, headers={"X": "a\r\nb: c"}) as (client, hand):
+        assert isinstance(await outcome(client.open(NOVEMBER_2025)), LocalProtocolError)
+        assert hand.visits == 0
+
+
+@live
+async def test_a_name_that_no_header_can_carry_is_refused_and_leaves_nothing() -> None:
+    async with beast(JULY_2026) as (client, hand):
+        before = len(hand.heard)
+        with pytest.raises(LocalProtocolError):
+            await client.conversation.request("tools/call", t.RequestParams(), 1)
+        held = conversation_of(client)
+        assert held is not None
+        assert (held._calls, len(held.link._flight)) == ({}, 0)
+        assert len(hand.heard) == before
+
+
+@live
+async def test_a_server_that_must_not_ask_is_not_answered() -> None:
+    """D29: where questions go by result, an answer by POST would be refused."""
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(stream(), chunk(events(ASK_ROOTS, result(heard))), b"0\r\n\r\n")
+
+    async with beast(JULY_2026, play, answers=Answers(roots=["/"])) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+        assert (await client.call_tool("t")).text == "done"
+    assert all("method" in one.message for one in hand.heard)
+
+
+@live
+async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> None:
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(stream(), chunk(events(ASK_ROOTS)))
+        await refused.wait()
+        await visitor.say(chunk(events(result(heard))), b"0\r\n\r\n")
+
+    async def refuse(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(400, b"no", "text/plain"))
+        refused.set()
+
+    refused = asyncio.Event()
+    special = {"answer": refuse}
+    with Records("portico.transport") as records:
+        async with beast(NOVEMBER_2025, play, answers=Answers(roots=["/"]), **special) as (
+            client,
+            _,
+        ):
+            assert (await client.call_tool("t")).text == "done"
+            await until(lambda: bool(records.lines))
+    (line,) = records.lines
+    assert line.startswith("WARNING an answer did not arrive: 127.0.0.1:")
+    assert "answered the answer to roots/list with 400" in line
+
+
+@live
+async def test_a_question_that_is_taken_back_is_not_answered() -> None:
+    asked, stopped = asyncio.Event(), asyncio.Event()
+
+    async def roots() -> list[str]:
+        asked.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.set()
+        return []
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(stream(), chunk(events(ASK_ROOTS)))
+        await asked.wait()
+        gone = {"jsonrpc": "2.0", "method": "notifications/cancelled"}
+        await visitor.say(chunk(events(gone | {"params": {"requestId": "q"}})))
+        await stopped.wait()
+        await visitor.say(chunk(events(result(heard))), b"0\r\n\r\n")
+
+    async with beast(NOVEMBER_2025, play, answers=Answers(roots=roots)) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+    assert all("method" in one.message for one in hand.heard if one.body)
+
+
+@live
+async def test_an_answer_that_comes_on_the_stream_of_another_call_is_heard_at_once() -> None:
+    waiting: list[Heard] = []
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        if heard.message["params"]["name"] == "first":
+            waiting.append(heard)
+            await visitor.gone()
+            return
+        both = chunk(events(result(waiting[0]), result(heard)))
+        await visitor.say(stream(), both, b"0\r\n\r\n")
+
+    async with beast(NOVEMBER_2025, play) as (client, _):
+        first = asyncio.create_task(client.call_tool("first"))
+        await until(lambda: bool(waiting))
+        assert (await client.call_tool("second")).text == "done"
+        assert (await asyncio.wait_for(first, 5)).text == "done"
+
+
+@both
+@live
+async def test_progress_begins_the_time_out_anew_up_to_a_bound(revision: Revision) -> None:
+    going = asyncio.Event()
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(stream())
+        for number in (1, 2):
+            token = heard.message["params"]["_meta"]["progressToken"]
+            params = {"progressToken": token, "progress": number}
+            report = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+            await visitor.say(chunk(events(report)))
+            await going.wait()
+        await visitor.say(chunk(events(result(heard))), b"0\r\n\r\n")
+
+    ends: list[float | None] = []
+
+    def reported(progress: float, total: float | None, message: str | None) -> None:
+        held = conversation_of(client)
+        assert held is not None
+        (call,) = held._calls.values()
+        assert call.limit is not None
+        ends.append(call.limit.when())
+        if progress == 1:
+            call.latest = asyncio.get_running_loop().time() + 1  # ten minutes later, say
+        going.set()
+
+    async with beast(revision, play) as (client, _):
+        began = asyncio.get_running_loop().time()
+        answer = await client.call_tool("t", timeout_s=10, on_progress=reported)
+        assert answer.text == "done"
+        assert ends[0] is not None
+        assert ends[0] > began + 10
+        assert ends[1] is not None
+        assert ends[1] < began + 9
+
+
+# ---------------------------------------------------------------- opening
+
+
+@live
+async def test_the_wrong_revision_ends_it() -> None:
+    revision = NOVEMBER_2025
+
+    async def wrong(visitor: Visitor, heard: Heard) -> None:
+        said = opening(revision) | {"protocolVersion": "1999-12-31"}
+        await visitor.say(as_json(result(heard, said), 200, "Mcp-Session-Id: s"))
+
+    async with beast(revision, opened=False, initialize=wrong) as (client, hand):
+        error = await outcome(client.open(revision))
+        assert isinstance(error, RemoteProtocolError)
+        assert "the server wants to speak '1999-12-31', we speak 2025-11-25" in str(error)
+        assert hand.posts("notifications/initialized") == []
+
+
+@live
+async def test_a_revision_that_is_not_among_those_named_is_not_spoken() -> None:
+    async def wrong(visitor: Visitor, heard: Heard) -> None:
+        said = opening(JULY_2026) | {"supportedVersions": ["1999-12-31"]}
+        await visitor.say(as_json(result(heard, said)))
+
+    async with beast(JULY_2026, opened=False, server__discover=wrong) as (client, _):
+        error = await outcome(client.open(JULY_2026))
+        assert isinstance(error, RemoteProtocolError)
+        assert "no revision in common" in str(error)
+
+
+@pytest.mark.parametrize("id", ["sp ace", "ü", "x" * 5000, '"'], ids=["space", "ü", "long", "fine"])
+@live
+async def test_a_session_id_with_other_characters_is_not_sent_back(id: str) -> None:
+    async def assigned(visitor: Visitor, heard: Heard) -> None:
+        said = opening(NOVEMBER_2025)
+        await visitor.say(as_json(result(heard, said), 200, f"Mcp-Session-Id: {id}"))
+
+    async with beast(NOVEMBER_2025, opened=False, initialize=assigned) as (client, hand):
+        error = await outcome(client.open(NOVEMBER_2025))
+        if id == '"':
+            assert error is None
+            assert hand.heard[-1].headers["mcp-session-id"] == id
+            return
+        assert isinstance(error, RemoteProtocolError)
+        assert "Mcp-Session-Id is not visible ASCII" in str(error)
+        assert id not in str(error)
+        assert all("mcp-session-id" not in one.headers for one in hand.heard)
+
+
+STATUSES = [400, 401, 403, 404, 405, 406, 407, 408, 415, 425, 429, 500, 502, 503, 504]
+UNDECIDED = {401, 403, 407, 408, 425, 429, 500, 502, 503, 504}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@both
+@live
+async def test_the_status_of_a_refused_opening_can_be_learned(
+    revision: Revision, status: int
+) -> None:
+    """D13: what was said about the way decides nothing about the server at its end."""
+
+    async def refuse(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(status, b"no", "text/plain"))
+
+    special = {"initialize" if revision.handshake else "server__discover": refuse}
+    async with beast(revision, opened=False, **special) as (client, hand):
+        error = await outcome(client.open(revision))
+        assert isinstance(error, PorticoError)
+        assert error.status == status
+        verdict = judge(None, error.status).era
+        assert verdict is (Era.UNDECIDED if status in UNDECIDED else Era.LEGACY)
+        assert len(hand.heard) == 1
+
+
+# ---------------------------------------------------------------- sessions and notices
+
+
+@pytest.mark.spec("R0287")
+@pytest.mark.parametrize("body", [b"", b"error"], ids=["bare", "with an error"])
+@live
+async def test_a_session_that_the_server_has_forgotten_is_said_so(body: bytes) -> None:
+    """The server has not heard what was sent, whatever else its answer says (R0288)."""
+
+    async def forget(visitor: Visitor, heard: Heard) -> None:
+        error = {"code": -32600, "message": "no such session"}
+        said = {"jsonrpc": "2.0", "id": heard.message["id"], "error": error}
+        await visitor.say(as_json(said, 404) if body else whole(404))
+
+    async with beast(NOVEMBER_2025, forget) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, SessionEnded)
+        assert (error.status, error.unheard) == (404, True)
+        assert "it has forgotten this session" in str(error)
+    assert [one.method for one in hand.heard if one.method == "DELETE"] == []
+
+
+@live
+async def test_where_there_are_no_sessions_404_is_an_answer_like_others() -> None:
+    async def unknown(visitor: Visitor, heard: Heard) -> None:
+        error = {"code": -32601, "message": "no such method"}
+        await visitor.say(
+            as_json({"jsonrpc": "2.0", "id": heard.message["id"], "error": error}, 404)
+        )
+
+    async with beast(JULY_2026, unknown) as (client, _):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, RemoteError)
+        assert (error.code, error.status) == (-32601, 404)
+
+
+@pytest.mark.parametrize("way", ["bare", "with an error", "silent", "forgotten", "who"])
+@live
+async def test_a_notice_that_the_server_does_not_take_is_said_so(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(visitor: Visitor, heard: Heard) -> None:
+        if way == "silent":
+            await visitor.gone()
+        elif way == "with an error":
+            error = {"code": -32600, "message": "what roots?"}
+            await visitor.say(as_json({"jsonrpc": "2.0", "error": error}, 400))
+        else:
+            await visitor.say(whole({"bare": 400, "forgotten": 404, "who": 401}[way]))
+
+    monkeypatch.setattr(http_conversation, "TELL_S", SOON_S if way == "silent" else PATIENT_S)
+    answers = Rooted(roots=["/"])
+    method = "notifications/roots/list_changed"
+    special = {method.replace("/", "__"): refuse}
+    async with beast(NOVEMBER_2025, answers=answers, **special) as (client, hand):
+        error = await outcome(client.conversation.notify(method))
+        kinds: dict[str, type[PorticoError]] = {
+            "bare": RemoteProtocolError,
+            "with an error": RemoteError,
+            "silent": TimedOut,
+            "forgotten": SessionEnded,
+            "who": LoginRequired,
+        }
+        assert isinstance(error, kinds[way]), error
+        assert way != "silent" or "took no notifications/roots/list_changed" in str(error)
+        assert (await client.call_tool("t")).text == "done"
+        assert len(hand.posts(method)) == 1
+
+
+@live
+async def test_an_opening_whose_last_word_is_refused_stands_all_the_same() -> None:
+    async def refuse(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(400))
+
+    with Records("portico.transport"):
+        async with beast(NOVEMBER_2025, notifications__initialized=refuse) as (client, _):
+            assert (await client.call_tool("t")).text == "done"
+
+
+# ---------------------------------------------------------------- giving up
+
+
+@both
+@live
+async def test_an_answer_after_giving_up_is_nobodys(revision: Revision) -> None:
+    arrived = asyncio.Event()
+    late = asyncio.Event()
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        if heard.message["params"]["name"] == "slow":
+            await visitor.say(stream(), chunk(b": wait\n\n"))
+            arrived.set()
+            await late.wait()
+            await visitor.say(chunk(events(result(heard, {"content": []}))))
+        await done(visitor, heard)
+
+    async with beast(revision, play) as (client, hand):
+        calling = asyncio.create_task(client.call_tool("slow"))
+        await arrived.wait()
+        calling.cancel()
+        assert await asyncio.gather(calling, return_exceptions=True)
+        assert calling.cancelled()
+        late.set()
+        assert (await client.call_tool("quick")).text == "done"
+        if revision.handshake:  # R0061; elsewhere closing the connection says it
+            await until(lambda: bool(hand.posts("notifications/cancelled")))
+            (notice,) = hand.posts("notifications/cancelled")
+            assert notice["params"]["requestId"] == hand.posts("tools/call")[0]["id"]
+        else:
+            await until(lambda: hand.visits >= 2)
+            assert hand.posts("notifications/cancelled") == []
+
+
+@both
+@live
+async def test_a_time_out_closes_the_connection_and_is_told_as_giving_up_is(
+    revision: Revision,
+) -> None:
+    async with beast(revision, nothing) as (client, hand):
+        error = await outcome(client.call_tool("t", timeout_s=0.05))
+        assert isinstance(error, TimedOut)
+        await until(hand.left.is_set)
+        if revision.handshake:
+            await until(lambda: bool(hand.posts("notifications/cancelled")))
+        else:
+            assert hand.posts("notifications/cancelled") == []
+
+
+@pytest.mark.parametrize("status", [200, 401, 503])
+@live
+async def test_what_the_server_has_refused_is_not_cancelled_too(status: int) -> None:
+    async def refuse(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(status))
+
+    async with beast(NOVEMBER_2025, refuse) as (client, hand):
+        assert isinstance(await outcome(client.call_tool("t")), PorticoError)
+    assert hand.posts("notifications/cancelled") == []
+
+
+# ---------------------------------------------------------------- subscriptions
+
+
+def news(heard: Heard, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+    """News of a subscription."""
+    meta = {"io.modelcontextprotocol/subscriptionId": heard.message["id"]}
+    return {"jsonrpc": "2.0", "method": method, "params": {**(params or {}), "_meta": meta}}
+
+
+def acknowledged(heard: Heard) -> dict[str, Any]:
+    wanted = {"notifications": {"toolsListChanged": True}}
+    return news(heard, "notifications/subscriptions/acknowledged", wanted)
+
+
+LISTEN = t.SubscriptionsListenRequestParams(
+    notifications=t.SubscriptionFilter(tools_list_changed=True)
+)
+ENDINGS = ["cancelled", "result", "both", "lost"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@live
+async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
+    """D1: whichever word comes first is the end; a stream that is lost without one is lost."""
+    end = asyncio.Event()
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(stream(), chunk(events(acknowledged(heard))))
+        await end.wait()
+        gone = news(heard, "notifications/cancelled", {"requestId": heard.message["id"]})
+        last = result(heard, {"resultType": "complete"})
+        said = {"cancelled": [gone], "result": [last], "both": [gone, last], "lost": []}[ending]
+        await visitor.say(chunk(events(*said)) if said else b"", b"0\r\n\r\n")
+
+    async with beast(JULY_2026, play) as (client, _):
+        _, future = client.conversation.begin("subscriptions/listen", LISTEN, SOON_S)
+        held = conversation_of(client)
+        assert held is not None
+        (call,) = held._calls.values()
+        # Once it is acknowledged it may last, longer than its time-out.
+        await until(lambda: call.limit is not None and call.limit.when() is None)
+        assert not future.done()
+        end.set()
+        if ending == "lost":
+            with pytest.raises(ConnectionLost, match="the stream ended without an answer"):
+                await future
+        else:
+            assert json.loads(bytes(await future)) in ({}, {"resultType": "complete"})
+        assert held._calls == {}
+
+
+@live
+async def test_a_subscription_that_is_not_acknowledged_times_out() -> None:
+    async with beast(JULY_2026, nothing) as (client, hand):
+        _, future = client.conversation.begin("subscriptions/listen", LISTEN, SOON_S)
+        with pytest.raises(TimedOut, match="no answer to subscriptions/listen"):
+            await future
+        await until(hand.left.is_set)
+
+
+@pytest.mark.parametrize("when", ["before it began", "after that"])
+@live
+async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str) -> None:
+    async with beast(JULY_2026, nothing) as (client, hand):
+        id, future = client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)
+        if when == "after that":
+            await until(lambda: bool(hand.posts("subscriptions/listen")))
+        client.conversation.give_up(id)
+        client.conversation.give_up(id)
+        await asyncio.wait([future], timeout=5)
+        assert future.cancelled()
+        held = conversation_of(client)
+        assert held is not None
+        assert (held._calls, len(held.link._flight)) == ({}, 0)
+        if when == "after that":
+            await until(hand.left.is_set)
+        else:
+            assert hand.posts("subscriptions/listen") == []
+
+
+# ---------------------------------------------------------------- the end
+
+
+@both
+@live
+async def test_leaving_ends_whoever_waits_at_once_and_a_session_with_it(
+    revision: Revision,
+) -> None:
+    async with beast(revision, nothing) as (client, hand):
+        calls = [asyncio.create_task(client.call_tool("t")) for _ in range(3)]
+        begun = [
+            client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)[1]
+            for _ in range(0 if revision.handshake else 2)
+        ]
+        await until(lambda: len(hand.posts("tools/call")) == 3)
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(client.conversation.leave("it is late") for _ in range(3)))
+        assert asyncio.get_running_loop().time() - began < 5
+        for waiting in (*calls, *begun):
+            assert waiting.done()
+            with pytest.raises(ConnectionLost, match="it is late during"):
+                await waiting
+        await client.conversation.leave("again")
+        deleted = [one for one in hand.heard if one.method == "DELETE"]
+        assert len(deleted) == (1 if revision.handshake else 0)
+        assert all(one.headers["mcp-session-id"] == SESSION for one in deleted)
+        assert client.conversation.link.phase is Phase.CLOSED
+        with pytest.raises(ConnectionLost):
+            await client.conversation.request("ping", t.RequestParams(), 1)
+        with pytest.raises(ConnectionLost):
+            await client.conversation.notify("notifications/roots/list_changed")
+
+
+@pytest.mark.parametrize("way", ["refused", "silent", "lost"])
+@live
+async def test_a_session_is_left_whatever_the_server_says_to_that(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_conversation, "COURTESY_S", SOON_S)
+
+    async def refuse(visitor: Visitor, heard: Heard) -> None:
+        if way == "refused":
+            await visitor.say(whole(405))
+        elif way == "silent":
+            await visitor.gone()
+        else:
+            visitor.abort()
+
+    async with beast(NOVEMBER_2025, DELETE=refuse) as (client, hand):
+        await client.call_tool("t")
+    assert [one.method for one in hand.heard].count("DELETE") == 1
+
+
+@live
+async def test_a_handler_may_leave_while_it_answers() -> None:
+    left = asyncio.Event()
+
+    async def roots() -> list[str]:
+        await client.close()
+        left.set()
+        return ["/"]
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(stream(), chunk(events(ASK_ROOTS)))
+        await visitor.gone()
+
+    async with beast(NOVEMBER_2025, play, answers=Answers(roots=roots)) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, ConnectionLost)
+        await asyncio.wait_for(left.wait(), 5)
+    assert all("method" in one.message for one in hand.heard if one.body)
+
+
+@live
+async def test_whoever_gave_up_just_before_the_end_is_still_told_to_the_server() -> None:
+    async with beast(NOVEMBER_2025, nothing) as (client, hand):
+        calling = asyncio.create_task(client.call_tool("t"))
+        await until(lambda: bool(hand.posts("tools/call")))
+        calling.cancel()
+        await asyncio.wait([calling])
+    names = [one.message.get("method") if one.body else one.method for one in hand.heard]
+    assert names[-2:] == ["notifications/cancelled", "DELETE"]
+
+
+@live
+async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() -> None:
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(visitor: Visitor, heard: Heard) -> None:
+        asked.set()
+        await answer.wait()
+        await visitor.say(whole(200))
+
+    async with beast(NOVEMBER_2025, DELETE=slow) as (client, hand):
+        leaving = asyncio.create_task(client.conversation.leave("it is late"))
+        await asked.wait()
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        assert leaving.cancelled()
+        answer.set()
+        await client.conversation.leave("it is late")
+        assert [one.method for one in hand.heard].count("DELETE") == 1
+
+
+@live
+async def test_an_opening_that_is_given_up_ends_the_conversation() -> None:
+    async with beast(NOVEMBER_2025, opened=False, initialize=nothing) as (client, hand):
+        opened = asyncio.create_task(client.open(NOVEMBER_2025))
+        await hand.hears(1)
+        opened.cancel()
+        await asyncio.wait([opened])
+        await until(hand.left.is_set)
+        assert client.conversation.link.phase is Phase.CLOSED
+        assert len(hand.heard) == 1
