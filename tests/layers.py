@@ -26,6 +26,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"host", "sync"}),
     frozenset({"gateway"}),
     frozenset({"cli", "console", "testing"}),
+    frozenset({"__main__"}),
 )
 
 # The same inside protocol/, where the order is the path of data. A noun that grew is several

@@ -93,7 +93,7 @@ async def stand(
     """Serve a fake service on a free port for as long as this is entered."""
     service = FakeService(accepts)
     app = HttpApp(service, **settings)
-    site = Site(app, port=0, limits=run)
+    site = Site(app, port=0, run_limits=run)
     await site.start()
     try:
         async with Caller(site.port) as caller:

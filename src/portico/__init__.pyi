@@ -35,5 +35,7 @@ from portico.server.content import Message as Message
 from portico.server.content import Result as Result
 from portico.server.context import Context as Context
 from portico.server.depends import Depends as Depends
+from portico.transport.http_connection import RunLimits as RunLimits
+from portico.transport.http_visit import Limits as Limits
 
 __version__: str

@@ -1,14 +1,14 @@
 """A server that is written without Portico, in the revision that most servers speak: one line in,
 one line out. It answers what its script says, and dies or is silent where that says so.
 
-Rules: nothing of Portico is imported here, so that a command runs it as Python does.
+Rules: nothing of Portico is imported in it, so that a command runs it as Python does.
 """
 
-BY_HAND = """
-import json, os, sys, time
+BY_HAND = r"""
+import json, os, sys
 
-SCRIPT = {script}
-CAPABILITIES = {{"tools": {{}}, "prompts": {{}}, "resources": {{}}, "completions": {{}}}}
+SCRIPT = "scripted"
+CAPABILITIES = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
 print("the server is awake", file=sys.stderr, flush=True)
 for line in sys.stdin:
     message = json.loads(line)
@@ -16,25 +16,25 @@ for line in sys.stdin:
         continue
     method = message["method"]
     answer = SCRIPT.get(method)
-    reply = {{"jsonrpc": "2.0", "id": message["id"]}}
+    reply = {"jsonrpc": "2.0", "id": message["id"]}
     if method == "initialize":
-        reply["result"] = {{
+        reply["result"] = {
             "protocolVersion": "2025-06-18",
             "capabilities": CAPABILITIES,
-            "serverInfo": {{"name": "by hand", "version": "2", "title": "By hand"}},
-        }}
+            "serverInfo": {"name": "by hand", "version": "2", "title": "By hand"},
+        }
     elif answer == "die":
         print("Traceback: no more memory", file=sys.stderr, flush=True)
         os._exit(3)
     elif answer == "rubbish":
-        reply["result"] = {{"nothing": "of the kind"}}
+        reply["result"] = {"nothing": "of the kind"}
     elif answer == "silence":
         continue
     elif answer is not None:
         reply["result"] = answer
     else:
-        reply["error"] = {{"code": -32601, "message": "no such method: " + method}}
-    sys.stdout.write(json.dumps(reply) + "\\\\n")
+        reply["error"] = {"code": -32601, "message": "no such method: " + method}
+    sys.stdout.write(json.dumps(reply) + "\n")
     sys.stdout.flush()
 """
 
@@ -42,7 +42,7 @@ for line in sys.stdin:
 def by_hand(**answers: object) -> str:
     """The text of such a server; `tools_list=…` is what it answers to tools/list."""
     script = {name.replace("_", "/"): answer for name, answer in answers.items()}
-    return BY_HAND.replace("\\\\n", "\\n").format(script=repr(script))
+    return BY_HAND.replace('"scripted"', repr(script))
 
 
 def tool(name: str = "look", **schema: object) -> dict[str, object]:

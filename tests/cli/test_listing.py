@@ -73,9 +73,9 @@ tools
         days   How many days, from the first on.
         start  The first day.
   record(station: string, celsius: number -90 to 60)
-      Keep what a station measured; gives the mean of all stations.
+      Record a measurement: Keep what a station measured; gives the mean of all stations.
   close(station: string)
-      Forget a station and what it measured.
+      Close a station: Forget a station and what it measured.
   spread()
       How far the coldest and the warmest station are apart. It fails where none is left.
 """
@@ -203,7 +203,7 @@ def test_a_line_is_cut_at_the_edge_of_a_terminal() -> None:
     with Terminal(EXAMPLES, "ls", "prompts.py", size=(24, 60), NO_COLOR="1") as terminal:
         code, shown = terminal.end()
     assert code == 0
-    assert shown.splitlines()[1] == "  review   code [language]            Ask for a review, with…"
+    assert shown.splitlines()[1] == "  review   code [language]            Ask for a review, wit…"
     assert all(len(line) <= 60 for line in shown.splitlines())
 
 

@@ -6,6 +6,7 @@ Rules: opening is done here, as the revision wants it; nothing else is. `hand.he
 the client said.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -118,6 +119,7 @@ class Door:
         self.revision = revision
         self.replies: Replies = replies or {}
         self.hands: list[Hand] = []
+        self._falling: set[asyncio.Future[None]] = set()
         self.locked: Exception | None = None
         self.closed = 0
 
@@ -130,9 +132,16 @@ class Door:
         if self.locked is not None:
             raise self.locked
         near, far = pair()
-        self.hands.append(Hand(far, self.revision, self.replies, ALL_OF_IT))
+        replies = {"ping": lambda params: {}, **self.replies}
+        self.hands.append(Hand(far, self.revision, replies, ALL_OF_IT))
         far.join(self.hand)
         return near.carry
+
+    def fall(self, why: str = "the server fell over") -> None:
+        """The one who stands there is gone in a moment."""
+        falling = asyncio.ensure_future(self.hand.end.close(why))
+        self._falling.add(falling)
+        falling.add_done_callback(self._falling.discard)
 
     async def close(self) -> None:
         self.closed += 1

@@ -95,16 +95,15 @@ async def beast(
     headers: Mapping[str, str] | None = None,
     opened: bool = True,
     timeout_s: float = PATIENT_S,
-    **special: Part,
+    special: Mapping[str, Part] | None = None,
 ) -> AsyncGenerator[tuple[Client, Hand]]:
     """A client of such a server, which is open unless a test wants to see it open.
 
-    A name like `server__discover` in `special` is the method `server/discover`.
+    `special` are parts for methods of the protocol or of HTTP, and for an `answer` of ours.
     """
-    parts = {name.replace("__", "/"): part for name, part in special.items()}
     pool = HttpPool(environ={})
     before = 0
-    async with by_hand(Beast(revision, play, parts).serve) as hand:
+    async with by_hand(Beast(revision, play, special or {}).serve) as hand:
         before = descriptors()
         given = list((headers or {}).items())
         client = Client(

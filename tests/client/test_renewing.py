@@ -51,7 +51,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_is_do
             assert (await client.call_tool("once", returns=int)).data == 1
             sessions: Any = vars(here.app)["_sessions"]
             for session in list(sessions):
-                await sessions.end(session)
+                await sessions.end(session, "it was forgotten")
             assert (await client.call_tool("once", returns=int)).data == 2
             assert calls == [1, 1]
             assert client.conversation is not first
@@ -69,7 +69,7 @@ async def test_what_only_looks_is_asked_again_where_its_answer_was_lost(
 
     def drop(params: JSON) -> JSON | None:
         if len(door.hands) == 1:
-            asyncio.ensure_future(door.hand.end.close("the server fell over"))
+            door.fall()
             return None
         return KEPT | {"tools": [], "contents": [], "messages": [], "completion": {"values": []}}
 
@@ -93,7 +93,7 @@ async def test_what_may_have_had_an_effect_is_not_called_again(revision: Revisio
     door = Door(revision)
 
     def drop(params: JSON) -> JSON | None:
-        asyncio.ensure_future(door.hand.end.close("the server fell over"))
+        door.fall()
         return None
 
     door.replies = {"tools/call": drop}
@@ -133,7 +133,6 @@ async def test_a_server_that_is_not_there_any_more_is_an_error_and_may_come_back
 
 @live
 async def test_closing_while_it_is_begun_anew_ends_that(revision: Revision) -> None:
-    never: JSON = {}
     door = Door(revision)
     async with through(door) as client:
         await door.hand.end.close("gone")
@@ -143,7 +142,6 @@ async def test_closing_while_it_is_begun_anew_ends_that(revision: Revision) -> N
         await client.close()
         with pytest.raises(ConnectionLost):
             await calling
-    assert not never
 
 
 @live
@@ -177,7 +175,7 @@ async def test_what_cannot_be_restored_is_done_without(revision: Revision) -> No
         def refuse(params: JSON) -> JSON:
             raise Refusal(-32602, "there is no such thing any more")
 
-        door.replies = {"resources/subscribe": refuse, "ping": lambda params: {}}
+        door.replies = {"resources/subscribe": refuse}
         await client.ping()
         assert len(door.hands) == 2
 

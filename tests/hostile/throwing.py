@@ -120,7 +120,7 @@ async def thrower(
     """A live server on a free port, and somebody who means it harm."""
     server = make()
     app = server.asgi(limits=limits) if limits is not None else server.asgi()
-    async with listening(app, port=0, limits=run) as site:
+    async with listening(app, port=0, run_limits=run) as site:
         found = Thrower(site.port, era)
         await found.open()
         server.use(found.count)

@@ -1,8 +1,8 @@
 """The server object: its capabilities, its lifespan, what it says of itself, and its types."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import assert_type
 
 import pytest
@@ -223,3 +223,33 @@ def test_decorators_keep_the_type_of_a_function() -> None:
     typed: Callable[[int, int], int] = add
     assert typed(1, 2) == 3
     assert asyncio.run(mul(2)) == 2
+
+
+def test_a_lifespan_that_could_not_be_entered_is_refused_when_it_is_given() -> None:
+    @contextmanager
+    def blocking(server: Server) -> Generator[None]:
+        yield
+
+    @asynccontextmanager  # type: ignore[arg-type]
+    async def returning(server: Server) -> int:
+        return 1
+
+    for wrong, words in ((blocking, "blocking is not async"), (returning, "does not yield")):
+        with pytest.raises(LocalProtocolError, match=words):
+            Server("s", lifespan=wrong)  # type: ignore[arg-type]
+
+
+@live
+async def test_a_lifespan_need_not_take_the_server(revision: Revision) -> None:
+    @asynccontextmanager
+    async def opened() -> AsyncGenerator[str]:
+        yield "db"
+
+    server = Server("s", lifespan=opened)
+
+    @server.tool
+    async def state(ctx: Context) -> str:
+        return ctx.state
+
+    async with talk(server, revision) as client:
+        assert await client.text("state") == "db"

@@ -86,7 +86,10 @@ async def test_each_message_is_a_post_and_both_kinds_of_answer_are_read(
 
     answered = asyncio.Event()
     special = {"answer": hear_answer}
-    async with beast(revision, play, answers=Rooted(roots=["/tmp"]), **special) as (client, hand):
+    async with beast(revision, play, answers=Rooted(roots=["/tmp"]), special=special) as (
+        client,
+        hand,
+    ):
         assert (await client.call_tool("plain")).text == "done"
         assert (await client.call_tool("streamed")).text == "done"
         if revision.handshake:
@@ -123,7 +126,7 @@ async def test_every_request_names_the_session_and_the_revision_that_was_agreed_
         said = result(heard, opening(revision))
         await visitor.say(as_json(said, 200, f"MCP-SESSION-ID: {SESSION}"))
 
-    async with beast(NOVEMBER_2025, opened=False, initialize=agree) as (client, hand):
+    async with beast(NOVEMBER_2025, opened=False, special={"initialize": agree}) as (client, hand):
         client._speaker._accepts = Revisions(SESSIONS)
         await client.open()
         assert client.revision == revision.date
@@ -160,7 +163,7 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
     async def play(visitor: Visitor, heard: Heard) -> None:
         await visitor.say(plays[len(hand.posts("tools/call")) - 1])
 
-    async with beast(NOVEMBER_2025, play, initialize=assign) as (client, hand):
+    async with beast(NOVEMBER_2025, play, special={"initialize": assign}) as (client, hand):
         shown = [repr(client), repr(client.conversation)]
         for _ in plays:
             error = await outcome(client.call_tool("t"))
@@ -231,7 +234,7 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
     refused = asyncio.Event()
     special = {"answer": refuse}
     with Records("portico.transport") as records:
-        async with beast(NOVEMBER_2025, play, answers=Answers(roots=["/"]), **special) as (
+        async with beast(NOVEMBER_2025, play, answers=Answers(roots=["/"]), special=special) as (
             client,
             _,
         ):
@@ -334,7 +337,7 @@ async def test_the_wrong_revision_ends_it() -> None:
         said = opening(revision) | {"protocolVersion": "1999-12-31"}
         await visitor.say(as_json(result(heard, said), 200, "Mcp-Session-Id: s"))
 
-    async with beast(revision, opened=False, initialize=wrong) as (client, hand):
+    async with beast(revision, opened=False, special={"initialize": wrong}) as (client, hand):
         error = await outcome(client.open(revision))
         assert isinstance(error, RemoteProtocolError)
         assert "the server wants to speak '1999-12-31', we speak 2025-11-25" in str(error)
@@ -347,7 +350,7 @@ async def test_a_revision_that_is_not_among_those_named_is_not_spoken() -> None:
         said = opening(JULY_2026) | {"supportedVersions": ["1999-12-31"]}
         await visitor.say(as_json(result(heard, said)))
 
-    async with beast(JULY_2026, opened=False, server__discover=wrong) as (client, _):
+    async with beast(JULY_2026, opened=False, special={"server/discover": wrong}) as (client, _):
         error = await outcome(client.open(JULY_2026))
         assert isinstance(error, RemoteProtocolError)
         assert "no revision in common" in str(error)
@@ -360,7 +363,10 @@ async def test_a_session_id_with_other_characters_is_not_sent_back(id: str) -> N
         said = opening(NOVEMBER_2025)
         await visitor.say(as_json(result(heard, said), 200, f"Mcp-Session-Id: {id}"))
 
-    async with beast(NOVEMBER_2025, opened=False, initialize=assigned) as (client, hand):
+    async with beast(NOVEMBER_2025, opened=False, special={"initialize": assigned}) as (
+        client,
+        hand,
+    ):
         error = await outcome(client.open(NOVEMBER_2025))
         if id == '"':
             assert error is None
@@ -387,8 +393,8 @@ async def test_the_status_of_a_refused_opening_can_be_learned(
     async def refuse(visitor: Visitor, heard: Heard) -> None:
         await visitor.say(whole(status, b"no", "text/plain"))
 
-    special = {"initialize" if revision.handshake else "server__discover": refuse}
-    async with beast(revision, opened=False, **special) as (client, hand):
+    special = {"initialize" if revision.handshake else "server/discover": refuse}
+    async with beast(revision, opened=False, special=special) as (client, hand):
         error = await outcome(client.open(revision))
         assert isinstance(error, PorticoError)
         assert error.status == status
@@ -450,8 +456,8 @@ async def test_a_notice_that_the_server_does_not_take_is_said_so(
     monkeypatch.setattr(http_conversation, "TELL_S", SOON_S if way == "silent" else PATIENT_S)
     answers = Rooted(roots=["/"])
     method = "notifications/roots/list_changed"
-    special = {method.replace("/", "__"): refuse}
-    async with beast(NOVEMBER_2025, answers=answers, **special) as (client, hand):
+    special = {method: refuse}
+    async with beast(NOVEMBER_2025, answers=answers, special=special) as (client, hand):
         error = await outcome(client.conversation.notify(method))
         kinds: dict[str, type[PorticoError]] = {
             "bare": RemoteProtocolError,
@@ -472,7 +478,10 @@ async def test_an_opening_whose_last_word_is_refused_stands_all_the_same() -> No
         await visitor.say(whole(400))
 
     with Records("portico.transport"):
-        async with beast(NOVEMBER_2025, notifications__initialized=refuse) as (client, _):
+        async with beast(NOVEMBER_2025, special={"notifications/initialized": refuse}) as (
+            client,
+            _,
+        ):
             assert (await client.call_tool("t")).text == "done"
 
 
@@ -497,7 +506,7 @@ async def test_an_answer_after_giving_up_is_nobodys(revision: Revision) -> None:
         calling = asyncio.create_task(client.call_tool("slow"))
         await arrived.wait()
         calling.cancel()
-        assert await asyncio.gather(calling, return_exceptions=True)
+        await asyncio.wait([calling])
         assert calling.cancelled()
         late.set()
         assert (await client.call_tool("quick")).text == "done"
@@ -664,7 +673,7 @@ async def test_a_session_is_left_whatever_the_server_says_to_that(
         else:
             visitor.abort()
 
-    async with beast(NOVEMBER_2025, DELETE=refuse) as (client, hand):
+    async with beast(NOVEMBER_2025, special={"DELETE": refuse}) as (client, hand):
         await client.call_tool("t")
     assert [one.method for one in hand.heard].count("DELETE") == 1
 
@@ -709,7 +718,7 @@ async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() ->
         await answer.wait()
         await visitor.say(whole(200))
 
-    async with beast(NOVEMBER_2025, DELETE=slow) as (client, hand):
+    async with beast(NOVEMBER_2025, special={"DELETE": slow}) as (client, hand):
         leaving = asyncio.create_task(client.conversation.leave("it is late"))
         await asked.wait()
         leaving.cancel()
@@ -722,7 +731,10 @@ async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() ->
 
 @live
 async def test_an_opening_that_is_given_up_ends_the_conversation() -> None:
-    async with beast(NOVEMBER_2025, opened=False, initialize=nothing) as (client, hand):
+    async with beast(NOVEMBER_2025, opened=False, special={"initialize": nothing}) as (
+        client,
+        hand,
+    ):
         opened = asyncio.create_task(client.open(NOVEMBER_2025))
         await hand.hears(1)
         opened.cancel()

@@ -426,3 +426,19 @@ async def test_without_older_revisions_the_version_header_is_needed() -> None:
     async with stand(MODERN_ONLY) as s:
         answer = await s.caller.modern("tools/list", mcp_protocol_version=None)
         assert (answer.status, answer.code) == (400, -32020)
+
+
+@pytest.mark.parametrize("found", [None, 7, b"ada", ("ada",)], ids=repr)
+@live
+async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
+    def verify(headers: Headers) -> Any:
+        return found
+
+    async with stand(verify=verify) as s:
+        assert (await s.caller.call("echo", say="hi")).status == 401
+
+
+@live
+async def test_a_verifier_need_not_be_async() -> None:
+    async with stand(verify=lambda headers: "ada") as s:
+        assert (await s.caller.call("echo", say="hi")).status == 200

@@ -45,7 +45,10 @@ COMPLETIONS_PER_S = 200.0
 
 T = TypeVar("T")
 Kind = Literal["tools", "resources", "prompts", "completions"]
-Lifespan = Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
+Lifespan = (
+    Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
+    | Callable[[], contextlib.AbstractAsyncContextManager[Any]]
+)
 
 
 class AppOptions(TypedDict, total=False):
@@ -54,12 +57,12 @@ class AppOptions(TypedDict, total=False):
     path: str
     around: "App"
     verify: Verify
+    limits: "Limits"
 
 
 class AsgiOptions(AppOptions, total=False):
     """The keywords of `server.asgi`."""
 
-    limits: "Limits"
     hosts: Iterable[str]
     origins: Iterable[str]
 
@@ -67,8 +70,7 @@ class AsgiOptions(AppOptions, total=False):
 class HttpOptions(AppOptions, total=False):
     """The keywords of `server.run("http")`."""
 
-    limits: "RunLimits"
-
+    run_limits: "RunLimits"
     host: str
     port: int
     hosts: Iterable[str]
@@ -116,11 +118,8 @@ class Server(Offering):
     ) -> None:
         if page_size < 1:
             raise LocalProtocolError("page_size is a number of entries above 0")
-        if inspect.isasyncgenfunction(lifespan) or inspect.iscoroutinefunction(lifespan):
-            raise LocalProtocolError(
-                f"{name}: the lifespan {lifespan.__name__} is no context manager; put "
-                "@contextlib.asynccontextmanager above it, and one yield in it"
-            )
+        if lifespan is not None:
+            _check_lifespan(name, lifespan)
         self.info: t.Implementation = t.Implementation(
             name=name,
             version=version,
@@ -371,7 +370,7 @@ class Server(Offering):
                 await other.start()
                 self._exits.push_async_callback(other.stop)
             if self._lifespan is not None:
-                self.state = await self._exits.enter_async_context(self._lifespan(self))
+                self.state = await self._exits.enter_async_context(_entered(self._lifespan, self))
             self._catalogue.news.start(loop)
         except BaseException as error:
             self._running = None
@@ -483,6 +482,32 @@ def _kinds(declares: Iterable[str]) -> frozenset[str]:
     if strangers:
         raise LocalProtocolError(f"declares: {strangers} is nothing to declare; there are {known}")
     return kinds
+
+
+def _check_lifespan(name: str, lifespan: Callable[..., Any]) -> None:
+    """Refuse what would only fail when the server starts."""
+    written = inspect.unwrap(lifespan)
+    if inspect.isgeneratorfunction(written):
+        wrong = "is not async: write it as async def, with @contextlib.asynccontextmanager"
+    elif inspect.iscoroutinefunction(written):
+        wrong = "does not yield: put @contextlib.asynccontextmanager above it, and one yield in it"
+    elif inspect.isasyncgenfunction(lifespan):
+        wrong = "is no context manager; put @contextlib.asynccontextmanager above it"
+    else:
+        return
+    called = getattr(written, "__name__", repr(written))
+    raise LocalProtocolError(f"{name}: the lifespan {called} {wrong}")
+
+
+def _entered(
+    lifespan: Callable[..., contextlib.AbstractAsyncContextManager[Any]], server: Server
+) -> contextlib.AbstractAsyncContextManager[Any]:
+    """The lifespan of a server; one that takes nothing is not told whose it is."""
+    try:
+        takes = bool(inspect.signature(lifespan).parameters)
+    except (TypeError, ValueError):
+        takes = True
+    return lifespan(server) if takes else lifespan()
 
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ MAX_WARNINGS = 256
 # behind a link, or on pages.
 MAX_RESULT_BYTES = 32 * 1024 * 1024
 
+log: logging.Logger = logging.getLogger("portico.server")
+
 Block: TypeAlias = t.ContentBlock
 
 
@@ -239,6 +241,8 @@ def _words(value: Any) -> str:
     try:
         return encoded(value).decode()
     except LocalProtocolError:
+        kind = type(value).__name__
+        log.warning("a handler returned a %s, which has no JSON; the caller gets its str()", kind)
         return clean(str(value))
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from portico.errors import LocalProtocolError
 from portico.protocol.httprules_gate import HostPolicy
 from portico.transport.address import bind
 from portico.transport.http_connection import DEFAULT_LIMITS, Connection, RunLimits
@@ -41,6 +42,9 @@ HURRY_S = 6.0
 
 # When all is over: threads that handlers left behind may finish for so long.
 THREADS_S = 1.0
+
+# What a server is called that was given no version; it is not worth saying.
+UNVERSIONED: Final = "0"
 
 HEALTH: Final = "/health"
 READY: Final = "/ready"
@@ -78,13 +82,15 @@ class Site:
         *,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
-        limits: RunLimits = DEFAULT_LIMITS,
+        run_limits: RunLimits = DEFAULT_LIMITS,
     ) -> None:
         self.app = app
         app.heeds_signals = False
         self.host = host
         self.port: int = port
-        self.limits = limits
+        if not isinstance(run_limits, RunLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LocalProtocolError("run_limits= takes RunLimits(...); Limits(...) are limits=")
+        self.limits = run_limits
         self.is_ready: bool = False
         self._hosts = tuple(hosts)
         self._origins = tuple(origins)
@@ -229,7 +235,8 @@ async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[Site]:
 def announce(site: Site) -> None:
     """Say in one line what is served, and where."""
     info = site.app.service.identity.info
-    line = " ".join(f"{info.name} {info.version} on {site.url}".split()) + "\n"
+    version = f" {info.version}" if info.version != UNVERSIONED else ""
+    line = " ".join(f"{info.name}{version} on {site.url}".split()) + "\n"
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
@@ -243,7 +250,7 @@ async def serve(
     *,
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
-    limits: RunLimits = DEFAULT_LIMITS,
+    run_limits: RunLimits = DEFAULT_LIMITS,
     started: Callable[[Site], None] | None = None,
 ) -> bool:
     """Serve until SIGTERM, SIGINT or `site.end()`, drain, and return; a second one ends it at once.
@@ -251,7 +258,7 @@ async def serve(
     `started` is told once the port is bound and the service runs. Gives whether Ctrl-C ended it.
     Cancelled, it ends as at once as by a second signal.
     """
-    site = Site(app, host, port, hosts=hosts, origins=origins, limits=limits)
+    site = Site(app, host, port, hosts=hosts, origins=origins, run_limits=run_limits)
     wishes = site.wishes = Wishes()
     loop = asyncio.get_running_loop()
     signals = Signals(wishes.add, alone=True)

@@ -14,6 +14,7 @@ refused leaves nothing behind. Limits on connections, which no application can s
 """
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -135,6 +136,8 @@ class HttpApp:
             policy = HostPolicy.of(*LOOPBACK, *named, origins=pages)
         if not path.startswith("/"):
             raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
+        if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LocalProtocolError("limits= takes Limits(...); RunLimits(...) are run_limits=")
         self.service = service
         self.path: str = path.rstrip("/") or "/"
         # Also where another application would answer with its page for lost visitors.
@@ -265,12 +268,17 @@ class HttpApp:
         """Who sent this. Raises `AuthError` or `Refusal`."""
         assert self._verify is not None
         try:
-            principal = await self._verify(headers)
+            found: object = self._verify(headers)
+            principal = await found if inspect.isawaitable(found) else found
         except (Fault, AuthError):
             raise
         except Exception as error:
             log.error("the verifier raised %s", type(error).__name__, exc_info=error)
             raise overload("who you are cannot be verified now; try again later") from None
+        if not isinstance(principal, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            # None is what a look-up finds for a stranger; nobody is let in by that.
+            log.error("the verifier returned %s, and not a name", type(principal).__name__)
+            raise LoginRequired("nobody knows who you are")
         if principal and self._load.get(principal, 0) >= self.limits.visits_per_principal:
             raise overload("too many requests of yours at once; wait for some")
         return principal

@@ -7,6 +7,7 @@ Rules: all times of all visits are kept here. Every wait of a visit has an end.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator
 
 from portico.transport.http_visit import CLIENT_GONE, Visit
@@ -17,6 +18,10 @@ TURN_S = 0.05
 STEP_S = 1.0
 # A body may begin slowly; from then on it must keep a least speed.
 BODY_GRACE_S = 5.0
+# A turn that comes this late was not late by itself: a handler held everybody up.
+HELD_S = 3.0
+
+log: logging.Logger = logging.getLogger("portico.transport")
 
 
 class Sweep:
@@ -31,6 +36,7 @@ class Sweep:
         self._timer: asyncio.TimerHandle | None = None
         self._hurried = False
         self._next_step = 0.0
+        self._due = 0.0
 
     def __len__(self) -> int:
         return self.count
@@ -72,10 +78,19 @@ class Sweep:
         if self._timer is not None:
             self._timer.cancel()
         self._hurried = delay_s == TURN_S
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+        loop = asyncio.get_running_loop()
+        self._due = loop.time() + delay_s
+        self._timer = loop.call_later(delay_s, self._tick)
 
     def _tick(self) -> None:
         now = asyncio.get_running_loop().time()
+        held_s = now - self._due
+        if held_s > HELD_S:
+            log.warning(
+                "something held the loop for %.1f s, and every client with it; a tool that blocks "
+                "is written as def, not async def",
+                held_s,
+            )
         for visit in list(self._fresh):
             if visit.since:
                 self._fresh.discard(visit)

@@ -1,0 +1,430 @@
+"""Streams that end before their time: taken up again, polled, given up; a server by hand."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from client.http_beast import PATIENT_S, SESSION, beast, done, opening, outcome, result
+from http_hand import Heard, Visitor, chunk, events, head, stream, whole
+from live import live, until
+from portico.client.client import Client
+from portico.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
+from portico.protocol.handshake import Phase
+from portico.protocol.revision import JULY_2026, JUNE_2025, MARCH_2025, NOVEMBER_2025, Revision
+from portico.protocol.sse import Parser
+from portico.transport import http_resuming
+from portico.transport.http_answer import Answer
+from portico.transport.http_resuming import MAX_FAILURES, MAX_RETRY_S, RETRY_S, Resuming, resumed
+
+SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
+each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda one: one.date)
+END = b"0\r\n\r\n"
+LOG = {
+    "jsonrpc": "2.0",
+    "method": "notifications/message",
+    "params": {"level": "info", "data": "on"},
+}
+CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long where the server has not said when."""
+    monkeypatch.setattr(http_resuming, "RETRY_S", 0.01)
+
+
+def is_news(heard: Heard) -> bool:
+    """Whether a GET asks for what belongs to no request: ids of such events begin with `news`."""
+    after = heard.headers.get("last-event-id")
+    return after is None or after.startswith("news")
+
+
+def resumes(client_heard: list[Heard]) -> list[str]:
+    """The events after which streams were asked for again."""
+    gets = [one for one in client_heard if one.method == "GET" and not is_news(one)]
+    return [one.headers["last-event-id"] for one in gets]
+
+
+class Resumable:
+    """A call's stream in parts: the first answers the POST, each other one a GET."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = list(parts)
+        self.asked: Heard | None = None
+        self.times: list[float] = []
+
+    async def post(self, visitor: Visitor, heard: Heard) -> None:
+        self.asked = heard
+        await self._next(visitor)
+
+    async def get(self, visitor: Visitor, heard: Heard) -> None:
+        if is_news(heard):
+            await visitor.say(whole(405))
+        else:
+            await self._next(visitor)
+
+    async def _next(self, visitor: Visitor) -> None:
+        self.times.append(asyncio.get_running_loop().time())
+        part = self.parts.pop(0)
+        assert self.asked is not None
+        said = part(result(self.asked)) if callable(part) else part
+        await visitor.say(said)
+        if not said.endswith(END) and b"Content-Length" not in said:
+            visitor.writer.close()
+
+    @property
+    def special(self) -> dict[str, Any]:
+        return {"GET": self.get}
+
+
+def finished(answer: Any) -> bytes:
+    """A stream that has the answer."""
+    return stream() + chunk(events(answer, id="last")) + END
+
+
+# ---------------------------------------------------------------- taken up again
+
+
+@pytest.mark.spec("R0279", "R0495")
+@live
+async def test_a_stream_that_breaks_is_taken_up_after_its_last_event(
+    revision: Revision, soon: None
+) -> None:
+    cut = stream() + chunk(events(LOG, id="a-1") + events(LOG, id="a-2") + b"id: a-3\ndata: {")
+    ended = stream() + chunk(events(LOG, id="a-3")) + END
+    parts = Resumable(cut, ended, finished)
+    async with beast(revision, parts.post, special=parts.special) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+    assert resumes(hand.heard) == ["a-2", "a-3"]
+    assert len(hand.posts("tools/call")) == 1
+    again = [one for one in hand.heard if one.method == "GET" and not is_news(one)]
+    assert {one.headers["mcp-session-id"] for one in again} == {SESSION}
+    assert {one.headers["accept"] for one in again} == {"text/event-stream"}
+
+
+@pytest.mark.spec("R0488", "R0490")
+@live
+async def test_a_server_that_hangs_up_is_polled_as_it_asked() -> None:
+    """NOVEMBER_2025: an id, when to come back, and the connection is closed."""
+    assert NOVEMBER_2025.http.prime_and_poll
+    primed = stream() + chunk(b"id: p-1\nretry: 150\ndata:\n\n") + END
+    still = stream() + chunk(b"id: p-2\ndata:\n\n") + END
+    parts = Resumable(primed, still, finished)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+    assert resumes(hand.heard) == ["p-1", "p-2"]
+    first, second, third = parts.times
+    assert second - first >= 0.15
+    assert third - second >= 0.15
+
+
+@live
+async def test_a_server_may_be_polled_more_often_than_it_may_fail() -> None:
+    polls = MAX_FAILURES * 3
+    primed = stream() + chunk(b"id: p-1\nretry: 1\ndata:\n\n") + END
+    parts = Resumable(*[primed] * polls, finished)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+    assert len(resumes(hand.heard)) == polls
+
+
+@live
+async def test_polling_ends_with_the_time_out_of_the_call() -> None:
+    primed = stream() + chunk(b"id: p-1\nretry: 10\ndata:\n\n") + END
+    parts = Resumable(*[primed] * 1000)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        assert isinstance(await outcome(client.call_tool("t", timeout_s=0.3)), TimedOut)
+        await until(lambda: bool(hand.posts("notifications/cancelled")))
+
+
+@live
+async def test_a_wait_that_the_server_asked_for_ends_with_the_time_out_too() -> None:
+    parts = Resumable(stream() + chunk(b"id: p-1\nretry: 86400000\ndata:\n\n") + END)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        assert isinstance(await outcome(client.call_tool("t", timeout_s=0.2)), TimedOut)
+    assert resumes(hand.heard) == []
+
+
+@live
+async def test_what_stands_in_the_way_is_tried_again(soon: None) -> None:
+    begun = stream() + chunk(events(LOG, id="a-1")) + END
+    busy = [whole(503), whole(429), whole(502), head(200)[:20]]
+    parts = Resumable(begun, *busy, finished)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+    assert resumes(hand.heard) == ["a-1"] * 5
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 401, 200])
+@live
+async def test_a_server_that_will_not_go_on_ends_the_call_at_once(status: int) -> None:
+    """D28: 400 for an event that it does not know. The call may have had an effect (D19)."""
+    begun = stream() + chunk(b"retry: 0\n" + events(LOG, id="a-1")) + END
+    parts = Resumable(begun, whole(status, b"", "text/plain"))
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert type(error) is ConnectionLost
+        assert (error.status, error.unheard) == (None, False)
+        words = "the stream ended without an answer, and cannot be taken up again: 127"
+        assert words in str(error)
+        assert "whether it had an effect is unknown" in str(error)
+    assert resumes(hand.heard) == ["a-1"]
+    assert len(hand.posts("tools/call")) == 1
+
+
+@live
+async def test_a_server_that_is_gone_is_given_up_after_some_tries(
+    soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_resuming, "MAX_RETRY_S", 0.02)
+    begun = stream() + chunk(events(LOG, id="a-1")) + END
+    parts = Resumable(begun, *[whole(503)] * 100)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, ConnectionLost)
+        assert "cannot be taken up again: 127.0.0.1" in str(error)
+    assert resumes(hand.heard) == ["a-1"] * MAX_FAILURES
+
+
+@live
+async def test_a_stream_without_ids_cannot_be_taken_up() -> None:
+    parts = Resumable(stream() + chunk(events(LOG)) + END)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, ConnectionLost)
+    assert resumes(hand.heard) == []
+
+
+@live
+async def test_where_streams_cannot_be_taken_up_nobody_tries() -> None:
+    parts = Resumable(stream() + chunk(events(LOG, id="a-1")) + END)
+    async with beast(JULY_2026, parts.post, special=parts.special) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, ConnectionLost)
+        assert "whether it had an effect is unknown" in str(error)
+    assert {one.method for one in hand.heard} == {"POST"}
+
+
+@live
+async def test_an_event_id_that_no_header_can_carry_is_not_sent_back() -> None:
+    parts = Resumable(stream() + chunk("id: ü\nretry: 0\ndata:\n\n".encode()) + END)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        error = await outcome(client.call_tool("t"))
+        assert isinstance(error, ConnectionLost)
+        assert "the server's event id cannot be sent back" in str(error)
+    assert resumes(hand.heard) == []
+
+
+@live
+async def test_giving_up_while_a_stream_is_being_taken_up_leaves_nothing() -> None:
+    parts = Resumable(stream() + chunk(b"id: p-1\nretry: 60000\ndata:\n\n") + END)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        calling = asyncio.create_task(client.call_tool("t"))
+        await until(lambda: bool(parts.times))
+        calling.cancel()
+        await asyncio.wait([calling])
+        assert calling.cancelled()
+        await until(lambda: bool(hand.posts("notifications/cancelled")))
+
+
+# ---------------------------------------------------------------- news
+
+
+class News:
+    """The stream that belongs to no request, one connection after the other."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = list(parts)
+        self.after: list[str | None] = []
+        self.hold = asyncio.Event()
+
+    async def get(self, visitor: Visitor, heard: Heard) -> None:
+        self.after.append(heard.headers.get("last-event-id"))
+        part = self.parts.pop(0) if self.parts else stream()
+        await visitor.say(part)
+        if not self.parts and part.startswith(b"HTTP/1.1 200"):
+            await visitor.gone()
+
+
+async def hears(client: Client, times: int, news: News) -> list[str]:
+    """What a listener hears while the stream breaks and comes back."""
+    heard: list[str] = []
+    async with client.listen(tools=True) as changes:
+        while len(heard) < times:
+            heard.append((await asyncio.wait_for(anext(changes), 5)).kind)
+    return heard
+
+
+@live
+async def test_news_has_a_stream_of_its_own_that_stands_when_a_client_is_open() -> None:
+    news = News()
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, hand):
+        names = [one.message["method"] if one.body else one.method for one in hand.heard]
+        assert names == ["initialize", "notifications/initialized", "GET"]
+        assert hand.heard[-1].headers["accept"] == "text/event-stream"
+        assert (await client.call_tool("t")).text == "done"
+    assert news.after == [None]
+
+
+@pytest.mark.parametrize("status", [405, 404, 400, 200, 500, 401])
+@live
+async def test_a_server_without_news_is_spoken_to_all_the_same(status: int) -> None:
+    async def get(visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(status, b"no", "text/plain"))
+
+    async with beast(NOVEMBER_2025, special={"GET": get}) as (client, hand):
+        if status == 404:  # it has forgotten the session already
+            await until(lambda: client.conversation.link.phase is Phase.CLOSED)
+            return
+        assert (await client.call_tool("t")).text == "done"
+        assert len([one for one in hand.heard if one.method == "GET"]) == 1
+
+
+@live
+async def test_a_server_that_is_silent_about_news_is_not_waited_for_long() -> None:
+    async def get(visitor: Visitor, heard: Heard) -> None:
+        await visitor.gone()
+
+    async with beast(NOVEMBER_2025, special={"GET": get}) as (client, _):
+        assert (await client.call_tool("t")).text == "done"
+
+
+@each_session
+@live
+async def test_news_goes_on_where_its_stream_broke(revision: Revision, soon: None) -> None:
+    first = stream() + chunk(events(CHANGED, id="news-1")) + END
+    second = stream() + chunk(events(CHANGED, id="news-2") + b"data: {cut")
+    news = News(first, second, stream() + chunk(events(CHANGED)))
+    async with beast(revision, special={"GET": news.get}) as (client, _):
+        async with client.listen(tools=True) as changes:
+            await asyncio.wait_for(anext(changes), 5)
+            await until(lambda: len(news.after) == 3)
+    assert news.after == [None, "news-1", "news-2"]
+
+
+@live
+async def test_a_place_that_the_server_has_forgotten_is_not_asked_for_again(soon: None) -> None:
+    """D28: from now on, then."""
+    first = stream() + chunk(events(CHANGED, id="news-1")) + END
+    news = News(first, whole(400), stream())
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+        await until(lambda: len(news.after) == 3)
+        assert (await client.call_tool("t")).text == "done"
+    assert news.after == [None, "news-1", None]
+
+
+@live
+async def test_news_is_never_given_up_for_what_only_stands_in_the_way(
+    soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_resuming, "MAX_RETRY_S", 0.01)
+    busy = [whole(503)] * (2 * MAX_FAILURES)
+    news = News(stream() + END, *busy, stream() + chunk(events(CHANGED)))
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+        async with client.listen(tools=True) as changes:
+            assert (await asyncio.wait_for(anext(changes), 5)).kind == "tools"
+
+
+@live
+async def test_a_session_that_was_forgotten_ends_the_conversation(soon: None) -> None:
+    """Nobody would hear news any more, so whoever listens must learn that."""
+    news = News(stream() + END, whole(404))
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, hand):
+        with pytest.raises(ConnectionLost):
+            async with client.listen(tools=True) as changes:
+                await asyncio.wait_for(anext(changes), 5)
+        assert client.conversation.link.phase is Phase.CLOSED
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("t")
+    assert "DELETE" not in {one.method for one in hand.heard}
+
+
+@live
+async def test_a_stream_that_breaks_its_bounds_ends_news_and_nothing_else() -> None:
+    news = News(stream() + chunk(b"id: " + b"x" * 5000 + b"\n\n"), stream())
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+        assert (await client.call_tool("t")).text == "done"
+        assert news.after == [None]
+
+
+# ---------------------------------------------------------------- when
+
+
+def test_how_long_to_wait_is_what_the_server_said_else_longer_each_time() -> None:
+    coming = Resuming()
+    assert coming._pause(1234) == 1.234
+    assert coming._pause(0) == 0
+    assert coming._pause(10**15 - 1) == (10**15 - 1) / 1000
+    waits: list[float] = []
+    for silent in range(40):
+        coming._silent = silent
+        assert coming._pause(100_000) == 100
+        assert 0 <= coming._pause(0) <= RETRY_S
+        waits.append(coming._pause(None))
+        longest = min(RETRY_S * 2**silent, MAX_RETRY_S)
+        assert longest / 2 <= waits[-1] <= longest
+    coming._silent = 10
+    assert coming._pause(0) == RETRY_S
+    assert len({coming._pause(None) for _ in range(5)}) > 1
+    coming.heard()
+    assert coming._pause(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "tries"),
+    [
+        (CannotConnect("x"), None, MAX_FAILURES),
+        (ConnectionLost("x"), None, MAX_FAILURES),
+        (ConnectionLost("x"), 503, MAX_FAILURES),
+        (ConnectionLost("x"), 404, 1),
+        (RemoteProtocolError("x"), 405, 1),
+        (RemoteProtocolError("x"), None, 1),
+    ],
+)
+@live
+async def test_only_what_may_pass_is_tried_again(
+    error: Any, status: int | None, tries: int, soon: None
+) -> None:
+    tried = 0
+    error.status = status
+
+    async def fetch() -> Answer:
+        nonlocal tried
+        tried += 1
+        raise error
+
+    parser = Parser()
+    parser.retry_ms = 0
+    with pytest.raises(type(error)):
+        await Resuming().take_up(fetch, parser)
+    assert tried == tries
+
+
+def test_the_next_reader_of_a_stream_knows_where_it_is_and_when_to_come_back() -> None:
+    before = Parser()
+    before.feed(b"retry: 7\nid: x\ndata:\n\nid: lost\ndata: ")
+    before.end()
+    after = resumed(before)
+    assert (after.last_event_id, after.retry_ms) == ("x", 7)
+    assert after.feed(b"data: y\n\n")[0].data == b"y"
+
+
+@live
+async def test_a_handshake_may_be_answered_on_a_stream_that_breaks(soon: None) -> None:
+    """Nothing was agreed on by then, so that it cannot be taken up: the opening has failed."""
+
+    async def begin(visitor: Visitor, heard: Heard) -> None:
+        line = f"Mcp-Session-Id: {SESSION}"
+        await visitor.say(stream(line) + chunk(events(LOG, id="a-1")) + END)
+
+    async def well(visitor: Visitor, heard: Heard) -> None:
+        said = result(heard, opening(NOVEMBER_2025))
+        await visitor.say(stream(f"Mcp-Session-Id: {SESSION}") + chunk(events(said)) + END)
+
+    async with beast(NOVEMBER_2025, opened=False, special={"initialize": begin}) as (client, _):
+        error = await outcome(client.open(NOVEMBER_2025))
+        assert isinstance(error, ConnectionLost)
+    async with beast(NOVEMBER_2025, done, special={"initialize": well}) as (client, hand):
+        assert (await client.call_tool("t", timeout_s=PATIENT_S)).text == "done"
+        assert hand.heard[1].headers["mcp-session-id"] == SESSION
