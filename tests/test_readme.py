@@ -206,3 +206,9 @@ PORT=1 scripts/demo
 
 def test_what_works_is_not_complained_of(tmp_path: Path) -> None:
     assert problems(GOOD, tmp_path) == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=IDS)
+def test_no_figure_is_left_to_be_filled_in(path: Path) -> None:
+    prose = re.sub(r"```.*?```|`[^`]*`", "", path.read_text("utf-8"), flags=re.DOTALL)
+    assert re.findall(r"\{\w+\}", prose) == []

@@ -304,7 +304,7 @@ def test_bytes_are_read_as_they_are() -> None:
 
 def test_a_resource_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
     arguments = ("read", "notes.py", "notes://garden", "--out", str(tmp_path))
-    assert said(EXAMPLES, *arguments) == f"[file text/markdown, 27 bytes: {tmp_path}/garden.md]\n"
+    assert said(EXAMPLES, *arguments) == f"[file text/markdown, 28 bytes: {tmp_path}/garden.md]\n"
     assert (tmp_path / "garden.md").read_text() == "# Garden\n\nThe beans are up.\n"
 
 

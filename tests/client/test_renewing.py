@@ -51,7 +51,7 @@ async def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_is_do
             assert (await client.call_tool("once", returns=int)).data == 1
             sessions: Any = vars(here.app)["_sessions"]
             for session in list(sessions):
-                await sessions.end(session, "it was forgotten")
+                sessions.end(session, "it was forgotten")
             assert (await client.call_tool("once", returns=int)).data == 2
             assert calls == [1, 1]
             assert client.conversation is not first

@@ -110,6 +110,7 @@ async def test_a_server_that_can_answer_is_heard(mode: str) -> None:
             assert await stage.call() == WELL[mode]
 
 
+@pytest.mark.spec("R0039")
 @on_both_loops
 async def test_a_client_speaks_with_a_server_of_ours_in_every_revision(revision: Revision) -> None:
     with nothing_left():
@@ -129,6 +130,7 @@ async def test_a_client_speaks_with_a_server_of_ours_in_every_revision(revision:
             await client.list_tools()
 
 
+@pytest.mark.spec("R0044", "R0483")
 @on_asyncio
 async def test_nothing_but_messages_is_written_to_a_server_in_every_revision(
     revision: Revision,

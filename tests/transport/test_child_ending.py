@@ -131,6 +131,7 @@ async def test_the_end_of_its_input_is_enough_for_a_good_one() -> None:
         assert stage.child._process.status == 0
 
 
+@pytest.mark.spec("R0021", "R0022", "R0023", "R0028", "R0839", "R0840", "R0841")
 @pytest.mark.parametrize(
     ("mode", "grace_s", "status"),
     [("serves", WAIT_S, 0), ("heeds_sigterm", 0.5, 0), ("ignores_the_end", SHORT_S, -9)],

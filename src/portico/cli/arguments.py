@@ -130,7 +130,8 @@ def _strangers(keys: list[str], schema: dict[str, Any]) -> list[str]:
     no strangers."""
     known = members(schema)
     more = schema.get("additionalProperties")
-    if more or "patternProperties" in schema or ("properties" not in schema and more is not False):
+    says_so = isinstance(schema.get("properties"), dict) or more is False
+    if more or "patternProperties" in schema or not says_so:
         return []
     return [_stranger(key, list(known)) for key in dict.fromkeys(keys) if key not in known]
 

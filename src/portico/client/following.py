@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from portico.client.listening import Listening, Listenings
 from portico.client.speaking import Speaker
-from portico.errors import ChannelError, ConnectionLost, PorticoError, RemoteError
+from portico.errors import ChannelError, ConnectionLost, PorticoError
 from portico.ports import Conversation
 from portico.protocol import types as t
 from portico.protocol.exchange import LISTEN
@@ -137,7 +137,7 @@ class Following:
                 await self._unsubscribe(asked)
 
     async def _unsubscribe(self, asked: list[str]) -> None:
-        with contextlib.suppress(ChannelError, RemoteError):  # then it is over by itself
+        with contextlib.suppress(PorticoError):  # then it is over by itself
             for uri in asked:
                 if uri not in self._listenings.followed:
                     params = t.UnsubscribeRequestParams(uri=uri)

@@ -117,6 +117,8 @@ class Speaker:
         self._renewed = renewed
         self._memory = memory
         self._conversation: Conversation | None = None
+        # The one that is being opened: nobody speaks in it yet.
+        self._tried: Conversation | None = None
         self._ear: Ear | None = None
         self._gone_by: Way = way
         self._lock = asyncio.Lock()
@@ -124,10 +126,11 @@ class Speaker:
 
     @property
     def conversation(self) -> Conversation:
-        """The one that is held now. Raises before there is any."""
-        if self._conversation is None:
+        """The one that is held now, or is being opened. Raises before there is any."""
+        conversation = self._conversation or self._tried
+        if conversation is None:
             raise LocalProtocolError("this client is not open yet")
-        return self._conversation
+        return conversation
 
     @property
     def closed(self) -> bool:
@@ -147,6 +150,11 @@ class Speaker:
 
     async def open(self) -> Opening:
         """Find the revision and begin. Raises where there is none in common, or nobody."""
+        opening = await self._find()
+        self._conversation = self._tried
+        return opening
+
+    async def _find(self) -> Opening:
         known = self._memory.recall(self.way.key)
         means = Means(restarts=self.way.restarts, older=self.way.older is not None)
         finding = find(self._accepts, means, known)
@@ -156,10 +164,11 @@ class Speaker:
                 attempt = finding.send(await self._try(attempt))
         except StopIteration as found:
             opening: Opening = found.value
+        assert self._tried is not None
         if not opening.revision.handshake:
             # The revision alone: what such a server offers may change with every request, so that
             # nothing is refused for what it offered once.
-            self.conversation.link.adopt(opening.revision)
+            self._tried.link.adopt(opening.revision)
         self._memory.keep(self.way.key, Known(opening.revision.handshake, opening.older))
         return opening
 
@@ -180,29 +189,30 @@ class Speaker:
 
     async def _fresh(self, way: Way) -> Conversation:
         """A conversation in which nothing was agreed on yet."""
-        held = self._conversation
-        if held is not None and way is self._gone_by and held.link.phase is Phase.NEW:
-            return held
+        tried = self._tried
+        if tried is not None and way is self._gone_by and tried.link.phase is Phase.NEW:
+            return tried
         await self._leave("another try")
         carry = await way.reach(self._timeout_s)
         link = Link(Side.CLIENT, self._identity, self._accepts)
         self._ear, self._gone_by = Ear(self._hearer), way
-        self._conversation = carry(link, self._ear)
+        tried = self._tried = carry(link, self._ear)
         if self._closed is not None:
-            await self._conversation.leave(self._closed)
+            await tried.leave(self._closed)
             raise ConnectionLost(self._closed)
-        return self._conversation
+        return tried
 
     async def _leave(self, why: str) -> None:
-        if self._conversation is not None and self._ear is not None:
+        """End the one that was tried last, which is also the one that is held, if one is."""
+        if self._tried is not None and self._ear is not None:
             self._ear.deaf = True
-            await self._conversation.leave(why)
+            await self._tried.leave(why)
 
     async def close(self, why: str) -> None:
         """End it, and the way; at any time, in any task, and twice."""
         self._closed = self._closed or why
-        if self._conversation is not None:
-            await self._conversation.leave(why)
+        if self._tried is not None:
+            await self._tried.leave(why)
         await self.way.close()
 
     # ------------------------------------------------------------ speaking
@@ -253,11 +263,14 @@ class Speaker:
         """A conversation to say this in: the one that is held, or a new one if it has ended."""
         if self._closed is not None:
             raise ConnectionLost(f"{self._closed} before {method}")
-        conversation = self.conversation
-        if conversation.link.phase is Phase.CLOSED:
+        if self._conversation is None:
+            raise LocalProtocolError(f"{method} before this client is open")
+        if self.over:
             if not self.way.repeats:
                 raise ConnectionLost(f"the connection ended before {method}")
-            await self.renew(conversation)
+            await self.renew(self.conversation)
+            if self.over:
+                raise ConnectionLost(f"the connection ended once more before {method}")
         return self.conversation
 
     async def renew(self, seen: Conversation) -> None:
@@ -265,7 +278,10 @@ class Speaker:
         async with self._lock:
             if self._closed is not None:
                 raise ConnectionLost(self._closed)
-            if self._conversation is seen or self.over:
-                await self._leave("it is begun anew")
-                opening = await self.open()
-                await self._renewed(self.conversation, opening)
+            if self._conversation is not seen:
+                return
+            await self._leave("it is begun anew")
+            opening = await self._find()
+            assert self._tried is not None
+            await self._renewed(self._tried, opening)
+            self._conversation = self._tried

@@ -1,0 +1,291 @@
+"""At a terminal: questions are asked, progress is drawn, an interrupt ends it all."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cli.process import command, written
+from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
+from cli.test_listing import EXAMPLES, HOSTILE
+
+BOOK = ("call", "travel.py", "book", "train=EC 171")
+BOTH = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+
+# Every kind of field that there is, and a page to visit.
+ASKING = """
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from portico import Context, Server
+
+server = Server("desk\\x1b[2J", version="1")
+
+
+@server.tool
+async def fill(ctx: Context) -> str:
+    from dataclasses import dataclass
+
+    @dataclass
+    class Form:
+        name: str
+        age: Annotated[int, Meta(ge=18, le=99)]
+        share: float = 0.5
+        colour: Literal["red", "green"] = "green"
+        nick: str | None = None
+        sure: bool = False
+
+    found = await ctx.elicit("Who are you?\\n\\x1b[2Jportico: all is well", Form)
+    return repr((found.name, found.age, found.share, found.colour, found.nick, found.sure))
+
+
+@server.tool
+async def visit(url: str, ctx: Context) -> str:
+    await ctx.elicit_url("Sign in first.", url)
+    return "visited"
+
+
+@server.tool
+async def wait(ctx: Context) -> str:
+    import asyncio
+
+    await ctx.progress(1, 4, "one \\x1b[2Jquarter")
+    await asyncio.Event().wait()
+    return "never"
+"""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("desk"), server=ASKING, hostile=HOSTILE)
+
+
+# ---------------------------------------------------------------- forms
+
+
+@BOTH
+def test_a_question_is_asked_reviewed_and_answered(revision: str) -> None:
+    with Terminal(EXAMPLES, *BOOK, "--as", revision, piped=True, NO_COLOR="1") as terminal:
+        terminal.answer("car (integer): ", "first")
+        assert (
+            terminal.until("car (integer): ") == "first\n    expected an integer\n  car (integer): "
+        )
+        terminal.type("3\n")
+        terminal.answer("window (yes or no) [yes]: ", "")
+        terminal.answer("send, edit, decline or cancel? [send] ", "edit")
+        terminal.answer("car (integer) [3]: ", "4")
+        terminal.answer("window (yes or no) [yes]: ", "no")
+        assert "  car = 4\n  window = no\n" in terminal.until("decline or cancel? [send] ")
+        terminal.type("\n")
+        code, shown = terminal.end()
+        assert code == 0
+        assert shown.startswith("travel (travel.py) asks:\n  | Which seat on EC 171?\n")
+        assert terminal.output() == '{"train":"EC 171","seat":{"car":4,"window":false}}\n'
+
+
+@BOTH
+@pytest.mark.parametrize("said", ["decline", "cancel"])
+def test_a_question_can_be_declined_and_left(revision: str, said: str) -> None:
+    with Terminal(EXAMPLES, *BOOK, "--as", revision, NO_COLOR="1") as terminal:
+        terminal.answer("car (integer): ", "3")
+        terminal.answer("window (yes or no) [yes]: ", "")
+        terminal.answer("decline or cancel? [send] ", "perhaps")
+        terminal.answer("decline or cancel? [send] ", said)
+        why = {
+            "decline": "the user declined to answer",
+            "cancel": "the user went away without an answer",
+        }
+        code, shown = terminal.end()
+        assert (code, shown.splitlines()[-1]) == (1, f"portico: book said: {why[said]}")
+
+
+def test_the_end_of_the_input_leaves_a_question() -> None:
+    with Terminal(EXAMPLES, *BOOK) as terminal:
+        terminal.until("car (integer): ")
+        terminal.type(END_OF_INPUT)
+        code, shown = terminal.end()
+    assert code == 1
+    assert shown.endswith("portico: book said: the user went away without an answer\n")
+
+
+def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
+    with Terminal(desk, "call", "server.py", "fill", piped=True) as terminal:
+        terminal.answer("name (text): ", "")
+        terminal.answer("this one is needed\n  name (text): ", "Ada")
+        terminal.answer("age (integer from 18 to 99): ", "7")
+        terminal.answer("must be at least 18\n  age (integer from 18 to 99): ", "36")
+        terminal.answer("share (number) [0.5]: ", "1")
+        terminal.answer("    1  red\n    2  green\n  colour (a number or a word) [green]: ", "1")
+        terminal.answer("nick (text, may be empty): ", "")
+        terminal.answer("sure (yes or no) [no]: ", "yes")
+        terminal.answer("decline or cancel? [send] ", "send")
+        assert terminal.end()[0] == 0
+        assert terminal.output() == "('Ada', 36, 1.0, 'red', None, True)\n"
+
+
+def test_what_a_server_asks_cannot_act_on_the_terminal_or_pose_as_ours(desk: Path) -> None:
+    with Terminal(desk, "call", "server.py", "fill", NO_COLOR="1") as terminal:
+        terminal.until("name (text): ")
+        assert terminal.shown.startswith(
+            "desk\\x1b[2J (server.py) asks:\n"
+            "  | Who are you?\n"
+            "  | \\x1b[2Jportico: all is well\n"
+            "  (Enter takes what is in brackets; Ctrl-D leaves without an answer)\n"
+        )
+
+
+def test_nobody_hurries_a_person(desk: Path) -> None:
+    """The time-out of a call stands still while its question waits."""
+    arguments = ("--timeout", "0.5", "--as", "2025-11-25")
+    with Terminal(EXAMPLES, *BOOK, *arguments, piped=True) as terminal:
+        terminal.until("car (integer): ")
+        # Another call runs out of time in the meantime, which the first one would have, too.
+        slow = command(desk, "call", "server.py", "wait", "--timeout", "0.5")
+        assert slow.returncode == 4
+        assert "no answer within 0.5 s; whether it had an effect is unknown" in slow.stderr
+        terminal.type("3\n")
+        terminal.answer("window (yes or no) [yes]: ", "")
+        terminal.answer("decline or cancel? [send] ", "")
+        assert terminal.end()[0] == 0
+
+
+def test_without_a_terminal_a_question_is_refused_at_once() -> None:
+    done = command(EXAMPLES, *BOOK)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "portico: travel (travel.py) asks 'Which seat on EC 171?', and there is no terminal to "
+        "answer in; it was told no\n"
+        "portico: book said: the user declined to answer\n"
+    )
+
+
+def test_a_model_is_never_asked() -> None:
+    done = command(EXAMPLES, "call", "booking.py", "describe", "flight=LH1")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr == (
+        "portico: this needs a model that can be asked, and the client offers none (-32021)\n"
+    )
+
+
+# ---------------------------------------------------------------- pages
+
+ODD = {
+    "https://example.com/a?b=c": [],
+    "http://127.0.0.1:1/a": [],
+    "http://example.com/": ["the address is not https, so that others can read along"],
+    "https://xn--80ak6aa92e.com/": ["the host has letters that may look like others (Punycode)"],
+    "https://bank.com@evil.example/": [
+        "what stands before the @ is not the host, and may be meant to look like it"
+    ],
+    "https://192.0.2.1/": ["the host is a number and has no name"],
+}
+
+
+@BOTH
+def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
+    desk: Path, revision: str
+) -> None:
+    url = "https://example.com/sign-in?for=desk"
+    arguments = ("call", "server.py", "visit", f"url={url}", "--as", revision)
+    with Terminal(desk, *arguments, NO_COLOR="1") as terminal:
+        assert terminal.until("agree, decline or cancel? [decline] ") == (
+            "desk\\x1b[2J (server.py) wants you to visit a page:\n"
+            "  | Sign in first.\n"
+            f"  address  {url}\n"
+            "  host     example.com\n"
+            "  (portico opens no page: visit it in your own browser, if you trust it)\n"
+            "agree, decline or cancel? [decline] "
+        )
+        terminal.type("agree\n")
+        code, shown = terminal.end()
+        assert (code, shown.splitlines()[-1]) == (0, "visited")
+
+
+@pytest.mark.parametrize("url", ODD)
+def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
+    with Terminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
+        shown = terminal.answer("agree, decline or cancel? [decline] ", "")
+        found = [line for line in shown.splitlines() if "careful" in line]
+        assert found == [f"  careful: {warning}" for warning in ODD[url]]
+        assert terminal.end()[0] == 1
+
+
+def test_no_page_is_ever_fetched(desk: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as page:
+        url = f"http://127.0.0.1:{page.getsockname()[1]}/"
+        with Terminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
+            terminal.answer("agree, decline or cancel? [decline] ", "agree")
+            assert terminal.end()[0] == 0
+        page.setblocking(False)
+        with pytest.raises(BlockingIOError):  # nobody has come
+            page.accept()
+
+
+# ---------------------------------------------------------------- progress
+
+
+def test_progress_is_one_line_that_is_drawn_anew_and_taken_away() -> None:
+    with Terminal(EXAMPLES, "call", "travel.py", "compare", piped=True) as terminal:
+        code, shown = terminal.end()
+        assert terminal.output() == "EC 171 costs 38 euros\n"
+    first = "[##########..........]  50%  asking for Paris to Lyon"
+    last = "[####################] 100%  asking for Berlin to Prague"
+    blank = [" " * len(first), " " * len(last)]
+    assert (code, shown) == (0, f"\r{first}\r{blank[0]}\r\r{last}\r{blank[1]}\r")
+
+
+def test_progress_is_not_drawn_where_nobody_looks() -> None:
+    done = command(EXAMPLES, "call", "travel.py", "compare")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "EC 171 costs 38 euros\n", "")
+
+
+def test_words_of_a_result_cannot_act_on_the_terminal(desk: Path) -> None:
+    with Terminal(desk, "call", "hostile.py", "look", "path=x") as terminal:
+        assert terminal.end() == (0, "\\x1b[2Jgone\n")
+
+
+def test_bytes_are_not_shown_at_a_terminal() -> None:
+    with Terminal(EXAMPLES, "read", "notes.py", "backup://notes.zip") as terminal:
+        code, shown = terminal.end()
+    assert code == 0
+    assert shown.startswith("[file application/zip backup://notes.zip, ")
+    assert shown.endswith(" bytes; --out DIR keeps it]\n")
+
+
+# ---------------------------------------------------------------- interrupts
+
+
+def test_an_interrupt_ends_a_call_and_the_server(desk: Path) -> None:
+    with Terminal(desk, "call", "server.py", "wait", piped=True) as terminal:
+        terminal.until("one \\x1b[2Jquarter")
+        children = _children(terminal.process.pid)
+        assert children
+        terminal.type(INTERRUPT)
+        code, shown = terminal.end()
+    assert code == 130
+    assert "Traceback" not in shown
+    assert [pid for pid in children if _is_alive(pid)] == []
+
+
+def test_an_interrupt_ends_a_question(desk: Path) -> None:
+    with Terminal(EXAMPLES, *BOOK) as terminal:
+        terminal.until("car (integer): ")
+        terminal.type(INTERRUPT)
+        code, shown = terminal.end()
+    assert code == 130
+    assert "Traceback" not in shown
+
+
+def _children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else [pid]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

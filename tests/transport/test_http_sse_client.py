@@ -1,0 +1,511 @@
+"""HTTP with SSE as our client speaks it, against a server by hand: the stream, and POSTs beside."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from client.hand import ALL_OF_IT, INFO
+from http_hand import Hand, Heard, Visitor, by_hand, chunk, descriptors, events, stream, whole
+from live import Records, live, until
+from portico.client.answers import Answers
+from portico.client.client import Client
+from portico.errors import (
+    CannotConnect,
+    ConnectionLost,
+    LocalProtocolError,
+    LoginRequired,
+    PorticoError,
+    RemoteError,
+    RemoteProtocolError,
+    TimedOut,
+)
+from portico.protocol import types as t
+from portico.protocol.handshake import Phase
+from portico.protocol.revision import EVERY, NOVEMBER_2024, Revision, Revisions
+from portico.transport import http_sse_client
+from portico.transport.http_client import HttpPool
+from portico.transport.http_sse_client import SseStream
+
+TOLD = b"event: endpoint\ndata: /messages?session_id=s3cret\n\n"
+SOON_S = 0.2
+DONE: dict[str, Any] = {"content": [{"type": "text", "text": "done"}]}
+Taking = Callable[["Older", Visitor, Heard], Awaitable[None]]
+
+
+class Older:
+    """A server of the first kind: one stream, and what is posted."""
+
+    def __init__(
+        self, revision: Revision = NOVEMBER_2024, take: Taking | None = None, first: bytes = TOLD
+    ) -> None:
+        self.revision = revision
+        self.take = take
+        self.first = first
+        self.streams: list[Visitor] = []
+
+    async def serve(self, visitor: Visitor) -> None:
+        while True:
+            heard = await visitor.hears()
+            if heard.method == "GET":
+                self.streams.append(visitor)
+                await visitor.say(stream(), chunk(self.first))
+                await visitor.gone()
+                return
+            method = heard.message.get("method")
+            if self.take is not None and method not in ("initialize", "notifications/initialized"):
+                await self.take(self, visitor, heard)
+                continue
+            await visitor.say(whole(202, b"Accepted", "text/plain"))
+            if "id" in heard.message and method is not None:
+                await self.answer(heard)
+
+    async def answer(self, heard: Heard, result: dict[str, Any] | None = None) -> None:
+        opened = {"protocolVersion": self.revision.date, "serverInfo": INFO}
+        opened |= {"capabilities": ALL_OF_IT}
+        said = result or (opened if heard.message["method"] == "initialize" else DONE)
+        await self.say({"jsonrpc": "2.0", "id": heard.message["id"], "result": said})
+
+    async def say(self, *messages: Any) -> None:
+        said = b"".join(b"event: message\n" + events(one) for one in messages)
+        await self.streams[-1].say(chunk(said))
+
+
+@asynccontextmanager
+async def older(
+    server: Older | None = None, *, open: bool = True, answers: Answers | None = None
+) -> AsyncGenerator[tuple[Client, Hand, Older]]:
+    """A client on the stream of such a server; nothing is left when it is over."""
+    server = server or Older()
+    pool = HttpPool(environ={})
+    async with by_hand(server.serve) as hand:
+        before = descriptors()
+        try:
+            line = await SseStream.open(
+                pool, hand.url.replace("/mcp", "/sse"), headers=[("Authorization", "Bearer x")]
+            )
+            client = Client(
+                line.carry,
+                answers,
+                info=t.Implementation(name="c", version="1"),
+                accepts=Revisions([server.revision]),
+            )
+            try:
+                if open:
+                    await client.open(server.revision)
+                yield client, hand, server
+            finally:
+                await client.close()
+        finally:
+            await pool.close()
+        assert line._tasks == set()
+        await until(lambda: hand.open == 0)
+        await until(lambda: descriptors() <= before)
+
+
+# ---------------------------------------------------------------- all is well
+
+
+@pytest.mark.parametrize("revision", EVERY.handshakes, ids=lambda one: one.date)
+@live
+async def test_messages_are_posted_where_the_server_said_and_answers_come_on_the_stream(
+    revision: Revision,
+) -> None:
+    async with older(Older(revision)) as (client, hand, _):
+        assert client.revision == revision.date
+        assert (await client.call_tool("t")).text == "done"
+        answers = await asyncio.gather(*(client.call_tool("t") for _ in range(20)))
+        assert {one.text for one in answers} == {"done"}
+    get, *posts = hand.heard
+    assert (get.method, get.path) == ("GET", "/sse")
+    assert get.headers["accept"] == "text/event-stream"
+    assert {(one.method, one.path) for one in posts} == {("POST", "/messages?session_id=s3cret")}
+    assert {one.headers["content-type"] for one in posts} == {"application/json"}
+    assert {one.headers["authorization"] for one in hand.heard} == {"Bearer x"}
+    methods = [one.message["method"] for one in posts]
+    assert methods == ["initialize", "notifications/initialized", *["tools/call"] * 21]
+    version = revision.date if revision.http.version_header else None
+    assert {one.headers.get("mcp-protocol-version") for one in posts[1:]} == {version}
+
+
+WAYS = {
+    "a path": b"/messages",
+    "a relative one": b"messages",
+    "a whole URL": b"http://%b/messages",
+    "a query alone": b"?x=messages",
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+@live
+async def test_where_to_post_may_be_said_in_every_way(way: str) -> None:
+    class Here(Older):
+        async def serve(self, visitor: Visitor) -> None:
+            host = f"127.0.0.1:{hand_port()}".encode()
+            place = WAYS[way] % host if b"%b" in WAYS[way] else WAYS[way]
+            self.first = b": hello\n\nevent: endpoint\ndata: " + place + b"\n\n"
+            await super().serve(visitor)
+
+    ports: list[int] = []
+
+    def hand_port() -> int:
+        return ports[0]
+
+    server = Here()
+    pool = HttpPool(environ={})
+    async with by_hand(server.serve) as hand:
+        ports.append(hand.port)
+        line = await SseStream.open(pool, hand.url)
+        client = Client(line.carry, info=t.Implementation(name="c", version="1"))
+        await client.open(NOVEMBER_2024)
+        assert (await client.call_tool("t")).text == "done"
+        await client.close()
+        await pool.close()
+    wanted = "/mcp?x=messages" if way == "a query alone" else "/messages"
+    assert {one.path for one in hand.heard if one.method == "POST"} == {wanted}
+
+
+@live
+async def test_what_came_with_the_first_event_is_heard_too() -> None:
+    log = {"jsonrpc": "2.0", "method": "notifications/message"}
+    log |= {"params": {"level": "info", "data": "early"}}
+    server = Older(first=TOLD + events(log))
+    async with older(server, open=False) as (client, _, _):
+        said: list[Any] = []
+        client._on_log = lambda params: said.append(params.data)
+        await client.open(NOVEMBER_2024)
+        assert (await client.call_tool("t")).text == "done"
+
+
+@live
+async def test_questions_and_their_answers_use_the_same_stream() -> None:
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(202))
+        if heard.message.get("method") == "tools/call":
+            asked.append(heard)
+            await server.say({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+        elif heard.message.get("id") == "q":
+            uri = heard.message["result"]["roots"][0]["uri"]
+            await server.answer(asked[0], {"content": [{"type": "text", "text": uri}]})
+
+    asked: list[Heard] = []
+    async with older(Older(take=take), answers=Answers(roots=["/tmp"])) as (client, _, _):
+        assert (await client.call_tool("t")).text == "file:///tmp"
+
+
+@live
+async def test_a_server_that_answers_a_post_only_when_it_is_done_may_ask_before_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_sse_client, "ORDER_S", SOON_S)
+    answered = asyncio.Event()
+
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        if heard.message.get("method") == "tools/call":
+            await server.say({"jsonrpc": "2.0", "id": "q", "method": "roots/list"})
+            await answered.wait()
+            await server.answer(heard)
+        else:
+            answered.set()
+        await visitor.say(whole(202))
+
+    async with older(Older(take=take), answers=Answers(roots=["/tmp"])) as (client, _, _):
+        assert (await client.call_tool("t")).text == "done"
+
+
+@live
+async def test_giving_up_is_told_and_a_time_out_too() -> None:
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(202))
+
+    async with older(Older(take=take)) as (client, hand, _):
+        calling = asyncio.create_task(client.call_tool("t"))
+        await until(lambda: bool(hand.posts("tools/call")))
+        calling.cancel()
+        await asyncio.wait([calling])
+        assert calling.cancelled()
+        await until(lambda: len(hand.posts("notifications/cancelled")) == 1)
+        with pytest.raises(TimedOut, match="no answer to tools/call within"):
+            await client.call_tool("t", timeout_s=SOON_S)
+        await until(lambda: len(hand.posts("notifications/cancelled")) == 2)
+        asked = [one["id"] for one in hand.posts("tools/call")]
+        told = [one["params"]["requestId"] for one in hand.posts("notifications/cancelled")]
+        assert told == asked
+
+
+# ---------------------------------------------------------------- no such stream
+
+
+async def opened(play: Any, **options: Any) -> BaseException | None:
+    """What comes of opening a stream at a server that does this."""
+    pool = HttpPool(environ={})
+    async with by_hand(play) as hand:
+        try:
+            line = await SseStream.open(pool, hand.url, **options)
+        except PorticoError as error:
+            await until(lambda: hand.open == 0 or pool.idle > 0)
+            return error
+        finally:
+            await pool.close()
+        await line.close()
+    return None
+
+
+def saying(*data: bytes) -> Any:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(*data)
+        if data and b"Content-Length" not in data[0]:
+            await visitor.reader.read()
+
+    return play
+
+
+def pointing(place: bytes) -> Any:
+    return saying(stream(), chunk(b"event: endpoint\ndata: " + place + b"\n\n"))
+
+
+NONE: dict[str, tuple[Any, type[PorticoError], str]] = {
+    "no stream": (saying(whole(405)), RemoteProtocolError, "answered GET with 405"),
+    "a page": (saying(whole(200, b"<p>", "text/html")), RemoteProtocolError, "200 and text/html"),
+    "a login": (saying(whole(401)), LoginRequired, "it wants to know who you are"),
+    "busy": (saying(whole(503)), ConnectionLost, "answered GET with 503; try again later"),
+    "moved": (
+        saying(whole(307, b"", "", "Location: http://elsewhere.test/")),
+        RemoteProtocolError,
+        "sends us to http://elsewhere.test, which is another server",
+    ),
+    "packed": (
+        saying(stream("Content-Encoding: gzip")),
+        RemoteProtocolError,
+        "packed its answer, and was not asked to",
+    ),
+    "ended": (
+        saying(stream(), chunk(b": x\n\n"), b"0\r\n\r\n"),
+        ConnectionLost,
+        "the stream ended before it said where to POST",
+    ),
+    "cut": (saying(stream()[:30]), TimedOut, "did not say where to POST within 0.2 s"),
+    "silent": (saying(stream()), TimedOut, "did not say where to POST within 0.2 s"),
+    "other events": (
+        saying(stream(), chunk(b"event: message\ndata: {}\n\ndata: /messages\n\n")),
+        TimedOut,
+        "did not say where to POST within 0.2 s",
+    ),
+    "elsewhere": (
+        pointing(b"http://elsewhere.test/messages"),
+        RemoteProtocolError,
+        "sends us to http://elsewhere.test, which is another server",
+    ),
+    "elsewhere by a trick": (
+        pointing(b"//elsewhere.test/messages"),
+        RemoteProtocolError,
+        "sends us to http://elsewhere.test",
+    ),
+    "another port": (pointing(b"http://127.0.0.1:1/"), RemoteProtocolError, "another server"),
+    "another scheme": (pointing(b"ftp://127.0.0.1/"), RemoteProtocolError, "no URL"),
+    "a file": (pointing(b"file:///etc/passwd"), RemoteProtocolError, "no URL"),
+    "a password": (pointing(b"http://a:b@127.0.0.1/"), RemoteProtocolError, "no URL"),
+    "a broken URL": (pointing(b"http://[::1"), RemoteProtocolError, "no URL"),
+    "a line break": (pointing(b"/a\ndata: b"), RemoteProtocolError, "no URL"),
+    "no text": (pointing(b"/\xff"), RemoteProtocolError, "not UTF-8"),
+}
+
+
+@pytest.mark.parametrize("name", list(NONE))
+@live
+async def test_what_is_no_such_stream_is_said_so(name: str) -> None:
+    play, kind, words = NONE[name]
+    error = await opened(play, timeout_s=SOON_S if kind is TimedOut else 10)
+    assert isinstance(error, kind), error
+    assert words in str(error)
+
+
+@live
+async def test_a_server_that_is_not_there_is_said_so() -> None:
+    pool = HttpPool(environ={})
+    with pytest.raises(CannotConnect):
+        await SseStream.open(pool, "http://127.0.0.1:1/sse")
+    with pytest.raises(LocalProtocolError):
+        await SseStream.open(pool, "127.0.0.1/sse")
+    await pool.close()
+
+
+@live
+async def test_a_stream_has_one_conversation() -> None:
+    server = Older()
+    async with older(server) as (client, _, _):
+        line: Any = client.conversation
+        with pytest.raises(LocalProtocolError, match="has its conversation already"):
+            line._line.carry(client.conversation.link, client)
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+REFUSALS: dict[str, tuple[bytes, type[PorticoError], str]] = {
+    "gone": (whole(404), RemoteProtocolError, "answered a message with 404"),
+    "who": (whole(401), LoginRequired, "answered a message with 401"),
+    "busy": (whole(503), ConnectionLost, "answered a message with 503"),
+    "an error": (
+        whole(400, b'{"jsonrpc":"2.0","error":{"code":-32600,"message":"what?"}}'),
+        RemoteError,
+        "what? (-32600)",
+    ),
+    "cut": (b"", ConnectionLost, "the server closed the connection"),
+    "moved": (whole(302, b"", "", "Location: /x"), RemoteProtocolError, "it has moved to '/x'"),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSALS))
+@live
+async def test_a_post_that_is_refused_ends_its_call_and_no_other(name: str) -> None:
+    said, kind, words = REFUSALS[name]
+
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        if heard.message.get("params", {}).get("name") != "bad":
+            await visitor.say(whole(202))
+            if heard.message.get("params", {}).get("name") == "good":
+                await server.answer(heard)
+        elif said:
+            await visitor.say(said)
+        else:
+            visitor.abort()
+
+    async with older(Older(take=take)) as (client, _, server):
+        waiting = asyncio.create_task(client.call_tool("slow"))
+        with pytest.raises(kind) as raised:
+            await client.call_tool("bad")
+        assert words in str(raised.value)
+        assert "s3cret" not in str(raised.value)
+        assert (await client.call_tool("good")).text == "done"
+        assert not waiting.done()
+        await server.say({"jsonrpc": "2.0", "id": 3, "result": DONE})
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+@live
+async def test_a_notice_that_is_refused_is_logged() -> None:
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(400 if "id" not in heard.message else 202, b"no", "text/plain"))
+
+    with Records("portico.transport") as records:
+        async with older(Older(take=take)) as (client, _, _):
+            with pytest.raises(TimedOut):
+                await client.call_tool("t", timeout_s=SOON_S)
+            await until(lambda: bool(records.lines))
+    assert "did not take a message: 127.0.0.1" in records.lines[0]
+
+
+@live
+async def test_an_opening_that_is_refused_ends_it() -> None:
+    class Refusing(Older):
+        async def serve(self, visitor: Visitor) -> None:
+            heard = await visitor.hears()
+            if heard.method == "GET":
+                await visitor.say(stream(), chunk(TOLD))
+                await visitor.gone()
+            await visitor.say(whole(403))
+
+    async with older(Refusing(), open=False) as (client, _, _):
+        with pytest.raises(PorticoError, match="answered a message with 403"):
+            await client.open(NOVEMBER_2024)
+        assert client.conversation.link.phase is Phase.CLOSED
+
+
+ENDINGS = {
+    "ended": b"0\r\n\r\n",
+    "cut": b"",
+    "broken": b"no chunk",
+    "unbounded": chunk(b"id: " + b"x" * 2000),
+}
+
+
+@pytest.mark.parametrize("name", list(ENDINGS))
+@live
+async def test_where_the_stream_ends_all_ends_at_once(name: str) -> None:
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        await visitor.say(whole(202))
+        if len(hand.posts("tools/call")) == 3:
+            line = server.streams[-1]
+            await line.say(ENDINGS[name]) if ENDINGS[name] else line.abort()
+
+    async with older(Older(take=take)) as (client, hand, _):
+        began = asyncio.get_running_loop().time()
+        calls = await asyncio.gather(
+            *(client.call_tool("t") for _ in range(3)), return_exceptions=True
+        )
+        assert asyncio.get_running_loop().time() - began < 5
+        for error in calls:
+            assert isinstance(error, ConnectionLost)
+            assert "during 't'; whether it had an effect is unknown" in str(error)
+        with pytest.raises(ConnectionLost):
+            await client.call_tool("t")
+        assert client.conversation.link.phase is Phase.CLOSED
+
+
+@live
+async def test_leaving_closes_the_stream_and_ends_whoever_waits() -> None:
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        await visitor.gone()
+
+    async with older(Older(take=take)) as (client, hand, server):
+        calls = [asyncio.create_task(client.call_tool("t")) for _ in range(3)]
+        await until(lambda: bool(hand.posts("tools/call")))
+        await asyncio.gather(client.close(), client.close())
+        for call in calls:
+            with pytest.raises(ConnectionLost, match="the client was closed during 't'"):
+                await call
+        await until(lambda: hand.open == 0)
+        assert len(server.streams) == 1
+
+
+@live
+async def test_a_stream_that_nobody_carries_on_can_be_closed() -> None:
+    server = Older()
+    pool = HttpPool(environ={})
+    async with by_hand(server.serve) as hand:
+        line = await SseStream.open(pool, hand.url)
+        await line.close()
+        await line.close()
+        await until(lambda: hand.open == 0)
+        await pool.close()
+
+
+@live
+async def test_giving_up_while_a_stream_is_opened_leaves_nothing() -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(stream())
+        await visitor.gone()
+
+    pool = HttpPool(environ={})
+    async with by_hand(play) as hand:
+        opening = asyncio.create_task(SseStream.open(pool, hand.url))
+        await hand.hears(1)
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        await until(lambda: hand.open == 0)
+        await pool.close()
+
+
+@live
+async def test_what_a_server_does_not_take_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_sse_client, "MAX_UNSENT_BYTES", 10_000)
+    monkeypatch.setattr(http_sse_client, "DRAIN_BYTES", 1_000)
+
+    async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
+        await visitor.gone()
+
+    async with older(Older(take=take)) as (client, _, _):
+        calls = [
+            asyncio.create_task(client.call_tool("t", {"text": "x" * 1000})) for _ in range(20)
+        ]
+        done, _ = await asyncio.wait(calls, timeout=5)
+        assert len(done) == 20
+        words = {str(call.exception()) for call in done}
+        assert any("does not take what it is sent" in one for one in words), words
