@@ -13,7 +13,7 @@ import inspect
 import json
 import os
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, ParamSpec
 
@@ -21,11 +21,13 @@ import pytest
 import uvloop
 
 from live import TEST_S, _watched, until
+from portico.transport.http_client import HttpPool
 
 P = ParamSpec("P")
 WAIT_S = 5.0
 JSON_TYPE = "application/json"
 EVENTS_TYPE = "text/event-stream"
+LIMIT = 64 * 1024 * 1024
 
 
 class Heard(NamedTuple):
@@ -50,6 +52,9 @@ def whole(status: int, body: bytes = b"", kind: str = JSON_TYPE, *lines: str) ->
     """An answer in one piece."""
     typed = [f"Content-Type: {kind}"] if kind else []
     return head(status, f"Content-Length: {len(body)}", *typed, *lines) + body
+
+
+OK = whole(200, b"ok", "text/plain")
 
 
 def chunk(data: bytes) -> bytes:
@@ -179,6 +184,31 @@ def _accepting(task: "asyncio.Task[Any]") -> bool:
     return "_accept_connection2" in repr(task.get_coro())
 
 
+@asynccontextmanager
+async def pooled(**options: Any) -> AsyncGenerator[HttpPool]:
+    """A pool that leaves nothing behind."""
+    options.setdefault("environ", {})
+    pool = HttpPool(**options)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+    assert repr(pool) == "HttpPool(0 connections, 0 idle)"
+
+
+async def fetch(pool: HttpPool, url: str) -> tuple[int, bytes]:
+    """The status and the body at a URL."""
+    async with await pool.send("GET", url, []) as answer:
+        return answer.status, await answer.whole(LIMIT)
+
+
+async def answering(visitor: Visitor) -> None:
+    """A server that is well."""
+    while True:
+        await visitor.hears()
+        await visitor.say(OK)
+
+
 def either_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an async test twice: in a loop of asyncio's own, and in one of uvloop's."""
 
@@ -218,8 +248,3 @@ def events(*messages: Any, id: str | None = None, retry: int | None = None) -> b
 def stream(*lines: str) -> bytes:
     """The head of a stream of events."""
     return head(200, f"Content-Type: {EVENTS_TYPE}", "Transfer-Encoding: chunked", *lines)
-
-
-def each(names: Iterable[str]) -> Any:
-    """One run of a test for each of these."""
-    return pytest.mark.parametrize("case", list(names))

@@ -267,4 +267,4 @@ def test_who_forgets_to_close_is_closed_at_exit_with_nothing_left() -> None:
 
 
 def test_the_module_offers_what_it_says() -> None:
-    assert set(sync.__all__) == {"Changes", "Client", "connect"}
+    assert set(sync.__all__) == {"Changes", "Client", "Completer", "connect"}

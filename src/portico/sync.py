@@ -21,20 +21,23 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from portico.client.answers import GivenRoots, OnElicit, OnSample
+from portico.client.answers import OnElicit, OnSample
 from portico.client.client import Client as AsyncClient
 from portico.client.client import OnLog, OnProgress
+from portico.client.completing import Completer as AsyncCompleter
+from portico.client.connect import PING_S
 from portico.client.connect import connect as connect_in_loop
 from portico.client.listening import Change
 from portico.client.results import ToolResult
+from portico.client.roots import GivenRoots, Rooted
 from portico.client.targets import GivenHeaders, Target
 from portico.errors import ConnectionLost, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.link import TIMEOUT_S
 
-__all__ = ["Changes", "Client", "connect"]
+__all__ = ["Changes", "Client", "Completer", "connect"]
 
 # Handlers at work at the same time: there is one user, and news comes in order.
 HANDLERS = 8
@@ -203,6 +206,9 @@ def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    sample_tools: bool = False,
+    sample_context: bool = False,
+    ping_s: float | None = PING_S,
 ) -> "Client":
     """A client of a server, open already: `with connect(…) as client`, or `client.close()`.
 
@@ -224,6 +230,9 @@ def connect(
             env=env,
             cwd=cwd,
             name=name,
+            sample_tools=sample_tools,
+            sample_context=sample_context,
+            ping_s=ping_s,
         )
 
         async def opened() -> AsyncClient:
@@ -400,6 +409,20 @@ class Client:
             )
         )
 
+    def completer(
+        self,
+        argument: str,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> "Completer":
+        """Completion for somebody who types: asks after a pause, and not twice for the same."""
+        completer = self._client.completer(
+            argument, prompt=prompt, template=template, context=context
+        )
+        return Completer(completer, self._wait)
+
     # ------------------------------------------------------------ the conversation itself
 
     def ping(self) -> None:
@@ -409,6 +432,10 @@ class Client:
     def set_log_level(self, level: t.LoggingLevel) -> None:
         """How much is to be logged from now on."""
         self._wait(self._client.set_log_level(level))
+
+    def roots_changed(self, roots: Rooted | None = None) -> None:
+        """Others are the roots now: these, or what the handler says that was given for them."""
+        self._wait(self._client.roots_changed(roots))
 
     @contextmanager
     def listen(
@@ -435,12 +462,26 @@ class Client:
                 self._wait(_left(listening))
 
 
+Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class Completer:
+    """Completes one argument: `completer("par")`, from as many threads as somebody types in."""
+
+    def __init__(self, completer: AsyncCompleter, wait: Wait) -> None:
+        self._completer = completer
+        self._wait = wait
+
+    def __call__(self, value: str) -> t.Completion | None:
+        """What this may become; None where something newer was asked for meanwhile."""
+        found: t.Completion | None = self._wait(self._completer(value))
+        return found
+
+
 class Changes:
     """Changes as they come: `for change in changes`. Ends when the server ends it."""
 
-    def __init__(
-        self, changes: AsyncIterator[Change], wait: Callable[[Coroutine[Any, Any, Any]], Any]
-    ) -> None:
+    def __init__(self, changes: AsyncIterator[Change], wait: Wait) -> None:
         self._changes = changes
         self._wait = wait
 

@@ -1,5 +1,6 @@
 """A server that is written without Portico, in the revision that most servers speak: one line in,
-one line out. It answers what its script says, and dies or is silent where that says so.
+one line out. It answers what its script says, and dies or is silent where that says so. Its number
+is in the file `pid`; the file `silent` says that it is.
 
 Rules: nothing of Portico is imported in it, so that a command runs it as Python does.
 """
@@ -9,6 +10,8 @@ import json, os, sys
 
 SCRIPT = "scripted"
 CAPABILITIES = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}}
+with open("pid", "w") as file:
+    file.write(str(os.getpid()))
 print("the server is awake", file=sys.stderr, flush=True)
 for line in sys.stdin:
     message = json.loads(line)
@@ -29,6 +32,7 @@ for line in sys.stdin:
     elif answer == "rubbish":
         reply["result"] = {"nothing": "of the kind"}
     elif answer == "silence":
+        open("silent", "w").close()
         continue
     elif answer is not None:
         reply["result"] = answer

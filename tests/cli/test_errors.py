@@ -117,7 +117,10 @@ def test_both_commands_say_the_same(shelf: Path) -> None:
 
 OPTIONS: dict[tuple[str, ...], str] = {
     ("sreve", "server.py"): "there is no command sreve; did you mean serve?",
-    ("list", "server.py"): "there is no command list; there are run and serve",
+    ("list", "server.py"): "there is no command list; did you mean ls?",
+    ("fly", "server.py"): (
+        "there is no command fly; there are run, serve, ls, inspect, call, read, prompt and complete"
+    ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
     ("serve", "server.py", "--tls"): "there is no option --tls; see portico serve --help",
     ("run", "server.py", "more"): ("got unexpected extra argument (more); see portico run --help"),
@@ -318,12 +321,15 @@ def test_a_host_that_has_no_address_is_said_so(shelf: Path) -> None:
 # ---------------------------------------------------------------- the command itself
 
 
-@pytest.mark.parametrize("arguments", [(), ("run",), ("serve",)], ids=["portico", "run", "serve"])
-def test_every_help_has_an_example(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    done = command(tmp_path, *arguments, "--help")
+VERBS = ["run", "serve", "ls", "inspect", "call", "read", "prompt", "complete"]
+
+
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_every_help_has_an_example(tmp_path: Path, verb: str) -> None:
+    done = command(tmp_path, *[verb] * bool(verb), "--help")
     assert done.returncode == 0
     assert "Example" in done.stdout
-    assert "portico run server.py" in done.stdout or "portico serve server.py" in done.stdout
+    assert f"portico {verb or 'run'} server.py" in done.stdout
 
 
 def test_without_a_command_the_help_is_shown(tmp_path: Path) -> None:
@@ -358,3 +364,9 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     found = set(ast.literal_eval(done.stdout))
     assert not found & {"click", "msgspec", "asyncio", "uvicorn", "cryptography", "pydantic"}
+
+
+def test_a_server_never_pays_for_a_client(tmp_path: Path) -> None:
+    words = "import sys, portico.cli.commands; print([n for n in sys.modules if 'portico' in n])"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert not [name for name in ast.literal_eval(done.stdout) if "client" in name]

@@ -195,7 +195,7 @@ def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
             "  | Sign in first.\n"
             f"  address  {url}\n"
             "  host     example.com\n"
-            "  (portico opens no page: visit it in your own browser, if you trust it)\n"
+            "  (portico opens no page; if you trust it, visit it yourself, then agree)\n"
             "agree, decline or cancel? [decline] "
         )
         terminal.type("agree\n")

@@ -39,6 +39,7 @@ class Refusal(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+        self.data: JSON | None = None
 
 
 class Hand:
@@ -65,7 +66,9 @@ class Hand:
             else:
                 result = self._opening(method)
         except Refusal as no:
-            error = {"code": no.code, "message": str(no)}
+            error: JSON = {"code": no.code, "message": str(no)}
+            if no.data is not None:
+                error["data"] = no.data
             self.say({"jsonrpc": "2.0", "id": message["id"], "error": error})
             return
         if result is not None:

@@ -11,7 +11,8 @@ import pytest
 from client.hand import by_hand
 from live import Records, live, until
 from portico import Context, Declined, Server
-from portico.client.answers import Answers, elicited, rooted, sampled
+from portico.client.answers import Answers, elicited, sampled
+from portico.client.roots import rooted
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.revision import ALL, Asking, Revision
@@ -195,6 +196,7 @@ FORM = t.ElicitRequestParams(
 )
 
 
+@pytest.mark.spec("R0599")
 def test_the_defaults_of_a_form_stand_where_nothing_was_said() -> None:
     assert elicited(FORM, {"a": "x"}).content == {"a": "x", "b": 3}
     assert elicited(FORM, {"a": "x", "b": 4}).content == {"a": "x", "b": 4}

@@ -301,6 +301,47 @@ async def test_resources_prompts_and_completions(revision: Revision) -> None:
             await client.complete("style")
 
 
+@pytest.mark.spec("R0748", "R0970")
+@pytest.mark.parametrize("code", [-32602, -32002])
+@live
+async def test_a_resource_that_is_missing_is_known_by_the_old_code_and_the_new(
+    revision: Revision, code: int
+) -> None:
+    def missing(params: JSON) -> JSON:
+        raise Refusal(code, "Resource not found")
+
+    async with by_hand(revision, {"resources/read": missing}) as (client, _):
+        with pytest.raises(RemoteError, match="hand has no resource 'a://b': Resource") as caught:
+            await client.read_resource("a://b")
+        assert caught.value.code == code
+
+
+@pytest.mark.spec("R0953", "R1138", "R1148")
+@live
+async def test_what_a_server_calls_itself_changes_nothing_but_what_is_shown(
+    revision: Revision,
+) -> None:
+    said: list[list[JSON]] = []
+    for name in ("hand", "Trusted Official Server"):
+        key = "io.modelcontextprotocol/serverInfo"
+        meta = {key: {"name": name, "version": "9"}}
+        kept = {"ttlMs": 0, "cacheScope": "private", "_meta": meta}
+        found = {"supportedVersions": [revision.date], "capabilities": {"tools": {}}}
+        replies = {
+            "server/discover": lambda params, kept=kept, found=found: kept | found,
+            "tools/list": lambda params, kept=kept: kept | {"tools": []},
+            "subscriptions/listen": lambda params, meta=meta: {"_meta": meta},
+        }
+        async with by_hand(revision, replies) as (client, hand):
+            assert client.server is not None
+            assert client.server.name == name
+            await client.list_tools()
+            async with client.listen(tools=True) as changes:
+                assert [change async for change in changes] == []
+            said.append(list(hand.heard))
+    assert said[0] == said[1]
+
+
 @live
 async def test_a_resource_is_followed_where_there_are_sessions(revision: Revision) -> None:
     server = weather()

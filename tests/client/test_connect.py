@@ -253,6 +253,7 @@ async def test_the_time_out_is_the_clients_unless_a_call_has_its_own(revision: R
 # ---------------------------------------------------------------- a child that dies
 
 
+@pytest.mark.spec("R0039", "R0843")
 @live
 async def test_a_child_that_dies_is_told_with_the_call_and_is_started_for_the_next(
     revision: Revision,

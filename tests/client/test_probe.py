@@ -69,6 +69,8 @@ def methods(heard: list[JSON]) -> list[str]:
 # ---------------------------------------------------------------- in memory
 
 
+@pytest.mark.spec("R0951")
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
 @live
 async def test_a_server_of_any_revision_is_found(revision: Revision) -> None:
     replies = {"server/discover": no(-32601)} if revision.handshake else {"initialize": no(-32601)}

@@ -58,6 +58,16 @@ async def test_a_session_that_the_server_forgot_is_opened_anew_and_nothing_is_do
             assert len(await client.list_tools()) == 1
 
 
+@pytest.mark.spec("R0289")
+@live
+async def test_a_session_is_left_when_the_client_is_closed(revision: Revision) -> None:
+    async with site() as here:
+        sessions: Any = vars(here.app)["_sessions"]
+        async with connect(f"http://127.0.0.1:{here.port}/mcp", revision=revision.date):
+            assert len(list(sessions)) == 1
+        assert list(sessions) == []
+
+
 # ---------------------------------------------------------------- a conversation that ended
 
 

@@ -1,4 +1,4 @@
-"""The SDK that these tests need is installed before the first of them, aloud.
+"""The SDKs that these tests need are installed before the first of them, aloud.
 
 Rules: nothing is skipped where it cannot be; the tests fail, and say why.
 """
@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from interop.peers import MCP_2
+from interop.peers import MCP_1, MCP_2
+from interop.strangers import FASTMCP
 
 
 @pytest.fixture(scope="session", autouse=True)
-def peer_installed(pytestconfig: pytest.Config) -> None:
+def peers_installed(pytestconfig: pytest.Config) -> None:
     """Let `scripts/_peers` say what it does, the first time."""
     capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        assert MCP_2.home.is_dir()
+        assert all(peer.home.is_dir() for peer in (MCP_2, MCP_1, FASTMCP))

@@ -18,7 +18,7 @@ from interop.strangers import LIBRARIES, PUBLISHED, ways
 from interop.visits import Visit, visited
 
 HEADS = ("server", "version", "over", "revision", "listed", "calls", "failed")
-WIDTHS = (20, 12, 7, 12, 24, 7, 6)
+WIDTHS = (20, 12, 11, 12, 18, 7, 6)
 
 
 class Heard(logging.Handler):
@@ -62,9 +62,8 @@ async def visits() -> list[Visit]:
     return done
 
 
-def main() -> int:
-    print(row(HEADS), flush=True)
-    done = asyncio.run(visits())
+def told(done: list[Visit]) -> int:
+    """Print what the lines above do not say; the exit code."""
     print("listed: t tools, r resources, rt templates of resources, p prompts")
     reasons: dict[str, list[str]] = {}
     for visit in done:
@@ -77,7 +76,12 @@ def main() -> int:
             print(f"\nFAILED: {what}, {visit}\n{why}")
     calls, failed = sum(visit.calls for visit in done), sum(len(visit.failures) for visit in done)
     print(f"{len(done)} visits, {calls} calls, {failed} failed")
-    return 1 if failed else 0
+    return 1 if failed or not done else 0
+
+
+def main() -> int:
+    print(row(HEADS), flush=True)
+    return told(asyncio.run(visits()))
 
 
 if __name__ == "__main__":

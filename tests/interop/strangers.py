@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from interop.peers import HERE, START_S, STOP_S, installed
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 
 SERVERS = HERE / "servers"
 # What a stranger needs before it can be visited: a folder, a repository. It says with what to start.
@@ -150,19 +150,27 @@ def a_loopback(folder: Path) -> list[str]:
 
 # ---------------------------------------------------------------- who they are
 
+# The newest first: that one is found out, the others are asked for.
+EVERY = tuple(reversed(ALL))
 BOTH = (JULY_2026, NOVEMBER_2025)
 HANDSHAKE = (NOVEMBER_2025,)
 EVERY_WAY = ("stdio", "http", "sse")
-# Ways that went with the handshake: HTTP+SSE, answers in plain JSON alone, and no sessions.
+# Ways that went with the handshake: HTTP+SSE, answers in plain JSON alone, and no sessions. They are
+# gone once, in the newest revision that has them.
 OLDER_WAYS = ("sse", "json", "stateless")
 
-MCP_2 = Stranger("Python mcp", "mcp", "2.3.0", BOTH, ("stdio", "http", *OLDER_WAYS), "mcp_2.py")
+MCP_2 = Stranger("Python mcp", "mcp", "2.3.0", EVERY, ("stdio", "http", *OLDER_WAYS), "mcp_2.py")
 MCP_1 = Stranger(
-    "Python mcp", "mcp", "1.30.0", HANDSHAKE, ("stdio", "http", *OLDER_WAYS), "mcp_1.py"
+    "Python mcp", "mcp", "1.30.0", EVERY[1:], ("stdio", "http", *OLDER_WAYS), "mcp_1.py"
 )
-FASTMCP = Stranger("FastMCP", "fastmcp", "4.1.2", BOTH, EVERY_WAY, "fastmcp_4.py")
+FASTMCP = Stranger("FastMCP", "fastmcp", "4.1.2", EVERY, EVERY_WAY, "fastmcp_4.py")
 TYPESCRIPT = Stranger(
-    "TypeScript", "@modelcontextprotocol/server", "2.4.0", BOTH, ("stdio", "http"), "typescript.mjs"
+    "TypeScript",
+    "@modelcontextprotocol/server",
+    "2.4.0",
+    EVERY,
+    ("stdio", "http"),
+    "typescript.mjs",
 )
 LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT)
 
@@ -191,5 +199,7 @@ def ways(stranger: Stranger) -> list[tuple[Revision, str]]:
     """Every revision and transport in which it is visited."""
     pairs = [(revision, way) for revision in stranger.speaks for way in stranger.transports]
     return [
-        (revision, way) for revision, way in pairs if revision.handshake or way not in OLDER_WAYS
+        (revision, way)
+        for revision, way in pairs
+        if way not in OLDER_WAYS or revision is NOVEMBER_2025
     ]

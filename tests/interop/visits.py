@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+from unittest import mock
 
 from interop.strangers import Stranger, reached
 from portico import connect
@@ -40,6 +41,8 @@ class Visit:
     folder: Path
     spoken: str = "-"
     listed: dict[str, int] = field(default_factory=dict[str, int])
+    # The scenes that were played, where there are such.
+    seen: list[str] = field(default_factory=list[str])
     calls: int = 0
     called: set[str] = field(default_factory=set[str])
     left_out: dict[str, str] = field(default_factory=dict[str, str])
@@ -47,6 +50,7 @@ class Visit:
     # The words of each question that the server asked, and of what it logged.
     asked: list[str] = field(default_factory=list[str])
     logged: list[Any] = field(default_factory=list[Any])
+    stirred: asyncio.Event = field(default_factory=asyncio.Event)
     client: Client = field(init=False)
 
     def __str__(self) -> str:
@@ -75,12 +79,21 @@ class Visit:
         assert not result.is_error, f"{tool} says: {result.text}"
         return result
 
+    def stir(self) -> None:
+        """Something was heard on the side."""
+        self.stirred.set()
+
+    def log(self, said: t.LoggingMessageNotificationParams) -> None:
+        self.logged.append(said.data)
+        self.stir()
+
     async def heard(self, told: Callable[[], bool], what: str) -> None:
         """Wait for what is heard on the side. Raises where it is not."""
-        with suppress(asyncio.TimeoutError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(HEARD_S):
                 while not told():
-                    await asyncio.sleep(0.01)
+                    self.stirred.clear()
+                    await self.stirred.wait()
         assert told(), f"{what} was never heard"
 
     # ------------------------------------------------------------ what the server asks
@@ -106,8 +119,7 @@ Plan: TypeAlias = Callable[[Visit], Awaitable[None]]
 
 async def visited(stranger: Stranger, transport: str, revision: Revision, plan: Plan) -> Visit:
     """Go there, do what is planned, and come back."""
-    os.environ[SECRET] = "leaked"
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, mock.patch.dict(os.environ, {SECRET: "leaked"}):
         visit = Visit(stranger, transport, revision, Path(name).resolve())
         try:
             with reached(stranger, transport, visit.folder) as target:
@@ -126,7 +138,7 @@ async def _inside(visit: Visit, target: str | list[str], plan: Plan) -> None:
         timeout_s=CALL_S,
         on_elicit=visit.elicited,
         on_sample=visit.sampled,
-        on_log=lambda said: visit.logged.append(said.data),
+        on_log=visit.log,
         roots=visit.rooted,
         env={"MEMORY_FILE_PATH": str(visit.folder / "memory.json")} if stdio else None,
         cwd=visit.folder if stdio else None,
@@ -194,8 +206,8 @@ async def read_all(visit: Visit, variables: Mapping[str, str]) -> None:
     if visit.client.capabilities.resources is None:
         return
     uris = [one.uri for one in await visit.client.list_resources()]
-    for template in await visit.client.list_resource_templates():
-        uris.append(template.uri_template.format(**variables))
+    templates = await visit.client.list_resource_templates()
+    uris += [template.uri_template.format(**variables) for template in templates]
     for uri in uris:
         read = await visit.attempt(f"read {uri}", visit.client.read_resource(uri))
         if read is not None and not read.contents:

@@ -1,53 +1,33 @@
-"""Our HTTP client against servers that are written by hand, over real sockets, in both loops."""
+"""Our HTTP client's connections: kept, left, given up, never there; in both loops."""
 
 import asyncio
 import contextlib
 import gc
 import socket
+import threading
 import weakref
-from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import pytest
 
-from http_hand import Visitor, by_hand, chunk, descriptors, either_loop, head, whole
-from live import live, until
-from portico.errors import (
-    CannotConnect,
-    ConnectionLost,
-    LocalProtocolError,
-    RemoteProtocolError,
+from http_hand import (
+    LIMIT,
+    OK,
+    Visitor,
+    answering,
+    by_hand,
+    chunk,
+    descriptors,
+    either_loop,
+    fetch,
+    head,
+    pooled,
+    whole,
 )
+from live import live, until
+from portico.errors import CannotConnect, ConnectionLost
 from portico.transport import http_answer, http_client
 from portico.transport.http_client import HttpPool
-from portico.transport.http_request import Target, written
-
-LIMIT = 64 * 1024 * 1024
-OK = whole(200, b"ok", "text/plain")
-
-
-@contextlib.asynccontextmanager
-async def pooled(**options: Any) -> AsyncGenerator[HttpPool]:
-    """A pool that leaves nothing behind."""
-    options.setdefault("environ", {})
-    pool = HttpPool(**options)
-    try:
-        yield pool
-    finally:
-        await pool.close()
-    assert repr(pool) == "HttpPool(0 connections, 0 idle)"
-
-
-async def fetch(pool: HttpPool, url: str, **options: Any) -> tuple[int, bytes]:
-    async with await pool.send("GET", url, [], **options) as answer:
-        return answer.status, await answer.whole(LIMIT)
-
-
-async def answering(visitor: Visitor) -> None:
-    while True:
-        await visitor.hears()
-        await visitor.say(OK)
-
 
 # ---------------------------------------------------------------- what is sent
 
@@ -72,208 +52,6 @@ async def test_a_request_is_written_as_it_was_given() -> None:
     }
     assert deleted.method == "DELETE"
     assert "content-length" not in deleted.headers
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        ("x", "a\r\nb: c"),
-        ("x", "a\nb"),
-        ("x", "a\rb"),
-        ("x", "a\0b"),
-        ("x", "a\x7fb"),
-        ("x\r\ny", "a"),
-        ("x: y", "a"),
-        ("x y", "a"),
-        ("", "a"),
-        ("x:", "a"),
-        ("ü", "a"),
-        ("x", "€"),
-        ("Content-Length", "0"),
-        ("transfer-encoding", "chunked"),
-        ("HOST", "elsewhere"),
-        ("Connection", "close"),
-        ("Expect", "100-continue"),
-    ],
-)
-def test_what_would_break_the_frame_of_a_request_is_refused(header: tuple[str, str]) -> None:
-    target = Target("http://127.0.0.1/mcp", {})
-    with pytest.raises(LocalProtocolError, match="a header has") as raised:
-        written("POST", target, [("fine", "yes"), header], b"")
-    assert "elsewhere" not in str(raised.value)
-    assert written("POST", target, [("fine", "yes"), ("hostess", "a\tb")], b"").endswith(b"\r\n")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "mcp",
-        "ftp://example.com/x",
-        "//example.com/x",
-        "http://",
-        "http:///x",
-        "http://example.com:0/",
-        "http://example.com:65536/",
-        "http://example.com:s3cret/",
-        "http://[::1/",
-        "http://ann:s3cret@example.com/",
-        "http://ann:s3cret",
-        "http://example.com/a b",
-        "http://example.com/a\r\nx: y",
-        "http://example.com/\tx",
-        "http://exämple.com/",
-        "http://example.com/\x7f",
-        "stdio:server",
-    ],
-)
-def test_what_is_no_url_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(LocalProtocolError) as raised:
-        Target(url, {})
-    assert "s3cret" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("url", "authority", "path", "origin"),
-    [
-        ("http://Example.COM", "example.com", "/", ("http", "example.com", 80)),
-        ("https://example.com:443/a?b", "example.com", "/a?b", ("https", "example.com", 443)),
-        ("http://example.com:443/", "example.com:443", "/", ("http", "example.com", 443)),
-        ("http://[::1]:8000/x#y", "[::1]:8000", "/x", ("http", "::1", 8000)),
-    ],
-)
-def test_a_url_is_an_origin_and_a_path(
-    url: str, authority: str, path: str, origin: tuple[str, str, int]
-) -> None:
-    target = Target(url, {})
-    assert (target.authority, target.path, target.origin) == (authority, path, origin)
-
-
-# ---------------------------------------------------------------- what comes back
-
-
-@either_loop
-async def test_an_answer_has_a_status_headers_and_a_body() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(
-            whole(404, b"no", "Text/Plain; charset=x", "X-A: 1", "x-a:  2 ", "X-Z: \xfc")
-        )
-
-    async with by_hand(play) as hand, pooled() as pool:
-        answer = await pool.send("GET", hand.url, [])
-        async with answer:
-            assert answer.status == 404
-            assert repr(answer) == "Answer(404)"
-            assert answer.media == "text/plain"
-            assert (answer.header("x-a"), answer.header("x-z")) == ("1, 2", "ü")
-            assert answer.header("x-none") is None
-            assert await answer.read() == b"no"
-            assert await answer.read() == b""
-
-
-SAID: dict[str, tuple[bytes, int, bytes]] = {
-    "with a length": (whole(200, b"abc"), 200, b"abc"),
-    "in chunks": (
-        head(200, "Transfer-Encoding: chunked") + chunk(b"ab") + chunk(b"c") + b"0\r\n\r\n",
-        200,
-        b"abc",
-    ),
-    "in chunks with words beside them": (
-        head(200, "transfer-encoding: Chunked") + b"3;x=y\r\nabc\r\n0\r\nX-Late: 1\r\n\r\n",
-        200,
-        b"abc",
-    ),
-    "after it went on": (
-        head(100) + head(103, "Link: x", "Content-Length: 7") + whole(200, b"abc"),
-        200,
-        b"abc",
-    ),
-    "without a body": (head(204), 204, b""),
-    "without a body, though it has a length": (head(304, "Content-Length: 7"), 304, b""),
-    "with an empty body": (whole(200), 200, b""),
-    "without a reason": (b"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\nx", 200, b"x"),
-}
-
-
-@pytest.mark.parametrize("said", list(SAID.values()), ids=list(SAID))
-@either_loop
-async def test_every_kind_of_body_is_read_and_its_connection_is_kept(
-    said: tuple[bytes, int, bytes],
-) -> None:
-    data, status, body = said
-
-    async def play(visitor: Visitor) -> None:
-        while True:
-            await visitor.hears()
-            await visitor.say(data)
-
-    async with by_hand(play) as hand, pooled() as pool:
-        for _ in range(3):
-            assert await fetch(pool, hand.url) == (status, body)
-        assert hand.visits == 1
-        assert pool.idle == 1
-
-
-@pytest.mark.parametrize("said", list(SAID.values()), ids=list(SAID))
-@live
-async def test_an_answer_may_come_byte_by_byte(said: tuple[bytes, int, bytes]) -> None:
-    data, status, body = said
-
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        for byte in data:
-            await visitor.say(bytes([byte]))
-            await asyncio.sleep(0)
-
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (status, body)
-
-
-@either_loop
-async def test_what_trails_a_body_is_no_header() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Transfer-Encoding: chunked") + chunk(b"x"))
-        await visitor.say(b"0\r\nX-Late: 1\r\n\r\n")
-
-    async with by_hand(play) as hand, pooled() as pool:
-        answer = await pool.send("GET", hand.url, [])
-        async with answer:
-            assert await answer.whole(LIMIT) == b"x"
-            assert answer.header("x-late") is None
-
-
-@either_loop
-async def test_a_body_without_a_length_ends_with_its_connection() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(b"HTTP/1.0 200 OK\r\n\r\nabc")
-
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, b"abc")
-        assert pool.idle == 0
-
-
-@either_loop
-async def test_an_answer_may_begin_with_more_than_all_headers_may_hold() -> None:
-    body = b"x" * (4 * http_answer.HEAD_BYTES)
-
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(whole(200, body))
-
-    async with by_hand(play) as hand, pooled() as pool:
-        assert await fetch(pool, hand.url) == (200, body)
-
-
-@either_loop
-async def test_a_request_may_be_large() -> None:
-    body = b"x" * 8_000_000
-    async with by_hand(answering) as hand, pooled() as pool:
-        async with await pool.send("POST", hand.url, [], body) as answer:
-            assert answer.status == 200
-        assert hand.heard[0].body == body
 
 
 # ---------------------------------------------------------------- connections
@@ -334,6 +112,34 @@ async def test_a_connection_that_the_server_closed_is_not_used_again() -> None:
 
 
 @either_loop
+async def test_a_connection_whose_end_the_loop_has_not_seen_yet_is_not_used_again() -> None:
+    """As it is where a loop stands still between two requests."""
+    closed = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        for _ in range(2):
+            with contextlib.suppress(TimeoutError):
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.sendall(OK)
+                connection.close()
+            closed.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        async with pooled() as pool:
+            answer = await pool.send("GET", url, [])
+            assert await answer.whole(LIMIT) == b"ok"
+            assert closed.wait(5)  # while the loop stands still
+            answer.close()
+            assert await fetch(pool, url) == (200, b"ok")
+        thread.join(5)
+
+
+@either_loop
 async def test_a_server_may_say_that_it_closes() -> None:
     async def play(visitor: Visitor) -> None:
         await visitor.hears()
@@ -384,7 +190,7 @@ async def test_a_server_that_says_more_than_it_was_asked_is_not_heard_again(
             await visitor.say(OK, surplus)
         await visitor.gone()
 
-    async with by_hand(play) as hand, pooled() as pool:
+    async with by_hand(play) as hand, pooled(idle_s=3600) as pool:
         assert await fetch(pool, hand.url) == (200, b"ok")
         spoken.set()
         await until(lambda: hand.open == 0)
@@ -445,199 +251,6 @@ async def test_an_answer_that_does_not_end_is_closed_after_all(
         answer = await pool.send("GET", hand.url, [])
         answer.linger()
         await until(hand.left.is_set)
-
-
-# ---------------------------------------------------------------- what goes wrong
-
-
-CUT = {
-    "in the length": head(200, "Content-Length: 9") + b"abc",
-    "in a chunk": head(200, "Transfer-Encoding: chunked") + b"9\r\nabc",
-    "between chunks": head(200, "Transfer-Encoding: chunked") + chunk(b"abc"),
-}
-
-
-@pytest.mark.parametrize("said", list(CUT.values()), ids=list(CUT))
-@pytest.mark.parametrize("rude", [False, True], ids=["closed", "reset"])
-@either_loop
-async def test_a_body_that_is_cut_is_not_taken_for_a_whole_one(said: bytes, rude: bool) -> None:
-    read = asyncio.Event()
-
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
-        await read.wait()
-        if rude:
-            visitor.abort()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
-            assert await answer.read() == b"abc"
-            read.set()
-            with pytest.raises(
-                ConnectionLost, match=r"127.0.0.1:\d+: the answer was cut: the server"
-            ):
-                await answer.read()
-        assert pool.idle == 0
-
-
-NO_HTTP = {
-    "another protocol": b"SSH-2.0-OpenSSH_9.6\r\n",
-    "another version": b"HTTP/2 200 OK\r\n\r\n",
-    "a page without a head": b"<html></html>\r\n\r\n",
-    "a status that is none": b"HTTP/1.1 007 Bond\r\n\r\n",
-    "two digits": b"HTTP/1.1 99 X\r\n\r\n",
-    "a header without a name": b"HTTP/1.1 200 OK\r\n: x\r\n\r\n",
-    "two lengths": head(200, "Content-Length: 1", "Content-Length: 2"),
-    "a length and chunks": head(200, "Transfer-Encoding: chunked", "Content-Length: 2"),
-    "a length below nothing": head(200, "Content-Length: -1"),
-    "another protocol from here on": head(101, "Upgrade: websocket", "Connection: upgrade"),
-    "zeros": b"\0" * 100,
-}
-
-
-@pytest.mark.parametrize("said", list(NO_HTTP.values()), ids=list(NO_HTTP))
-@either_loop
-async def test_what_is_no_http_is_said_so_at_once(said: bytes) -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
-        await visitor.gone()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        with pytest.raises(RemoteProtocolError, match=r"127.0.0.1:\d+: the server"):
-            await pool.send("GET", hand.url, [])
-        await until(hand.left.is_set)
-
-
-@either_loop
-async def test_a_server_that_speaks_first_is_no_http_server() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.say(b"220 mail.example.com ESMTP\r\n")
-        await visitor.reader.read()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        with pytest.raises((RemoteProtocolError, ConnectionLost)):
-            await pool.send("GET", hand.url, [])
-
-
-@pytest.mark.parametrize("said", [b"", head(100), head(200)[:-2]], ids=["nothing", "100", "half"])
-@pytest.mark.parametrize("rude", [False, True], ids=["closed", "reset"])
-@either_loop
-async def test_a_connection_that_is_closed_before_the_headers_is_lost(
-    said: bytes, rude: bool
-) -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(said)
-        if rude:
-            visitor.abort()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        with pytest.raises(ConnectionLost, match="the server closed the connection") as raised:
-            await pool.send("GET", hand.url, [])
-        assert not raised.value.unheard
-
-
-@either_loop
-async def test_a_connection_that_is_closed_as_soon_as_it_stands_is_lost() -> None:
-    async def play(visitor: Visitor) -> None:
-        visitor.abort()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        for _ in range(20):
-            with pytest.raises((ConnectionLost, CannotConnect)):
-                await pool.send("GET", hand.url, [])
-
-
-HUGE = {
-    "one header": [b"X: " + b"y" * 1000] * 1 + [b"y" * 1000] * 1000,
-    "many headers": [b"X-%d: y\r\n" % number for number in range(100_000)],
-    "the same header": [b"X: y\r\n"] * 100_000,
-    "provisional answers": [head(100)] * 10_000,
-}
-
-
-@pytest.mark.parametrize("lines", list(HUGE.values()), ids=list(HUGE))
-@either_loop
-async def test_headers_have_a_limit(lines: list[bytes]) -> None:
-    first = b"" if lines[0] == head(100) else b"HTTP/1.1 200 OK\r\n"
-
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(first, *lines)
-        await visitor.gone()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        with pytest.raises(RemoteProtocolError, match="headers are larger than 65536 bytes"):
-            await pool.send("GET", hand.url, [])
-        await until(hand.left.is_set)
-
-
-@either_loop
-async def test_what_stands_between_pieces_of_a_body_has_a_limit() -> None:
-    async def play(visitor: Visitor) -> None:
-        await visitor.hears()
-        await visitor.say(head(200, "Transfer-Encoding: chunked"), b"1;")
-        await visitor.say(*[b"x" * 1000] * 1000)
-        await visitor.gone()
-
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
-            with pytest.raises(RemoteProtocolError, match="headers are larger"):
-                await answer.read()
-        await until(hand.left.is_set)
-
-
-@pytest.mark.parametrize("declared", [True, False])
-@either_loop
-async def test_a_body_that_is_wanted_whole_has_a_limit(declared: bool) -> None:
-    said = 0
-
-    async def play(visitor: Visitor) -> None:
-        nonlocal said
-        await visitor.hears()
-        framed = "Content-Length: 1000000000" if declared else "Transfer-Encoding: chunked"
-        await visitor.say(head(200, framed))
-        while True:
-            await visitor.say(b"x" * 1000 if declared else chunk(b"x" * 1000))
-            said += 1000
-
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
-            with pytest.raises(RemoteProtocolError, match="the answer is larger than 10000 bytes"):
-                await answer.whole(10_000)
-        await until(lambda: hand.open == 0)
-
-
-@either_loop
-async def test_a_server_waits_for_a_reader_that_is_slow() -> None:
-    """What nobody reads stays with the server, but for a bound and what the system buffers."""
-    said, most = 0, 200_000_000
-
-    async def play(visitor: Visitor) -> None:
-        nonlocal said
-        await visitor.hears()
-        await visitor.say(head(200, f"Content-Length: {most}"))
-        while said < most:
-            await visitor.say(b"x" * 100_000)
-            said += 100_000
-
-    async with by_hand(play) as hand, pooled() as pool:
-        async with await pool.send("GET", hand.url, []) as answer:
-            before = -1
-            while before != said:  # until it does not get on any more
-                before = said
-                for _ in range(50):
-                    await asyncio.sleep(0.002)
-            assert said < most / 2
-            assert answer._size <= http_answer.UNREAD_BYTES + 300_000
-            size = 0
-            while data := await answer.read():
-                size += len(data)
-            assert size == most
-        assert pool.idle == 1
-        assert hand.visits == 1
 
 
 # ---------------------------------------------------------------- giving up

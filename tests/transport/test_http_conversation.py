@@ -1,8 +1,6 @@
-"""A client's conversation over HTTP: opening, messages, giving up, leaving; a server by hand."""
+"""A client's conversation over HTTP: messages, opening, sessions; a server by hand."""
 
 import asyncio
-import json
-from typing import Any
 
 import pytest
 
@@ -12,8 +10,6 @@ from client.http_beast import (
     as_json,
     beast,
     conversation_of,
-    done,
-    nothing,
     opening,
     outcome,
     result,
@@ -22,7 +18,6 @@ from http_hand import Heard, Visitor, chunk, events, stream, whole
 from live import Records, live, until
 from portico.client.answers import Answers
 from portico.errors import (
-    ConnectionLost,
     LocalProtocolError,
     LoginRequired,
     PorticoError,
@@ -31,7 +26,6 @@ from portico.errors import (
     TimedOut,
 )
 from portico.protocol import types as t
-from portico.protocol.handshake import Phase
 from portico.protocol.negotiation import Era, judge
 from portico.protocol.revision import (
     JULY_2026,
@@ -406,7 +400,6 @@ async def test_the_status_of_a_refused_opening_can_be_learned(
 # ---------------------------------------------------------------- sessions and notices
 
 
-@pytest.mark.spec("R0287")
 @pytest.mark.parametrize("body", [b"", b"error"], ids=["bare", "with an error"])
 @live
 async def test_a_session_that_the_server_has_forgotten_is_said_so(body: bytes) -> None:
@@ -483,262 +476,3 @@ async def test_an_opening_whose_last_word_is_refused_stands_all_the_same() -> No
             _,
         ):
             assert (await client.call_tool("t")).text == "done"
-
-
-# ---------------------------------------------------------------- giving up
-
-
-@both
-@live
-async def test_an_answer_after_giving_up_is_nobodys(revision: Revision) -> None:
-    arrived = asyncio.Event()
-    late = asyncio.Event()
-
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        if heard.message["params"]["name"] == "slow":
-            await visitor.say(stream(), chunk(b": wait\n\n"))
-            arrived.set()
-            await late.wait()
-            await visitor.say(chunk(events(result(heard, {"content": []}))))
-        await done(visitor, heard)
-
-    async with beast(revision, play) as (client, hand):
-        calling = asyncio.create_task(client.call_tool("slow"))
-        await arrived.wait()
-        calling.cancel()
-        await asyncio.wait([calling])
-        assert calling.cancelled()
-        late.set()
-        assert (await client.call_tool("quick")).text == "done"
-        if revision.handshake:  # R0061; elsewhere closing the connection says it
-            await until(lambda: bool(hand.posts("notifications/cancelled")))
-            (notice,) = hand.posts("notifications/cancelled")
-            assert notice["params"]["requestId"] == hand.posts("tools/call")[0]["id"]
-        else:
-            await until(lambda: hand.visits >= 2)
-            assert hand.posts("notifications/cancelled") == []
-
-
-@both
-@live
-async def test_a_time_out_closes_the_connection_and_is_told_as_giving_up_is(
-    revision: Revision,
-) -> None:
-    async with beast(revision, nothing) as (client, hand):
-        error = await outcome(client.call_tool("t", timeout_s=0.05))
-        assert isinstance(error, TimedOut)
-        await until(hand.left.is_set)
-        if revision.handshake:
-            await until(lambda: bool(hand.posts("notifications/cancelled")))
-        else:
-            assert hand.posts("notifications/cancelled") == []
-
-
-@pytest.mark.parametrize("status", [200, 401, 503])
-@live
-async def test_what_the_server_has_refused_is_not_cancelled_too(status: int) -> None:
-    async def refuse(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(whole(status))
-
-    async with beast(NOVEMBER_2025, refuse) as (client, hand):
-        assert isinstance(await outcome(client.call_tool("t")), PorticoError)
-    assert hand.posts("notifications/cancelled") == []
-
-
-# ---------------------------------------------------------------- subscriptions
-
-
-def news(heard: Heard, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-    """News of a subscription."""
-    meta = {"io.modelcontextprotocol/subscriptionId": heard.message["id"]}
-    return {"jsonrpc": "2.0", "method": method, "params": {**(params or {}), "_meta": meta}}
-
-
-def acknowledged(heard: Heard) -> dict[str, Any]:
-    wanted = {"notifications": {"toolsListChanged": True}}
-    return news(heard, "notifications/subscriptions/acknowledged", wanted)
-
-
-LISTEN = t.SubscriptionsListenRequestParams(
-    notifications=t.SubscriptionFilter(tools_list_changed=True)
-)
-ENDINGS = ["cancelled", "result", "both", "lost"]
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-@live
-async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
-    """D1: whichever word comes first is the end; a stream that is lost without one is lost."""
-    end = asyncio.Event()
-
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(stream(), chunk(events(acknowledged(heard))))
-        await end.wait()
-        gone = news(heard, "notifications/cancelled", {"requestId": heard.message["id"]})
-        last = result(heard, {"resultType": "complete"})
-        said = {"cancelled": [gone], "result": [last], "both": [gone, last], "lost": []}[ending]
-        await visitor.say(chunk(events(*said)) if said else b"", b"0\r\n\r\n")
-
-    async with beast(JULY_2026, play) as (client, _):
-        _, future = client.conversation.begin("subscriptions/listen", LISTEN, SOON_S)
-        held = conversation_of(client)
-        assert held is not None
-        (call,) = held._calls.values()
-        # Once it is acknowledged it may last, longer than its time-out.
-        await until(lambda: call.limit is not None and call.limit.when() is None)
-        assert not future.done()
-        end.set()
-        if ending == "lost":
-            with pytest.raises(ConnectionLost, match="the stream ended without an answer"):
-                await future
-        else:
-            assert json.loads(bytes(await future)) in ({}, {"resultType": "complete"})
-        assert held._calls == {}
-
-
-@live
-async def test_a_subscription_that_is_not_acknowledged_times_out() -> None:
-    async with beast(JULY_2026, nothing) as (client, hand):
-        _, future = client.conversation.begin("subscriptions/listen", LISTEN, SOON_S)
-        with pytest.raises(TimedOut, match="no answer to subscriptions/listen"):
-            await future
-        await until(hand.left.is_set)
-
-
-@pytest.mark.parametrize("when", ["before it began", "after that"])
-@live
-async def test_a_subscription_that_is_given_up_is_closed_and_forgotten(when: str) -> None:
-    async with beast(JULY_2026, nothing) as (client, hand):
-        id, future = client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)
-        if when == "after that":
-            await until(lambda: bool(hand.posts("subscriptions/listen")))
-        client.conversation.give_up(id)
-        client.conversation.give_up(id)
-        await asyncio.wait([future], timeout=5)
-        assert future.cancelled()
-        held = conversation_of(client)
-        assert held is not None
-        assert (held._calls, len(held.link._flight)) == ({}, 0)
-        if when == "after that":
-            await until(hand.left.is_set)
-        else:
-            assert hand.posts("subscriptions/listen") == []
-
-
-# ---------------------------------------------------------------- the end
-
-
-@both
-@live
-async def test_leaving_ends_whoever_waits_at_once_and_a_session_with_it(
-    revision: Revision,
-) -> None:
-    async with beast(revision, nothing) as (client, hand):
-        calls = [asyncio.create_task(client.call_tool("t")) for _ in range(3)]
-        begun = [
-            client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)[1]
-            for _ in range(0 if revision.handshake else 2)
-        ]
-        await until(lambda: len(hand.posts("tools/call")) == 3)
-        began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(client.conversation.leave("it is late") for _ in range(3)))
-        assert asyncio.get_running_loop().time() - began < 5
-        for waiting in (*calls, *begun):
-            assert waiting.done()
-            with pytest.raises(ConnectionLost, match="it is late during"):
-                await waiting
-        await client.conversation.leave("again")
-        deleted = [one for one in hand.heard if one.method == "DELETE"]
-        assert len(deleted) == (1 if revision.handshake else 0)
-        assert all(one.headers["mcp-session-id"] == SESSION for one in deleted)
-        assert client.conversation.link.phase is Phase.CLOSED
-        with pytest.raises(ConnectionLost):
-            await client.conversation.request("ping", t.RequestParams(), 1)
-        with pytest.raises(ConnectionLost):
-            await client.conversation.notify("notifications/roots/list_changed")
-
-
-@pytest.mark.parametrize("way", ["refused", "silent", "lost"])
-@live
-async def test_a_session_is_left_whatever_the_server_says_to_that(
-    way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_conversation, "COURTESY_S", SOON_S)
-
-    async def refuse(visitor: Visitor, heard: Heard) -> None:
-        if way == "refused":
-            await visitor.say(whole(405))
-        elif way == "silent":
-            await visitor.gone()
-        else:
-            visitor.abort()
-
-    async with beast(NOVEMBER_2025, special={"DELETE": refuse}) as (client, hand):
-        await client.call_tool("t")
-    assert [one.method for one in hand.heard].count("DELETE") == 1
-
-
-@live
-async def test_a_handler_may_leave_while_it_answers() -> None:
-    left = asyncio.Event()
-
-    async def roots() -> list[str]:
-        await client.close()
-        left.set()
-        return ["/"]
-
-    async def play(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(stream(), chunk(events(ASK_ROOTS)))
-        await visitor.gone()
-
-    async with beast(NOVEMBER_2025, play, answers=Answers(roots=roots)) as (client, hand):
-        error = await outcome(client.call_tool("t"))
-        assert isinstance(error, ConnectionLost)
-        await asyncio.wait_for(left.wait(), 5)
-    assert all("method" in one.message for one in hand.heard if one.body)
-
-
-@live
-async def test_whoever_gave_up_just_before_the_end_is_still_told_to_the_server() -> None:
-    async with beast(NOVEMBER_2025, nothing) as (client, hand):
-        calling = asyncio.create_task(client.call_tool("t"))
-        await until(lambda: bool(hand.posts("tools/call")))
-        calling.cancel()
-        await asyncio.wait([calling])
-    names = [one.message.get("method") if one.body else one.method for one in hand.heard]
-    assert names[-2:] == ["notifications/cancelled", "DELETE"]
-
-
-@live
-async def test_leaving_that_is_given_up_goes_on_and_can_be_waited_for_again() -> None:
-    asked, answer = asyncio.Event(), asyncio.Event()
-
-    async def slow(visitor: Visitor, heard: Heard) -> None:
-        asked.set()
-        await answer.wait()
-        await visitor.say(whole(200))
-
-    async with beast(NOVEMBER_2025, special={"DELETE": slow}) as (client, hand):
-        leaving = asyncio.create_task(client.conversation.leave("it is late"))
-        await asked.wait()
-        leaving.cancel()
-        await asyncio.wait([leaving])
-        assert leaving.cancelled()
-        answer.set()
-        await client.conversation.leave("it is late")
-        assert [one.method for one in hand.heard].count("DELETE") == 1
-
-
-@live
-async def test_an_opening_that_is_given_up_ends_the_conversation() -> None:
-    async with beast(NOVEMBER_2025, opened=False, special={"initialize": nothing}) as (
-        client,
-        hand,
-    ):
-        opened = asyncio.create_task(client.open(NOVEMBER_2025))
-        await hand.hears(1)
-        opened.cancel()
-        await asyncio.wait([opened])
-        await until(hand.left.is_set)
-        assert client.conversation.link.phase is Phase.CLOSED
-        assert len(hand.heard) == 1

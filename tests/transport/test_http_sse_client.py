@@ -420,7 +420,7 @@ ENDINGS = {
     "ended": b"0\r\n\r\n",
     "cut": b"",
     "broken": b"no chunk",
-    "unbounded": chunk(b"id: " + b"x" * 2000),
+    "unbounded": chunk(b"id: " + b"x" * 2000 + b"\n"),
 }
 
 

@@ -190,8 +190,9 @@ def _about(client: Client, spoken: list[str] | None, screen: Screen) -> str:
     told = f"{screen.heading(name)}{title}\n{columns(rows)}"
     if client.instructions:
         lines = clean(client.instructions, lines=True).strip().splitlines()
+        leads = ["  says      ", *[" " * 12] * (len(lines) - 1)]
         told += "".join(
-            f"{'  says      ' if n == 0 else ' ' * 12}{x}\n" for n, x in enumerate(lines)
+            f"{lead + line}".rstrip() + "\n" for lead, line in zip(leads, lines, strict=True)
         )
     return told
 
@@ -264,7 +265,7 @@ def _entry(
     lines = clean(description or "", lines=True).strip().splitlines()
     told = f"  {head}\n"
     told += f"      {title}\n" if title and title != head else ""
-    told += "".join(f"      {line}\n" for line in lines)
+    told += "".join(f"      {line}".rstrip() + "\n" for line in lines)
     told += columns(rows, indent=8)
     last = last.strip(", ")
     return told + (f"      ({last})\n" if last else "")

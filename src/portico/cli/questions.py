@@ -163,7 +163,7 @@ class Form:
             self._screen.note(f"    {number}  {cut(one_line(title), MAX_LABEL)}\n")
         words = f"  {label} ({hint(field)}{'' if is_needed or default is not None else EMPTY})"
         if default is not None:
-            words += f" [{cut(shown(default), MAX_LABEL)}]"
+            words += f" [{cut(shown(default, options), MAX_LABEL)}]"
         for _ in range(MAX_TRIES):
             said = await self._screen.ask(f"{words}: ")
             if said is None:
@@ -179,8 +179,9 @@ class Form:
 
     async def _review(self, form: t.ElicitSchema, content: Mapping[str, Any]) -> str:
         for name, value in content.items():
-            label = cut(one_line(form.properties[name].title or name), MAX_LABEL)
-            self._screen.note(f"  {label} = {cut(shown(value), MAX_LABEL)}\n")
+            field = form.properties[name]
+            label = cut(one_line(field.title or name), MAX_LABEL)
+            self._screen.note(f"  {label} = {cut(shown(value, choices(field)), MAX_LABEL)}\n")
         if not content:
             self._screen.note("  (nothing was filled in)\n")
         said = ""
@@ -261,13 +262,13 @@ def picked(said: str, options: list[tuple[str, str]]) -> str:
     return said
 
 
-def shown(value: Any) -> str:
-    """A value of a form, as a person would type it."""
+def shown(value: Any, options: list[tuple[str, str]]) -> str:
+    """A value of a form, as a person would type it: a choice by its words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(one_line(str(one)) for one in cast("list[object]", value))
-    return one_line(str(value))
+        return ", ".join(shown(one, options) for one in cast("list[object]", value))
+    return one_line(next((title for const, title in options if const == value), str(value)))
 
 
 def _problem(name: str, field: t.PrimitiveSchema, value: Any, *, is_needed: bool) -> str:
@@ -300,7 +301,7 @@ class Visit:
         screen.note(f"  address  {url}\n  host     {screen.emphasis(host_of(url))}\n")
         for warning in warnings(url):
             screen.note(f"  careful: {warning}\n")
-        screen.note("  (portico opens no page: visit it in your own browser, if you trust it)\n")
+        screen.note("  (portico opens no page; if you trust it, visit it yourself, then agree)\n")
         for _ in range(MAX_TRIES):
             said = await screen.ask("agree, decline or cancel? [decline] ")
             if said is None or said.lower() in ("c", "cancel"):

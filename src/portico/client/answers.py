@@ -7,14 +7,16 @@ is made up, but for the defaults that a form brings along. Why a handler failed 
 server.
 """
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from portico.client.roots import GivenRoots, Roots
 from portico.errors import Declined, Fault, FaultKind, LocalProtocolError
 from portico.ports import Turn
 from portico.protocol import types as t
@@ -31,12 +33,18 @@ OnElicit: TypeAlias = Callable[[t.ElicitRequestParams], Elicited | Awaitable[Eli
 # What the model wrote. `Declined` is raised where the user does not want that.
 Sampled: TypeAlias = str | t.CreateMessageResult
 OnSample: TypeAlias = Callable[[t.CreateMessageRequestParams], Sampled | Awaitable[Sampled]]
-Rooted: TypeAlias = Iterable[t.Root | Path | str]
-GivenRoots: TypeAlias = Rooted | Callable[[], Rooted | Awaitable[Rooted]]
+
+# What a server may have a model say in a minute (R0106): each costs money, and nobody reads more.
+MAX_SAMPLES = 60
+SAMPLES_S = 60.0
 
 
 class Answers:
-    """The handlers that a program gave for questions. Those that are not `async` must not block."""
+    """The handlers that a program gave for questions. Those that are not `async` must not block.
+
+    `sample_tools` and `sample_context` say that `on_sample` lets a model use tools, and gives it
+    the context that a server asks for.
+    """
 
     def __init__(
         self,
@@ -45,19 +53,27 @@ class Answers:
         on_sample: OnSample | None = None,
         roots: GivenRoots | None = None,
         model: str = "unknown",
+        sample_tools: bool = False,
+        sample_context: bool = False,
     ) -> None:
+        if (sample_tools or sample_context) and on_sample is None:
+            raise LocalProtocolError("sample_tools and sample_context say more of an on_sample=")
         self._on_elicit = on_elicit
         self._on_sample = on_sample
-        self._roots = roots
+        self.roots: Roots | None = Roots(roots) if roots is not None else None
         self._model = model
+        self._sampling = t.SamplingCapability(
+            tools={} if sample_tools else None, context={} if sample_context else None
+        )
+        self._sampled_at: deque[float] = deque()
 
     @property
     def capabilities(self) -> t.ClientCapabilities:
         """What the handlers can answer, and nothing else."""
         return t.ClientCapabilities(
             elicitation=t.ElicitationCapability(form={}, url={}) if self._on_elicit else None,
-            sampling=t.SamplingCapability() if self._on_sample else None,
-            roots=t.RootsCapability() if self._roots is not None else None,
+            sampling=self._sampling if self._on_sample else None,
+            roots=t.RootsCapability(list_changed=True) if self.roots is not None else None,
         )
 
     async def answer(self, turn: Turn) -> bytes | None:
@@ -89,9 +105,18 @@ class Answers:
             except Declined:
                 return t.ElicitResult(action="decline")
         if isinstance(params, t.CreateMessageRequestParams):
+            self._count()
             return sampled(await _said(self._on_sample, params), self._model)
-        given = await _said(self._roots) if callable(self._roots) else self._roots
-        return t.ListRootsResult(roots=[rooted(one) for one in cast("Rooted", given or ())])
+        return t.ListRootsResult(roots=await self.roots.now() if self.roots is not None else [])
+
+    def _count(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._sampled_at and self._sampled_at[0] <= now - SAMPLES_S:
+            self._sampled_at.popleft()
+        if len(self._sampled_at) >= MAX_SAMPLES:
+            words = f"more than {MAX_SAMPLES} questions to the model within {SAMPLES_S:g} s"
+            raise Fault(FaultKind.TOO_MANY, f"{words}; ask again later")
+        self._sampled_at.append(now)
 
     def failed(self, method: str, error: Exception) -> None:
         """A handler raised what is no answer; the server learns only that there is none."""
@@ -138,13 +163,3 @@ def sampled(said: Sampled | None, model: str) -> t.CreateMessageResult:
         raise Declined("the user does not want a model to be asked")
     words = f"a model's words are a str or a CreateMessageResult, not {type(said).__name__}"
     raise LocalProtocolError(words)
-
-
-def rooted(given: t.Root | Path | str) -> t.Root:
-    """A root from a path, a `file://` address, or what it is already."""
-    if isinstance(given, t.Root):
-        return given
-    if isinstance(given, str) and given.lower().startswith("file://"):
-        return t.Root(uri=given)
-    path = Path(given).absolute()
-    return t.Root(uri=path.as_uri(), name=path.name or None)

@@ -6,6 +6,7 @@ kept. Errors say which server it was.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypeVar, cast
@@ -18,11 +19,14 @@ from portico.client.cache import Cache
 from portico.client.finding import Opening
 from portico.client.hearing import Hearing
 from portico.client.listening import LISTS, UPDATED, Listenings
+from portico.client.pinging import Pinging
+from portico.client.roots import Watching
 from portico.client.speaking import Speaker
 from portico.client.tools import Tools
 from portico.client.visiting import Visits
 from portico.client.ways import OneWay, Way
 from portico.errors import (
+    ChannelError,
     ConnectionLost,
     Fault,
     LocalProtocolError,
@@ -50,6 +54,7 @@ MAX_ROUNDS = 32
 LOG_LEVEL: t.LoggingLevel = "info"
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
+ROOTS_CHANGED = "notifications/roots/list_changed"
 VISITED = "notifications/elicitation/complete"
 # What a change of a list makes stale.
 STALE = {
@@ -79,6 +84,7 @@ class Asker:
         timeout_s: float = TIMEOUT_S,
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
+        ping_s: float | None = None,
     ) -> None:
         self.timeout_s: float = timeout_s
         self.instructions: str | None = None
@@ -99,6 +105,12 @@ class Asker:
             self._way, self, identity, accepts, timeout_s, renewed=self._renewed
         )
         self._tools = Tools(self._way.name)
+        self._closing: asyncio.Task[None] | None = None
+        self._watches: list[Pinging | Watching] = []
+        if ping_s is not None:
+            self._watches.append(Pinging(self._speaker, ping_s, timeout_s))
+        if self._answers.roots is not None:
+            self._watches.append(Watching(self._answers.roots, self._tell_of_roots))
 
     # ------------------------------------------------------------ opening and closing
 
@@ -113,6 +125,20 @@ class Asker:
             self._met(await self._speaker.open())
         except PorticoError as error:
             raise self._named(error) from error.__cause__
+        self._speaker.note()
+        self._start_watches()
+
+    def _start_watches(self) -> None:
+        """Where a conversation lasts, and may be told of things, it is looked after."""
+        if self.peer.revision.handshake:
+            for watch in self._watches:
+                watch.start()
+
+    async def _tell_of_roots(self) -> None:
+        """R0088: others can be reached now. Nothing where that is no news, or there is nobody."""
+        if ROOTS_CHANGED in self.peer.revision.methods and not self._speaker.over:
+            with contextlib.suppress(ChannelError):  # who asks again gets the new ones anyway
+                await self.conversation.notify(ROOTS_CHANGED)
 
     def _met(self, opening: Opening) -> None:
         result = opening.result
@@ -148,8 +174,18 @@ class Asker:
             log.warning("%s: %s cannot be asked for again: %s", self.name, method, error)
 
     async def close(self) -> None:
-        """End the conversation: what waits for an answer learns so. At any time, and twice."""
+        """End the conversation: what waits for an answer learns so. At any time, and twice.
+
+        Whoever gives up waiting for the end does not stop it.
+        """
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         self._listenings.end(ConnectionLost("the client was closed"))
+        for watch in self._watches:
+            await watch.stop()
         await self._speaker.close("the client was closed")
         await self._hearing.close()
 
@@ -287,6 +323,7 @@ class Asker:
     def told(self, told: Told) -> None:
         """What the server tells beside its answers."""
         method = told.row.name
+        self._speaker.note()
         try:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:

@@ -9,17 +9,18 @@ do not allow is refused before it is sent. What may have had an effect is never 
 a round of questions, which is how the protocol goes on.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
 
-import msgspec
 from msgspec import Raw
 
 from portico.client.asking import Asker, OnLog, OnProgress
+from portico.client.completing import Completer
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
 from portico.client.results import ToolResult
+from portico.client.roots import Rooted
 from portico.errors import (
     ChannelError,
     FaultKind,
@@ -32,10 +33,12 @@ from portico.protocol.jsonrpc import encode
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import reread
-from portico.protocol.revision import LogControl, Pushing
+from portico.protocol.revision import EVERY, LogControl, Pushing
 
 __all__ = ["Client", "OnLog", "OnProgress"]
 
+# What says that there is no such resource: in the newest revision, and in all before it.
+MISSING = frozenset(revision.codes[FaultKind.RESOURCE_MISSING] for revision in EVERY)
 # A list that has more pages than this has no end.
 MAX_PAGES = 1000
 
@@ -115,15 +118,14 @@ class Client(Asker):
         raw = encode(dict(arguments or {}))
         params = t.CallToolRequestParams(name=name, arguments=Raw(raw))
         report = on_progress or self._on_progress or _ignored
-        given = cast("dict[str, Any]", msgspec.json.decode(raw))
-        headers = self._tools.headers(name, given)
+        headers = self._tools.headers(name, raw)
         try:
             result = await self._call(params, timeout_s, report, headers)
         except RemoteError as error:
             if not self._is_mismatch(error):
                 raise
             await self.list_tools(fresh=True)  # R0899
-            again = self._tools.headers(name, given)
+            again = self._tools.headers(name, raw)
             if again == headers:
                 raise
             result = await self._call(params, timeout_s, report, again)
@@ -170,7 +172,12 @@ class Client(Asker):
         """The contents of a resource."""
         params = t.ReadResourceRequestParams(uri=uri)
         kind = t.ReadResourceResult
-        return await self._ask("resources/read", params, kind, timeout_s, fresh=fresh)
+        try:
+            return await self._ask("resources/read", params, kind, timeout_s, fresh=fresh)
+        except RemoteError as error:
+            if error.code in MISSING:  # R0748, R0970
+                error.args = (f"{self.name} has no resource {uri!r}: {error}",)
+            raise
 
     async def subscribe(self, uri: str) -> None:
         """Ask for news of a resource, where the revision has sessions; `listen` works in all."""
@@ -231,6 +238,25 @@ class Client(Asker):
         )
         return (await self._ask("completion/complete", params, t.CompleteResult)).completion
 
+    def completer(
+        self,
+        argument: str,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> Completer:
+        """Completion for somebody who types: asks after a pause, and not twice for the same.
+
+        >>> completer = client.completer("city", prompt="forecast")
+        >>> await completer("Os")  # None where something newer was asked for meanwhile
+        """
+
+        def ask(value: str) -> Awaitable[t.Completion]:
+            return self.complete(argument, value, prompt=prompt, template=template, context=context)
+
+        return Completer(ask)
+
     # ------------------------------------------------------------ the conversation itself
 
     async def ping(self) -> None:
@@ -248,6 +274,19 @@ class Client(Asker):
         if self.peer.revision.log_control is LogControl.BY_METHOD:
             await self._ask(SET_LEVEL, t.SetLevelRequestParams(level=level), t.EmptyResult)
         self._level, self._level_was_set = level, True
+
+    async def roots_changed(self, roots: Rooted | None = None) -> None:
+        """Others are the roots now: these, or what the handler says that was given for them.
+
+        The server is told, where it can be; and whoever asks from now on gets the new ones.
+        """
+        mine = self._answers.roots
+        if mine is None:
+            raise LocalProtocolError("this client offers no roots; connect with roots=")
+        if roots is not None:
+            mine.replace(roots)
+            self._start_watches()
+        await self._tell_of_roots()
 
     @asynccontextmanager
     async def listen(

@@ -15,14 +15,18 @@ from collections.abc import Generator, Iterable, Mapping
 from math import isfinite
 from typing import Any
 
-from portico.client.answers import Answers, GivenRoots, OnElicit, OnSample
+from portico.client.answers import Answers, OnElicit, OnSample
 from portico.client.client import Client, OnLog, OnProgress
+from portico.client.roots import GivenRoots
 from portico.client.targets import GivenHeaders, Surroundings, Target, way_to
 from portico.client.ways import Way
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.link import TIMEOUT_S
 from portico.protocol.revision import EVERY, Revisions
+
+# Servers and proxies let go of what is idle after five minutes and more.
+PING_S = 240.0
 
 
 class Connecting:
@@ -68,6 +72,9 @@ def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    sample_tools: bool = False,
+    sample_context: bool = False,
+    ping_s: float | None = PING_S,
 ) -> Connecting:
     """A client of a server, whichever revision and transport it speaks.
 
@@ -77,7 +84,8 @@ def connect(
     `headers` go to a URL; `env` (added to a few variables) and `cwd` to a command; `name` is what
     errors call the server. The client can be asked what it has handlers for, and nothing else.
     `revision` pins or limits what is spoken. Every call ends after `timeout_s`, begun anew by
-    progress.
+    progress. `sample_tools` and `sample_context` say what `on_sample` can do beyond words. Where
+    conversations last, a server that was quiet for `ping_s` is asked whether it is there.
 
     Raises `LocalProtocolError` at once for a target that is none; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
@@ -86,15 +94,23 @@ def connect(
         raise LocalProtocolError(
             "auth= is not there yet; pass headers={'Authorization': 'Bearer …'} with a token"
         )
-    if not (isfinite(timeout_s) and timeout_s > 0):
-        raise LocalProtocolError("timeout_s is a number of seconds above 0")
+    for words, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
+        if seconds is not None and not (isfinite(seconds) and seconds > 0):
+            raise LocalProtocolError(f"{words} is a number of seconds above 0")
     around = Surroundings(headers=headers, env=env, cwd=cwd, name=name)
     return Connecting(
         made(
             way_to(target, around),
-            Answers(on_elicit=on_elicit, on_sample=on_sample, roots=roots),
+            Answers(
+                on_elicit=on_elicit,
+                on_sample=on_sample,
+                roots=roots,
+                sample_tools=sample_tools,
+                sample_context=sample_context,
+            ),
             accepts=accepted(revision),
             timeout_s=timeout_s,
+            ping_s=ping_s,
             on_log=on_log,
             on_progress=on_progress,
         )

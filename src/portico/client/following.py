@@ -62,8 +62,9 @@ class Following:
             watch = asyncio.get_running_loop().create_task(self._watch_subscription())
             yield
         finally:
-            await _stopped(watch)
+            _cancel(watch)  # and nothing waits before all is given up: the wait may be, too
             self._give_up()
+            await _ended(watch)
 
     async def _subscribe(self) -> BaseException | None:
         """Begin a subscription, and wait until it has begun; what ended it before, if it did."""
@@ -131,8 +132,9 @@ class Following:
                 watch = asyncio.get_running_loop().create_task(self._watch_session())
             yield
         finally:
-            await _stopped(watch)
+            _cancel(watch)
             self._listenings.discard(self._listening)
+            await _ended(watch)
             if not self._speaker.over:
                 await self._unsubscribe(asked)
 
@@ -168,7 +170,11 @@ def _failure(answer: "asyncio.Future[Raw]") -> BaseException | None:
     return ConnectionLost("the connection ended") if answer.cancelled() else answer.exception()
 
 
-async def _stopped(task: "asyncio.Task[None] | None") -> None:
+def _cancel(task: "asyncio.Task[None] | None") -> None:
     if task is not None:
         task.cancel()
+
+
+async def _ended(task: "asyncio.Task[None] | None") -> None:
+    if task is not None:
         await asyncio.wait([task])

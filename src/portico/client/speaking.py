@@ -122,6 +122,9 @@ class Speaker:
         self._ear: Ear | None = None
         self._gone_by: Way = way
         self._lock = asyncio.Lock()
+        # Requests that wait for an answer, and when the server was last heard of.
+        self.busy: int = 0
+        self.heard_at: float = 0.0
         self._closed: str | None = None
 
     @property
@@ -141,6 +144,10 @@ class Speaker:
     def over(self) -> bool:
         """Whether there is no conversation now, on whichever side it ended."""
         return self._conversation is None or self._conversation.link.phase is Phase.CLOSED
+
+    def note(self) -> None:
+        """The server is there at this moment, as far as anybody knows."""
+        self.heard_at = asyncio.get_running_loop().time()
 
     # ------------------------------------------------------------ opening
 
@@ -193,11 +200,13 @@ class Speaker:
         if tried is not None and way is self._gone_by and tried.link.phase is Phase.NEW:
             return tried
         await self._leave("another try")
+        if self._closed is not None:
+            raise ConnectionLost(self._closed)
         carry = await way.reach(self._timeout_s)
         link = Link(Side.CLIENT, self._identity, self._accepts)
         self._ear, self._gone_by = Ear(self._hearer), way
         tried = self._tried = carry(link, self._ear)
-        if self._closed is not None:
+        if self._closed is not None:  # while it was reached
             await tried.leave(self._closed)
             raise ConnectionLost(self._closed)
         return tried
@@ -227,6 +236,21 @@ class Speaker:
         headers: Headers = (),
     ) -> Raw:
         """The raw answer to a request, from a conversation begun anew where that does no harm."""
+        self.busy += 1
+        try:
+            return await self._request(method, params, timeout_s, progressed, headers)
+        finally:
+            self.busy -= 1
+            self.note()
+
+    async def _request(
+        self,
+        method: str,
+        params: t.RequestParams,
+        timeout_s: float,
+        progressed: Progressing | None,
+        headers: Headers,
+    ) -> Raw:
         conversation = await self.ready(method)
         try:
             return await conversation.request(

@@ -5,8 +5,10 @@ once, and checks nothing. A tool whose headers nobody can make is left out, with
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
+
+import msgspec
 
 from portico.errors import Fault, ProtocolError
 from portico.protocol import types as t
@@ -57,10 +59,10 @@ class Tools:
             self._headers[tool.name] = headers
         return True
 
-    def headers(self, tool: str, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def headers(self, tool: str, arguments: bytes) -> list[tuple[str, str]]:
         """The headers that mirror these arguments, as far as a list has told of any."""
         params = self._headers.get(tool)
-        return headers_for_call(params, arguments) if params else []
+        return headers_for_call(params, msgspec.json.decode(arguments)) if params else []
 
     def output(self, tool: str) -> Validator | None:
         """What the structured content of a tool must fit, where a list has told of it."""

@@ -6,6 +6,7 @@ again.
 """
 
 import asyncio
+import select
 from typing import Protocol, cast
 
 import httptools
@@ -96,6 +97,12 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------ one exchange
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has come that the loop has not read yet, such as its end."""
+        sock = self.transport.get_extra_info("socket") if self.transport is not None else None
+        return sock is not None and not _readable(sock.fileno())
+
     def send(self, request: bytes, answer: "Answer") -> None:
         """Write a request whole; what comes back is this answer."""
         if self.lost is not None or self.transport is None:
@@ -174,12 +181,36 @@ class Connection(asyncio.Protocol):
         answer.finish()
 
 
+def _readable(descriptor: int) -> bool:
+    if not hasattr(select, "poll"):  # on Windows, where `select` takes any descriptor
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 def _too_large() -> RemoteProtocolError:
     return RemoteProtocolError(f"the server's headers are larger than {HEAD_BYTES} bytes")
 
 
 class Answer:
     """What a server answers: a status, headers, and a body that is read in pieces."""
+
+    __slots__ = (
+        "_closed",
+        "_connection",
+        "_error",
+        "_over",
+        "_patience",
+        "_paused",
+        "_pieces",
+        "_pool",
+        "_size",
+        "_waiter",
+        "headers",
+        "status",
+        "where",
+    )
 
     def __init__(self, pool: Keeper, connection: Connection, where: str = "the server") -> None:
         self.where = where

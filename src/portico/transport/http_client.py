@@ -107,7 +107,8 @@ class HttpPool:
         now = asyncio.get_running_loop().time()
         while idle:
             connection = idle.pop()
-            if connection.reusable and now - connection.used_at < self._idle_s:
+            fresh = connection.reusable and now - connection.used_at < self._idle_s
+            if fresh and connection.is_quiet:
                 return connection
             connection.abort(ConnectionLost("it was idle"))
         return None

@@ -79,6 +79,8 @@ class Endpoint:
     def within(self, reference: str, base: str | None = None) -> str:
         """A URL of the same origin, from what the server said. Raises `RemoteProtocolError`."""
         try:
+            if not reference.isprintable():  # which would be repaired in silence
+                raise ValueError
             url = urljoin(base or self.url, reference)
             target = Target(url, {})
         except (LocalProtocolError, ValueError):

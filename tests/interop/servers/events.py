@@ -3,7 +3,7 @@
 Rules: imports nothing of ours.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 from typing import Any
 

@@ -5,7 +5,7 @@
 Rules: run by the Python of the SDK's environment; imports nothing of ours.
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
 
 import asyncio
 import sys

@@ -228,8 +228,9 @@ const events = {
 };
 
 async function inSession(request) {
-    const known = sessions.get(request.headers.get('mcp-session-id'));
-    if (known) return known.handleRequest(request);
+    const id = request.headers.get('mcp-session-id');
+    if (id && !sessions.has(id)) return new Response('no such session', { status: 404 });
+    if (id) return sessions.get(id).handleRequest(request);
     const transport = new sdk.WebStandardStreamableHTTPServerTransport({
         sessionIdGenerator: randomUUID,
         eventStore: events,

@@ -1,0 +1,257 @@
+"""What a client knows of tools from their lists: what they give is checked, what is mirrored is sent
+along, and what cannot be is left out."""
+
+import json
+from typing import Any
+
+import pytest
+
+from client.hand import JSON, Door, by_hand, through
+from client.shop import site
+from http_hand import Heard, Visitor, whole
+from http_hand import by_hand as http_by_hand
+from live import Records, live, until
+from portico import Server, connect
+from portico.errors import RemoteError, RemoteProtocolError, ToolError
+from portico.protocol.handshake import Phase
+from portico.protocol.revision import ALL, NEWEST, OutputRoot, Revision
+
+KEPT: JSON = {"ttlMs": 0, "cacheScope": "private"}
+WITH_OUTPUT = pytest.mark.parametrize(
+    "revision",
+    [one for one in ALL if one.output_root is not OutputRoot.NONE],
+    ids=lambda one: one.date,
+)
+OUTPUT: JSON = {
+    "type": "object",
+    "properties": {"degrees": {"type": "integer"}},
+    "required": ["degrees"],
+}
+
+
+def listed(*tools: JSON) -> JSON:
+    return KEPT | {"tools": list(tools)}
+
+
+def tool(name: str, properties: JSON | None = None, output: JSON | None = None) -> JSON:
+    made: JSON = {"name": name, "inputSchema": {"type": "object", "properties": properties or {}}}
+    return made | ({"outputSchema": output} if output is not None else {})
+
+
+def gave(**more: Any) -> JSON:
+    return {"content": [{"type": "text", "text": "seven"}], **more}
+
+
+# ---------------------------------------------------------------- what they give
+
+
+@pytest.mark.spec("R0378")
+@WITH_OUTPUT
+@live
+async def test_structured_content_is_checked_against_what_the_list_promised(
+    revision: Revision,
+) -> None:
+    answers: list[JSON] = [
+        gave(structuredContent={"degrees": 7}),
+        gave(structuredContent={"degrees": "seven"}),
+        gave(),
+        gave(isError=True),
+    ]
+    replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
+        "tools/call": lambda params: answers.pop(0),
+    }
+    async with by_hand(revision, replies) as (client, _):
+        await client.list_tools()
+        assert (await client.call_tool("forecast")).data == {"degrees": 7}
+        wrong = await client.call_tool("forecast")
+        assert wrong.text == "seven"
+        with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output.*degrees"):
+            _ = wrong.data
+        nothing = await client.call_tool("forecast")
+        assert nothing.text == "seven"
+        with pytest.raises(RemoteProtocolError, match="gave nothing that could fit it"):
+            _ = nothing.data
+        failed = await client.call_tool("forecast")
+        with pytest.raises(ToolError, match="seven"):
+            _ = failed.data
+
+
+@WITH_OUTPUT
+@live
+async def test_where_no_list_was_read_nothing_is_promised(revision: Revision) -> None:
+    replies = {"tools/call": lambda params: gave(structuredContent={"degrees": "seven"})}
+    async with by_hand(revision, replies) as (client, _):
+        assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
+
+
+@WITH_OUTPUT
+@live
+async def test_a_change_of_the_list_or_another_server_takes_back_what_it_promised(
+    revision: Revision,
+) -> None:
+    door = Door(revision)
+    door.replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
+        "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
+        "subscriptions/listen": lambda params: None,
+    }
+    async with through(door) as client:
+        await client.list_tools()
+        if revision.handshake:
+            door.hand.tell("notifications/tools/list_changed")
+        else:
+            door.fall()
+            await until(lambda: client.conversation.link.phase is Phase.CLOSED)
+        await client.ping()
+        assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
+
+
+@WITH_OUTPUT
+@live
+async def test_a_schema_that_cannot_be_used_is_said_once_and_checks_nothing(
+    revision: Revision,
+) -> None:
+    broken = {"type": "object", "properties": {"a": {"$ref": "https://elsewhere/schema"}}}
+    replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=broken)),
+        "tools/call": lambda params: gave(structuredContent={"a": 1}),
+    }
+    async with by_hand(revision, replies) as (client, _):
+        with Records("portico.client") as log:
+            assert len(await client.list_tools()) == 1
+            for _ in range(2):
+                assert (await client.call_tool("forecast")).data == {"a": 1}
+        assert len(log.lines) == 1
+        assert "what 'forecast' gives is not checked" in log.lines[0]
+
+
+@live
+async def test_what_our_own_servers_give_fits_in_every_revision(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    def number() -> int:
+        return 5
+
+    @server.tool
+    def numbers() -> list[int]:
+        return [1, 2]
+
+    async with connect(server, revision=revision.date) as client:
+        await client.list_tools()
+        assert (await client.call_tool("number", returns=int)).data == 5
+        assert (await client.call_tool("numbers", returns=list[int])).data == [1, 2]
+
+
+# ---------------------------------------------------------------- what is mirrored
+
+REGION: JSON = {"region": {"type": "string", "x-mcp-header": "Region"}}
+BAD: JSON = {"region": {"type": "number", "x-mcp-header": "Region"}}
+
+
+class Site:
+    """A modern server that wants what its tool says mirrored, and checks that it is."""
+
+    def __init__(self, *tools: JSON) -> None:
+        self.tools = list(tools)
+        self.header: str | None = "mcp-param-region"
+        self.heard: list[Heard] = []
+
+    async def play(self, visitor: Visitor) -> None:
+        while True:
+            heard = await visitor.hears()
+            self.heard.append(heard)
+            await visitor.say(self.answer(heard))
+
+    def answer(self, heard: Heard) -> bytes:
+        message = heard.message
+        method = message["method"]
+        if method == "server/discover":
+            said: JSON = KEPT | {"supportedVersions": [NEWEST.date], "capabilities": {"tools": {}}}
+        elif method == "tools/list":
+            said = listed(*self.tools)
+        elif self.header is not None and self.header not in heard.headers:
+            error = {"code": -32020, "message": "Header mismatch"}
+            reply = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+            return whole(400, json.dumps(reply).encode())
+        else:
+            said = gave()
+        reply = {"jsonrpc": "2.0", "id": message["id"], "result": {"resultType": "complete"} | said}
+        return whole(200, json.dumps(reply).encode())
+
+    def calls(self) -> list[Heard]:
+        return [one for one in self.heard if one.message["method"] == "tools/call"]
+
+
+@live
+async def test_arguments_that_the_list_wants_mirrored_are_sent_as_headers() -> None:
+    here = Site(tool("query", REGION))
+    async with http_by_hand(here.play) as hand, connect(hand.url) as client:
+        await client.list_tools()
+        assert (await client.call_tool("query", {"region": "Ålesund"})).text == "seven"
+        here.header = None
+        await client.call_tool("query", {"region": None})
+        await client.call_tool("query", {})
+    first, second, third = here.calls()
+    assert first.headers["mcp-param-region"] == "=?base64?w4VsZXN1bmQ=?="
+    assert "mcp-param-region" not in second.headers
+    assert "mcp-param-region" not in third.headers
+
+
+@pytest.mark.spec("R0899")
+@live
+async def test_a_mismatch_is_answered_by_one_look_at_the_list_and_one_more_try() -> None:
+    here = Site(tool("query", REGION))
+    async with http_by_hand(here.play) as hand, connect(hand.url) as client:
+        assert (await client.call_tool("query", {"region": "eu"})).text == "seven"
+        assert [one.message["method"] for one in here.heard[1:]] == [
+            "tools/call",
+            "tools/list",
+            "tools/call",
+        ]
+        here.tools = [tool("query", {"region": {"type": "string", "x-mcp-header": "Area"}})]
+        here.header = "mcp-param-area"
+        assert (await client.call_tool("query", {"region": "eu"})).text == "seven"
+        before = len(here.heard)
+        here.header = "mcp-param-else"
+        with pytest.raises(RemoteError, match="Header mismatch"):
+            await client.call_tool("query", {"region": "eu"})
+        assert len(here.heard) == before + 2, "where nothing changed it is not tried again"
+
+
+@pytest.mark.spec("R0884", "R0885", "R0992", "R0993")
+@live
+async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> None:
+    here = Site(tool("good", REGION), tool("bad", BAD), tool("plain"))
+    async with http_by_hand(here.play) as hand, connect(hand.url, name="shop") as client:
+        with Records("portico.client") as log:
+            assert [one.name for one in await client.list_tools()] == ["good", "plain"]
+        (line,) = log.lines
+        assert line.startswith("WARNING server 'shop': the tool 'bad' is left out: x-mcp-header")
+
+
+@live
+async def test_where_there_are_no_headers_nothing_is_left_out(revision: Revision) -> None:
+    replies = {"tools/list": lambda params: listed(tool("bad", BAD))}
+    async with by_hand(revision, replies) as (client, _):
+        assert [one.name for one in await client.list_tools()] == ["bad"]
+
+
+@pytest.mark.parametrize(
+    "revision", [one for one in ALL if one.http.sessions], ids=lambda one: one.date
+)
+@live
+async def test_older_revisions_have_no_such_headers_even_over_http(revision: Revision) -> None:
+    server = Server("s")
+
+    @server.tool
+    def one() -> str:
+        return "1"
+
+    async with (
+        site(server) as here,
+        connect(f"http://127.0.0.1:{here.port}/mcp", revision=revision.date) as client,
+    ):
+        assert len(await client.list_tools()) == 1
+        assert (await client.call_tool("one")).text == "1"

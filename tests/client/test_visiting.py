@@ -1,0 +1,130 @@
+"""Pages that a server wants visited before it goes on, asked for by an error."""
+
+import asyncio
+
+import pytest
+
+from client.hand import JSON, Door, Refusal, through
+from live import live, until
+from portico.client.answers import Answers
+from portico.errors import Declined, RemoteError
+from portico.protocol import types as t
+from portico.protocol.revision import ALL, Revision
+
+BY_ERROR = pytest.mark.parametrize(
+    "revision", [one for one in ALL if one.elicitation.by_error], ids=lambda one: one.date
+)
+COMPLETE = "notifications/elicitation/complete"
+
+
+class Wants(Refusal):
+    """The error that asks for visits."""
+
+    def __init__(self, *ids: str) -> None:
+        super().__init__(-32042, "visit these first")
+        page = "https://example.com/connect/"
+        self.data = {
+            "elicitations": [
+                {"mode": "url", "message": "Connect", "elicitationId": id, "url": page + id}
+                for id in ids
+            ]
+        }
+
+
+class Shop:
+    """Answers a call once everything that it wants was visited."""
+
+    def __init__(self, *wants: str) -> None:
+        self.wants = list(wants)
+        self.calls = 0
+
+    def call(self, params: JSON) -> JSON:
+        self.calls += 1
+        if self.wants:
+            raise Wants(*self.wants)
+        return {"content": [{"type": "text", "text": "done"}]}
+
+
+def agreeing(seen: list[str], shop: Shop | None = None) -> Answers:
+    def visit(asked: t.ElicitRequestParams) -> bool:
+        seen.append(asked.url or "")
+        if shop is not None:
+            shop.wants.clear()
+        return True
+
+    return Answers(on_elicit=visit)
+
+
+@BY_ERROR
+@live
+async def test_a_page_is_visited_and_the_call_made_again(revision: Revision) -> None:
+    seen: list[str] = []
+    shop = Shop("a", "b")
+    door = Door(revision, {"tools/call": shop.call})
+    async with through(door, answers=agreeing(seen, shop)) as client:
+        assert (await client.call_tool("pay")).text == "done"
+    assert seen == ["https://example.com/connect/a", "https://example.com/connect/b"]
+    assert shop.calls == 2
+    first, second = door.hand.requests("tools/call")
+    assert first["id"] != second["id"]
+
+
+@BY_ERROR
+@live
+async def test_a_user_who_does_not_want_to_is_not_asked_again(revision: Revision) -> None:
+    shop = Shop("a", "b")
+    door = Door(revision, {"tools/call": shop.call})
+    asked: list[str] = []
+
+    def no(params: t.ElicitRequestParams) -> bool:
+        asked.append(params.message)
+        return False
+
+    async with through(door, answers=Answers(on_elicit=no)) as client:
+        with pytest.raises(Declined, match="does not want to visit"):
+            await client.call_tool("pay")
+    assert (asked, shop.calls) == (["Connect"], 1)
+
+
+@pytest.mark.spec("R0605")
+@live
+async def test_a_visit_that_is_not_over_is_waited_for_and_strange_notices_are_ignored(
+    revision: Revision,
+) -> None:
+    seen: list[str] = []
+    shop = Shop("a")
+    door = Door(revision, {"tools/call": shop.call})
+    async with through(door, answers=agreeing(seen)) as client:
+        calling = asyncio.ensure_future(client.call_tool("pay"))
+        await until(lambda: shop.calls == 2)
+        for id in ("never heard of", "b"):
+            door.hand.tell(COMPLETE, {"elicitationId": id})
+        await client.ping()
+        assert (shop.calls, len(seen)) == (2, 1)
+        shop.wants.clear()
+        door.hand.tell(COMPLETE, {"elicitationId": "a"})
+        assert (await calling).text == "done"
+        door.hand.tell(COMPLETE, {"elicitationId": "a"})  # it was over before
+        await client.ping()
+    assert len(seen) == 1, "nobody is sent to the same page twice"
+
+
+@BY_ERROR
+@live
+async def test_a_server_that_is_never_content_is_an_error_in_the_end(revision: Revision) -> None:
+    shop = Shop("a")
+    door = Door(revision, {"tools/call": shop.call})
+    async with through(door, answers=agreeing([]), timeout_s=0.05) as client:
+        with pytest.raises(RemoteError, match="visit these first") as caught:
+            await client.call_tool("pay")
+        assert caught.value.code == -32042
+    assert shop.calls == 3
+
+
+@live
+async def test_who_cannot_be_asked_gets_the_error_as_it_is(revision: Revision) -> None:
+    shop = Shop("a")
+    async with through(Door(revision, {"tools/call": shop.call})) as client:
+        with pytest.raises(RemoteError, match="visit these first"):
+            await client.call_tool("pay")
+    assert shop.calls == 1

@@ -1,0 +1,340 @@
+"""What our HTTP client makes of answers, good and bad: servers by hand, in both loops."""
+
+import asyncio
+
+import pytest
+
+from http_hand import (
+    LIMIT,
+    Visitor,
+    answering,
+    by_hand,
+    chunk,
+    either_loop,
+    fetch,
+    head,
+    pooled,
+    whole,
+)
+from live import live, until
+from portico.errors import CannotConnect, ConnectionLost, RemoteProtocolError
+from portico.transport import http_answer
+
+# ---------------------------------------------------------------- what comes back
+
+
+@either_loop
+async def test_an_answer_has_a_status_headers_and_a_body() -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(
+            whole(404, b"no", "Text/Plain; charset=x", "X-A: 1", "x-a:  2 ", "X-Z: \xfc")
+        )
+
+    async with by_hand(play) as hand, pooled() as pool:
+        answer = await pool.send("GET", hand.url, [])
+        async with answer:
+            assert answer.status == 404
+            assert repr(answer) == "Answer(404)"
+            assert answer.media == "text/plain"
+            assert (answer.header("x-a"), answer.header("x-z")) == ("1, 2", "ü")
+            assert answer.header("x-none") is None
+            assert await answer.read() == b"no"
+            assert await answer.read() == b""
+
+
+SAID: dict[str, tuple[bytes, int, bytes]] = {
+    "with a length": (whole(200, b"abc"), 200, b"abc"),
+    "in chunks": (
+        head(200, "Transfer-Encoding: chunked") + chunk(b"ab") + chunk(b"c") + b"0\r\n\r\n",
+        200,
+        b"abc",
+    ),
+    "in chunks with words beside them": (
+        head(200, "transfer-encoding: Chunked") + b"3;x=y\r\nabc\r\n0\r\nX-Late: 1\r\n\r\n",
+        200,
+        b"abc",
+    ),
+    "after it went on": (
+        head(100) + head(103, "Link: x", "Content-Length: 7") + whole(200, b"abc"),
+        200,
+        b"abc",
+    ),
+    "without a body": (head(204), 204, b""),
+    "without a body, though it has a length": (head(304, "Content-Length: 7"), 304, b""),
+    "with an empty body": (whole(200), 200, b""),
+    "without a reason": (b"HTTP/1.1 200\r\nContent-Length: 1\r\n\r\nx", 200, b"x"),
+}
+
+
+@pytest.mark.parametrize("said", list(SAID.values()), ids=list(SAID))
+@either_loop
+async def test_every_kind_of_body_is_read_and_its_connection_is_kept(
+    said: tuple[bytes, int, bytes],
+) -> None:
+    data, status, body = said
+
+    async def play(visitor: Visitor) -> None:
+        while True:
+            await visitor.hears()
+            await visitor.say(data)
+
+    async with by_hand(play) as hand, pooled() as pool:
+        for _ in range(3):
+            assert await fetch(pool, hand.url) == (status, body)
+        assert hand.visits == 1
+        assert pool.idle == 1
+
+
+@pytest.mark.parametrize("said", list(SAID.values()), ids=list(SAID))
+@live
+async def test_an_answer_may_come_byte_by_byte(said: tuple[bytes, int, bytes]) -> None:
+    data, status, body = said
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        for byte in data:
+            await visitor.say(bytes([byte]))
+            await asyncio.sleep(0)
+
+    async with by_hand(play) as hand, pooled() as pool:
+        assert await fetch(pool, hand.url) == (status, body)
+
+
+@either_loop
+async def test_what_trails_a_body_is_no_header() -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(head(200, "Transfer-Encoding: chunked") + chunk(b"x"))
+        await visitor.say(b"0\r\nX-Late: 1\r\n\r\n")
+
+    async with by_hand(play) as hand, pooled() as pool:
+        answer = await pool.send("GET", hand.url, [])
+        async with answer:
+            assert await answer.whole(LIMIT) == b"x"
+            assert answer.header("x-late") is None
+
+
+@either_loop
+async def test_a_body_without_a_length_ends_with_its_connection() -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(b"HTTP/1.0 200 OK\r\n\r\nabc")
+
+    async with by_hand(play) as hand, pooled() as pool:
+        assert await fetch(pool, hand.url) == (200, b"abc")
+        assert pool.idle == 0
+
+
+@either_loop
+async def test_an_answer_may_begin_with_more_than_all_headers_may_hold() -> None:
+    body = b"x" * (4 * http_answer.HEAD_BYTES)
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(whole(200, body))
+
+    async with by_hand(play) as hand, pooled() as pool:
+        assert await fetch(pool, hand.url) == (200, body)
+
+
+@either_loop
+async def test_a_request_may_be_large() -> None:
+    body = b"x" * 8_000_000
+    async with by_hand(answering) as hand, pooled() as pool:
+        async with await pool.send("POST", hand.url, [], body) as answer:
+            assert answer.status == 200
+        assert hand.heard[0].body == body
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+CUT = {
+    "in the length": head(200, "Content-Length: 9") + b"abc",
+    "in a chunk": head(200, "Transfer-Encoding: chunked") + b"9\r\nabc",
+    "between chunks": head(200, "Transfer-Encoding: chunked") + chunk(b"abc"),
+}
+
+
+@pytest.mark.parametrize("said", list(CUT.values()), ids=list(CUT))
+@pytest.mark.parametrize("rude", [False, True], ids=["closed", "reset"])
+@either_loop
+async def test_a_body_that_is_cut_is_not_taken_for_a_whole_one(said: bytes, rude: bool) -> None:
+    read = asyncio.Event()
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(said)
+        await read.wait()
+        if rude:
+            visitor.abort()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        async with await pool.send("GET", hand.url, []) as answer:
+            assert await answer.read() == b"abc"
+            read.set()
+            with pytest.raises(
+                ConnectionLost, match=r"127.0.0.1:\d+: the answer was cut: the server"
+            ):
+                await answer.read()
+        assert pool.idle == 0
+
+
+NO_HTTP = {
+    "another protocol": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "another version": b"HTTP/2 200 OK\r\n\r\n",
+    "a page without a head": b"<html></html>\r\n\r\n",
+    "a status that is none": b"HTTP/1.1 007 Bond\r\n\r\n",
+    "two digits": b"HTTP/1.1 99 X\r\n\r\n",
+    "a header without a name": b"HTTP/1.1 200 OK\r\n: x\r\n\r\n",
+    "two lengths": head(200, "Content-Length: 1", "Content-Length: 2"),
+    "a length and chunks": head(200, "Transfer-Encoding: chunked", "Content-Length: 2"),
+    "a length below nothing": head(200, "Content-Length: -1"),
+    "another protocol from here on": head(101, "Upgrade: websocket", "Connection: upgrade"),
+    "zeros": b"\0" * 100,
+}
+
+
+@pytest.mark.parametrize("said", list(NO_HTTP.values()), ids=list(NO_HTTP))
+@either_loop
+async def test_what_is_no_http_is_said_so_at_once(said: bytes) -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(said)
+        await visitor.gone()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        with pytest.raises(RemoteProtocolError, match=r"127.0.0.1:\d+: the server"):
+            await pool.send("GET", hand.url, [])
+        await until(hand.left.is_set)
+
+
+@either_loop
+async def test_a_server_that_speaks_first_is_no_http_server() -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.say(b"220 mail.example.com ESMTP\r\n")
+        await visitor.reader.read()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        with pytest.raises((RemoteProtocolError, ConnectionLost)):
+            await pool.send("GET", hand.url, [])
+
+
+@pytest.mark.parametrize("said", [b"", head(100), head(200)[:-2]], ids=["nothing", "100", "half"])
+@pytest.mark.parametrize("rude", [False, True], ids=["closed", "reset"])
+@either_loop
+async def test_a_connection_that_is_closed_before_the_headers_is_lost(
+    said: bytes, rude: bool
+) -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(said)
+        if rude:
+            visitor.abort()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        with pytest.raises(ConnectionLost, match="the server closed the connection") as raised:
+            await pool.send("GET", hand.url, [])
+        assert not raised.value.unheard
+
+
+@either_loop
+async def test_a_connection_that_is_closed_as_soon_as_it_stands_is_lost() -> None:
+    async def play(visitor: Visitor) -> None:
+        visitor.abort()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        for _ in range(20):
+            with pytest.raises((ConnectionLost, CannotConnect)):
+                await pool.send("GET", hand.url, [])
+
+
+HUGE = {
+    "one header": [b"X: " + b"y" * 1000] * 1 + [b"y" * 1000] * 1000,
+    "many headers": [b"X-%d: y\r\n" % number for number in range(100_000)],
+    "the same header": [b"X: y\r\n"] * 100_000,
+    "provisional answers": [head(100)] * 10_000,
+}
+
+
+@pytest.mark.parametrize("lines", list(HUGE.values()), ids=list(HUGE))
+@either_loop
+async def test_headers_have_a_limit(lines: list[bytes]) -> None:
+    first = b"" if lines[0] == head(100) else b"HTTP/1.1 200 OK\r\n"
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(first, *lines)
+        await visitor.gone()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        with pytest.raises(RemoteProtocolError, match="headers are larger than 65536 bytes"):
+            await pool.send("GET", hand.url, [])
+        await until(hand.left.is_set)
+
+
+@either_loop
+async def test_what_stands_between_pieces_of_a_body_has_a_limit() -> None:
+    async def play(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(head(200, "Transfer-Encoding: chunked"), b"1;")
+        await visitor.say(*[b"x" * 1000] * 1000)
+        await visitor.gone()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        async with await pool.send("GET", hand.url, []) as answer:
+            with pytest.raises(RemoteProtocolError, match="headers are larger"):
+                await answer.read()
+        await until(hand.left.is_set)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@either_loop
+async def test_a_body_that_is_wanted_whole_has_a_limit(declared: bool) -> None:
+    said = 0
+
+    async def play(visitor: Visitor) -> None:
+        nonlocal said
+        await visitor.hears()
+        framed = "Content-Length: 1000000000" if declared else "Transfer-Encoding: chunked"
+        await visitor.say(head(200, framed))
+        while True:
+            await visitor.say(b"x" * 1000 if declared else chunk(b"x" * 1000))
+            said += 1000
+
+    async with by_hand(play) as hand, pooled() as pool:
+        async with await pool.send("GET", hand.url, []) as answer:
+            with pytest.raises(RemoteProtocolError, match="the answer is larger than 10000 bytes"):
+                await answer.whole(10_000)
+        await until(lambda: hand.open == 0)
+
+
+@either_loop
+async def test_a_server_waits_for_a_reader_that_is_slow() -> None:
+    """What nobody reads stays with the server, but for a bound and what the system buffers."""
+    said, most = 0, 200_000_000
+
+    async def play(visitor: Visitor) -> None:
+        nonlocal said
+        await visitor.hears()
+        await visitor.say(head(200, f"Content-Length: {most}"))
+        while said < most:
+            await visitor.say(b"x" * 100_000)
+            said += 100_000
+
+    async with by_hand(play) as hand, pooled() as pool:
+        async with await pool.send("GET", hand.url, []) as answer:
+            before = -1
+            while before != said:  # until it does not get on any more
+                before = said
+                for _ in range(50):
+                    await asyncio.sleep(0.002)
+            assert said < most / 2
+            assert answer._size <= http_answer.UNREAD_BYTES + 300_000
+            size = 0
+            while data := await answer.read():
+                size += len(data)
+            assert size == most
+        assert pool.idle == 1
+        assert hand.visits == 1
