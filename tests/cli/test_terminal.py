@@ -65,6 +65,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------- forms
 
 
+@pytest.mark.spec("R0589", "R0591", "R0624")
 @BOTH
 def test_a_question_is_asked_reviewed_and_answered(revision: str) -> None:
     with Terminal(EXAMPLES, *BOOK, "--as", revision, piped=True, NO_COLOR="1") as terminal:
@@ -85,6 +86,7 @@ def test_a_question_is_asked_reviewed_and_answered(revision: str) -> None:
         assert terminal.output() == '{"train":"EC 171","seat":{"car":4,"window":false}}\n'
 
 
+@pytest.mark.spec("R0590")
 @BOTH
 @pytest.mark.parametrize("said", ["decline", "cancel"])
 def test_a_question_can_be_declined_and_left(revision: str, said: str) -> None:
@@ -183,6 +185,7 @@ ODD = {
 }
 
 
+@pytest.mark.spec("R0592", "R0632", "R0634")
 @BOTH
 def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
     desk: Path, revision: str
@@ -203,6 +206,7 @@ def test_a_page_is_shown_whole_with_its_host_before_anybody_agrees(
         assert (code, shown.splitlines()[-1]) == (0, "visited")
 
 
+@pytest.mark.spec("R0629", "R0635")
 @pytest.mark.parametrize("url", ODD)
 def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
     with Terminal(desk, "call", "server.py", "visit", f"url={url}") as terminal:
@@ -212,6 +216,7 @@ def test_what_is_odd_about_an_address_is_told(desk: Path, url: str) -> None:
         assert terminal.end()[0] == 1
 
 
+@pytest.mark.spec("R0630")
 def test_no_page_is_ever_fetched(desk: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as page:
         url = f"http://127.0.0.1:{page.getsockname()[1]}/"

@@ -350,6 +350,7 @@ async def test_an_answer_that_took_questions_is_not_kept() -> None:
         await client.read_resource("a://b")
         await client.read_resource("a://b")
         assert len(asked) == 4
+        assert len(vars(client)["_cache"]) == 0
 
 
 @live

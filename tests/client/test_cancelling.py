@@ -1,130 +1,348 @@
-"""Giving up at any moment: one outcome, and nothing is left, whichever await it was.
+"""Giving up at every await of every operation: one outcome, nothing is left, and the client works.
 
-Every operation is run again and again, and given up one turn of the loop later each time, until it
-is done before that.
+Each operation is done again and again, and given up one await later each time, until it is done
+before that: once as it begins to wait there, and once when what it waited for has just come. How
+many awaits were reached is printed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import gc
+import inspect
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple
 
 import pytest
 
-from client.shop import HERE, shop, site
+from client.bench import RESOURCE, ROOT, joining, reachable
+from client.giving_up import Moment, Walked, held, owned, rests, walk
 from live import live_for
-from portico import Client, connect
-from portico.protocol.revision import ALL, NEWEST, Revision
+from portico import Client
+from portico.client.listening import Change
+from portico.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
 
-Operation = Callable[[Client], Awaitable[Any]]
-# More turns than any operation here takes in memory; over HTTP sockets take turns of their own.
-MAX_TURNS = 400
-BOTH = pytest.mark.parametrize("revision", [ALL[3], NEWEST], ids=lambda one: one.date)
+# More awaits than any operation has; a list of three pages over HTTP has a dozen.
+MAX_AWAITS = 100
+# Handles of one test in both moments, with a new child for each: on the slowest machine.
+TEST_S = 120.0
+# Before it is counted what is there, all that is loaded on first use is.
+WARM = 2
+
+Awaits = dict[tuple[str, str], int]
 
 
-async def listen(client: Client) -> None:
-    async with client.listen(tools=True, resources=["shop://hat"]):
-        pass
+class Way(NamedTuple):
+    """A transport, and the revision that is spoken on it."""
+
+    transport: str
+    revision: Revision
+
+    def __str__(self) -> str:
+        return f"{self.transport} {self.revision.date}"
+
+
+FAST = [Way("memory", ALL[0]), Way("memory", NEWEST)]
+SLOW = [
+    Way("sse", ALL[0]),
+    Way("http", NOVEMBER_2025),
+    Way("http", JULY_2026),
+    Way("child", NOVEMBER_2025),
+    Way("child", JULY_2026),
+]
+EVERY_WAY = [*FAST, *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW)]
+
+
+class Scene:
+    """A client of the bench, and what an operation needs beside it."""
+
+    def __init__(self, target: Any, way: Way, client: Client) -> None:
+        self.target = target
+        self.revision = way.revision
+        self.client = client
+        self.other: Any = None
+        self.changes: Any = None
+        self.touching: asyncio.Task[Any] | None = None
+
+    def joining(self) -> Any:
+        return joining(self.target, self.revision)
+
+
+async def _nothing(scene: Scene) -> None:
+    pass
+
+
+async def _no_look(scene: Scene, walked: Walked) -> None:
+    pass
+
+
+class Operation(NamedTuple):
+    """What is done; what must be there before, and what is looked at after it."""
+
+    run: Callable[[Scene], Awaitable[Any]]
+    of: str
+    before: Callable[[Scene], Awaitable[None]] = _nothing
+    after: Callable[[Scene, Walked], Awaitable[None]] = _no_look
+    exists: Callable[[Revision], bool] = lambda revision: True
+    result: Any = None
+
+
+def in_session(revision: Revision) -> bool:
+    return revision.pushing is Pushing.SESSION
+
+
+def has_forms(revision: Revision) -> bool:
+    return bool(revision.elicitation.modes)
+
+
+# ---------------------------------------------------------------- beside the operations
+
+
+async def begin_joining(scene: Scene) -> None:
+    scene.other = scene.joining()
+
+
+async def join_other(scene: Scene) -> None:
+    scene.other = await scene.joining()
+
+
+async def leave_result(scene: Scene, walked: Walked) -> None:
+    if walked.result is not None:
+        await walked.result.close()
+
+
+async def leave_other(scene: Scene, walked: Walked) -> None:
+    await scene.other.close()
+    scene.other = None
+
+
+async def enter_other(scene: Scene) -> None:
+    scene.other = scene.joining()
+    await scene.other.__aenter__()
+
+
+async def left_other(scene: Scene, walked: Walked) -> None:
+    await scene.other.__aexit__(None, None, None)
+    scene.other = None
+
+
+def listening(scene: Scene) -> Any:
+    return scene.client.listen(tools=True, resources=[RESOURCE])
+
+
+async def begin_listening(scene: Scene) -> None:
+    scene.other = listening(scene)
+
+
+async def listen(scene: Scene) -> None:
+    scene.other = listening(scene)
+    scene.changes = await scene.other.__aenter__()
+
+
+async def leave_listening(scene: Scene, walked: Walked) -> None:
+    if not walked.given_up:
+        await scene.other.__aexit__(None, None, None)
+
+
+async def listen_and_touch(scene: Scene) -> None:
+    await listen(scene)
+    scene.touching = asyncio.ensure_future(scene.client.call_tool("touch"))
+
+
+async def no_change_is_lost(scene: Scene, walked: Walked) -> None:
+    change = await anext(scene.changes) if walked.result is None else walked.result
+    assert change == Change("resource", RESOURCE)
+    assert scene.touching is not None
+    await scene.touching
+    await scene.other.__aexit__(None, None, None)
+
+
+async def left_listening(scene: Scene, walked: Walked) -> None:
+    assert not scene.client._listenings.followed - {RESOURCE}
+
+
+async def subscribe(scene: Scene) -> None:
+    await scene.client.subscribe(RESOURCE)
+
+
+async def unsubscribe(scene: Scene, walked: Walked) -> None:
+    await scene.client.unsubscribe(RESOURCE)
+
+
+async def count_apart(scene: Scene) -> None:
+    """Progress that its handler has not seen yet."""
+    await scene.client.call_tool("count", {"to": 3})
+
+
+def completing(scene: Scene) -> Awaitable[Any]:
+    return scene.client.completer("stone", prompt="sharpen")("f")
+
+
+def tool(name: str, **arguments: Any) -> Callable[[Scene], Awaitable[Any]]:
+    async def call(scene: Scene) -> Any:
+        return (await scene.client.call_tool(name, arguments)).data
+
+    return call
 
 
 OPERATIONS: dict[str, Operation] = {
-    "list_tools": lambda client: client.list_tools(),
-    "call_tool": lambda client: client.call_tool("add", {"a": 1, "b": 2}),
-    "call_tool with questions": lambda client: client.call_tool("ask"),
-    "read_resource": lambda client: client.read_resource("shop://hat"),
-    "list_resources": lambda client: client.list_resources(),
-    "list_resource_templates": lambda client: client.list_resource_templates(),
-    "list_prompts": lambda client: client.list_prompts(),
-    "get_prompt": lambda client: client.get_prompt("haggle", {"price": "1"}),
-    "complete": lambda client: client.complete("mood", prompt="haggle"),
-    "ping": lambda client: client.ping(),
-    "set_log_level": lambda client: client.set_log_level("error"),
-    "roots_changed": lambda client: client.roots_changed([]),
-    "listen": listen,
-    "close": lambda client: client.close(),
+    "connect": Operation(lambda scene: scene.joining(), "connect", after=leave_result),
+    "async with connect": Operation(
+        lambda scene: scene.other.__aenter__(),
+        "connect",
+        before=begin_joining,
+        after=left_other,
+    ),
+    "leave async with": Operation(
+        lambda scene: scene.other.__aexit__(None, None, None),
+        "connect",
+        before=enter_other,
+        after=left_other,
+    ),
+    "close": Operation(
+        lambda scene: scene.other.close(), "close", before=join_other, after=leave_other
+    ),
+    "list_tools": Operation(lambda scene: scene.client.list_tools(fresh=True), "list_tools"),
+    "list_resources": Operation(
+        lambda scene: scene.client.list_resources(fresh=True), "list_resources"
+    ),
+    "list_resource_templates": Operation(
+        lambda scene: scene.client.list_resource_templates(fresh=True), "list_resource_templates"
+    ),
+    "list_prompts": Operation(lambda scene: scene.client.list_prompts(fresh=True), "list_prompts"),
+    "call_tool": Operation(tool("add", a=1, b=2), "call_tool", result=3),
+    "call_tool with progress": Operation(tool("count", to=3), "call_tool", result="counted"),
+    "call_tool asking for roots": Operation(tool("ask_roots"), "call_tool", result=[ROOT]),
+    "call_tool asking a form": Operation(
+        tool("ask_colour"), "call_tool", exists=has_forms, result="red"
+    ),
+    "read_resource": Operation(
+        lambda scene: scene.client.read_resource(RESOURCE, fresh=True), "read_resource"
+    ),
+    "subscribe": Operation(
+        lambda scene: scene.client.subscribe(RESOURCE),
+        "subscribe",
+        after=unsubscribe,
+        exists=in_session,
+    ),
+    "unsubscribe": Operation(
+        lambda scene: scene.client.unsubscribe(RESOURCE),
+        "unsubscribe",
+        before=subscribe,
+        exists=in_session,
+    ),
+    "get_prompt": Operation(
+        lambda scene: scene.client.get_prompt("sharpen", {"angle": "30"}), "get_prompt"
+    ),
+    "complete": Operation(
+        lambda scene: scene.client.complete("stone", "f", prompt="sharpen"), "complete"
+    ),
+    "completer": Operation(completing, "complete"),
+    "ping": Operation(lambda scene: scene.client.ping(), "ping"),
+    "set_log_level": Operation(lambda scene: scene.client.set_log_level("info"), "set_log_level"),
+    "roots_changed": Operation(lambda scene: scene.client.roots_changed(), "roots_changed"),
+    "caught_up": Operation(
+        lambda scene: scene.client.caught_up(), "caught_up", before=count_apart
+    ),
+    "listen, enter": Operation(
+        lambda scene: scene.other.__aenter__(),
+        "listen",
+        before=begin_listening,
+        after=leave_listening,
+    ),
+    "listen, next": Operation(
+        lambda scene: anext(scene.changes),
+        "listen",
+        before=listen_and_touch,
+        after=no_change_is_lost,
+        result=Change("resource", RESOURCE),
+    ),
+    "listen, leave": Operation(
+        lambda scene: scene.other.__aexit__(None, None, None),
+        "listen",
+        before=listen,
+        after=left_listening,
+    ),
 }
 
 
-def answer(asked: Any) -> str:
-    return "red"
+# ---------------------------------------------------------------- the proof
 
 
-async def given_up(work: Awaitable[Any], turns: int) -> bool:
-    """Give up after so many turns; whether it was done before."""
-    task = asyncio.ensure_future(work)
-    for _ in range(turns):
-        if task.done():
-            break
-        await asyncio.sleep(0)
-    done = task.done()
-    task.cancel()
-    (outcome,) = await asyncio.gather(task, return_exceptions=True)
-    if done and isinstance(outcome, BaseException):
-        raise outcome
-    assert done or isinstance(outcome, asyncio.CancelledError) or task.done()
-    return done
+async def is_well(client: Client) -> None:
+    assert (await client.call_tool("add", {"a": 2, "b": 2}, returns=int)).data == 4
+    await client.caught_up()
 
 
-@asynccontextmanager
-async def reachable(way: str) -> AsyncGenerator[Any]:
-    if way == "memory":
-        yield shop()
-    else:
-        async with site() as here:
-            yield f"http://127.0.0.1:{here.port}/mcp"
+async def walk_through(scene: Scene, operation: Operation, moment: Moment) -> int:
+    """Give the operation up at each of its awaits; how many there are."""
+    client = scene.client
+    for _ in range(WARM):
+        await operation.before(scene)
+        await operation.after(scene, await walk(operation.run(scene), 0, moment))
+        await is_well(client)
+    before = held(client)
+    for at in range(1, MAX_AWAITS):
+        await operation.before(scene)
+        walked = await walk(operation.run(scene), at, moment)
+        await operation.after(scene, walked)
+        await is_well(client)
+        await rests(lambda: held(client), before)
+        if not walked.given_up:
+            assert operation.result is None or walked.result == operation.result
+            return at - 1
+    raise AssertionError(f"it has {MAX_AWAITS} awaits and more")
 
 
-async def _opened(target: Any, revision: Revision) -> Client:
-    return await connect(target, revision=revision.date, on_elicit=answer, roots=[])
+@pytest.fixture(scope="module")
+def awaits(pytestconfig: pytest.Config) -> Generator[Awaits]:
+    """How many were reached, by operation and way; shown in the end."""
+    reached: Awaits = {}
+    yield reached
+    capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        print("\n" + "\n".join(table(reached)))
 
 
-@pytest.mark.parametrize("way", ["memory", "http"])
+def table(reached: Awaits) -> list[str]:
+    ways = list(dict.fromkeys(way for _, way in reached))
+    names = list(dict.fromkeys(name for name, _ in reached))
+    lines = [" ".join([f"{'awaits given up at':26}", *(f"{way:>17}" for way in ways)])]
+    for name in names:
+        cells = [f"{reached.get((name, way), '-'):>17}" for way in ways]
+        lines.append(" ".join([f"{name:26}", *cells]))
+    total = sum(reached.values())
+    lines.append(f"{len(names)} operations on {len(ways)} ways: {total} awaits, each in 2 moments")
+    return lines
+
+
 @pytest.mark.parametrize("name", OPERATIONS)
-@BOTH
-@live_for(60)
-async def test_an_operation_is_given_up_at_every_turn(
-    revision: Revision, name: str, way: str
-) -> None:
-    if name == "set_log_level" and revision.handshake:
-        return  # the shop has no log
-    async with reachable(way) as target:
-        client = await _opened(target, revision)
-        try:
-            for turns in range(MAX_TURNS):
-                done = await given_up(OPERATIONS[name](client), turns)
-                if name == "close":
-                    await client.close()
-                    client = await _opened(target, revision)
-                if done:
-                    break
-            else:
-                raise AssertionError(f"{name} takes more than {MAX_TURNS} turns")
-            assert (await client.call_tool("add", {"a": 2, "b": 2}, returns=int)).data == 4
-        finally:
-            await client.close()
+@pytest.mark.parametrize("way", EVERY_WAY, ids=str)
+def test_an_operation_is_given_up_at_every_await(way: Way, name: str, awaits: Awaits) -> None:
+    operation = OPERATIONS[name]
+    if operation.exists(way.revision):
+        _given_up_everywhere(way, name, operation, awaits)
 
 
-@pytest.mark.parametrize("way", ["memory", "http"])
-@BOTH
-@live_for(60)
-async def test_connecting_is_given_up_at_every_turn(revision: Revision, way: str) -> None:
-    async def connected(target: Any) -> None:
-        client = await _opened(target, revision)
-        await client.close()
+@live_for(TEST_S)
+async def _given_up_everywhere(way: Way, name: str, operation: Operation, awaits: Awaits) -> None:
+    before = owned()
+    async with AsyncExitStack() as stack:
+        target = await stack.enter_async_context(reachable(way.transport))
+        client = await stack.enter_async_context(joining(target, way.revision))
+        assert client.revision == way.revision.date
+        scene = Scene(target, way, client)
+        reached = [await walk_through(scene, operation, moment) for moment in Moment]
+    await rests(owned, before)
+    awaits[name, str(way)] = max(reached)
+    gc.collect()  # so that an exception that nobody looked at is heard of here
 
-    async with reachable(way) as target:
-        for turns in range(MAX_TURNS):
-            if await given_up(connected(target), turns):
-                return
-        raise AssertionError(f"connecting takes more than {MAX_TURNS} turns")
 
-
-@BOTH
-@live_for(60)
-async def test_connecting_to_a_child_is_given_up_at_many_moments(revision: Revision) -> None:
-    async def connected() -> None:
-        client = await _opened(HERE, revision)
-        await client.close()
-
-    for turns in (1, 2, 3, 5, 8, 13, 21):
-        await given_up(connected(), turns)
+def test_every_public_operation_is_among_them() -> None:
+    public = {
+        name
+        for name, member in inspect.getmembers(Client)
+        if not name.startswith("_")
+        and (inspect.iscoroutinefunction(member) or hasattr(member, "__wrapped__"))
+    }
+    made_by_connect = {"open"}
+    assert public - made_by_connect == {one.of for one in OPERATIONS.values()} - {"connect"}

@@ -200,6 +200,7 @@ def test_a_server_that_answered_and_refuses_the_handshake_is_not_asked_again() -
 
 UNDECIDED: list[Callable[[], PorticoError]] = [
     lambda: answered(LoginRequired, 401),
+    lambda: answered(LoginRequired),
     lambda: answered(AuthError, 403),
     lambda: answered(RemoteProtocolError, 407),
     lambda: answered(ConnectionLost, 408),

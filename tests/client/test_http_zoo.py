@@ -23,6 +23,7 @@ from live import live
 from portico.client.client import Client
 from portico.errors import (
     AuthError,
+    CannotConnect,
     ConnectionLost,
     LoginRequired,
     PorticoError,
@@ -359,6 +360,11 @@ async def unauthorized_with_an_error(visitor: Visitor, heard: Heard) -> None:
 async def unauthorized_with_half_a_page(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(head(401, "Content-Length: 100"), b"<html>")
     visitor.abort()
+
+
+@animal(CannotConnect, "with 407: the proxy wants another name or password", status=407)
+async def behind_a_proxy(visitor: Visitor, heard: Heard) -> None:
+    await visitor.say(whole(407, b"who?", "text/html"))
 
 
 @animal(AuthError, "with 403: you may not do this", status=403)

@@ -14,7 +14,7 @@ from http_hand import Heard, Visitor, by_hand, whole
 from live import live, until
 from portico import Server, connect
 from portico.client import following
-from portico.errors import CannotConnect, ConnectionLost, RemoteError
+from portico.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
 from portico.protocol.revision import ALL, NEWEST, LogControl, Pushing, Revision
 
 HANDSHAKES = pytest.mark.parametrize(
@@ -262,6 +262,37 @@ async def test_a_modern_site_that_was_exchanged_for_an_older_one_is_spoken_to_as
         modern = False
         assert await client.list_tools() == []
         assert client.revision == ALL[3].date
+
+
+@pytest.mark.parametrize("status", [400, 404, 413])
+@live
+async def test_a_refusal_on_the_way_is_the_error_of_that_call_and_of_no_other(
+    status: int,
+) -> None:
+    released = asyncio.Event()
+
+    async def play(visitor: Visitor) -> None:
+        while True:
+            heard = await visitor.hears()
+            message = heard.message
+            said: JSON = KEPT | {"supportedVersions": [NEWEST.date], "capabilities": {"tools": {}}}
+            if message["method"] == "tools/call":
+                if message["params"]["name"] == "refused":
+                    await visitor.say(whole(status, b"blocked", "text/plain"))
+                    continue
+                await released.wait()
+                said = {"content": []}
+            reply = {"jsonrpc": "2.0", "id": message["id"], "result": said}
+            await visitor.say(whole(200, json.dumps(reply).encode()))
+
+    async with by_hand(play) as hand, connect(hand.url) as client:
+        other = asyncio.ensure_future(client.call_tool("slow"))
+        await hand.hears(2)
+        with pytest.raises(RemoteProtocolError, match=str(status)):
+            await client.call_tool("refused")
+        assert len(hand.posts("tools/call")) == 2, "it is not sent again"
+        released.set()
+        assert (await other).content == []
 
 
 @live

@@ -254,6 +254,7 @@ HUGE = {
     "one header": [b"X: " + b"y" * 1000] * 1 + [b"y" * 1000] * 1000,
     "many headers": [b"X-%d: y\r\n" % number for number in range(100_000)],
     "the same header": [b"X: y\r\n"] * 100_000,
+    "many small ones that end": [b"X-%d: y\r\n" % number for number in range(3000)] + [b"\r\n"],
     "provisional answers": [head(100)] * 10_000,
 }
 

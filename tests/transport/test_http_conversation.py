@@ -240,6 +240,27 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
 
 
 @live
+async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
+    pongs = 0
+
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        pings = [{"jsonrpc": "2.0", "id": f"p{n}", "method": "ping"} for n in range(2000)]
+        await visitor.say(stream(), chunk(events(*pings, result(heard))), b"0\r\n\r\n")
+
+    async def hear_answer(visitor: Visitor, heard: Heard) -> None:
+        nonlocal pongs
+        pongs += heard.message["result"] == {}
+        await visitor.say(whole(202, b"", ""))
+
+    with Records("portico.transport") as records:
+        async with beast(NOVEMBER_2025, play, special={"answer": hear_answer}) as (client, hand):
+            assert (await client.call_tool("t")).text == "done"
+            await until(lambda: pongs == http_conversation.MAX_COURTESIES)
+        assert hand.visits <= http_conversation.MAX_COURTESIES + 5
+    assert "is not answered: it asks too much at once" in records.lines[0]
+
+
+@live
 async def test_a_question_that_is_taken_back_is_not_answered() -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 

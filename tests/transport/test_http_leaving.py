@@ -132,7 +132,7 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
         await visitor.say(chunk(events(*said)) if said else b"", b"0\r\n\r\n")
 
     async with beast(JULY_2026, play) as (client, _):
-        _, future = client.conversation.begin("subscriptions/listen", LISTEN, SOON_S)
+        _, future = client.conversation.begin("subscriptions/listen", LISTEN, PATIENT_S)
         held = conversation_of(client)
         assert held is not None
         (call,) = held._calls.values()
@@ -235,7 +235,7 @@ async def test_a_handler_may_leave_while_it_answers() -> None:
     left = asyncio.Event()
 
     async def roots() -> list[str]:
-        await client.close()
+        await client.conversation.leave("enough")
         left.set()
         return ["/"]
 

@@ -25,15 +25,12 @@ from portico.client.finding import (
 )
 from portico.client.ways import Way
 from portico.errors import (
-    CannotConnect,
-    ChannelError,
     ConnectionLost,
     FaultKind,
     LocalProtocolError,
     PorticoError,
     RemoteError,
     RemoteProtocolError,
-    TimedOut,
 )
 from portico.ports import Conversation, Hearer, Progressing, Turn
 from portico.protocol import types as t
@@ -42,7 +39,7 @@ from portico.protocol.handshake import Phase
 from portico.protocol.identity import Identity
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL, Link
 from portico.protocol.methods import Side
-from portico.protocol.negotiation import UNDECIDED_STATUSES
+from portico.protocol.reading import read
 from portico.protocol.revision import NEWEST, Revisions
 
 log: logging.Logger = logging.getLogger("portico.client")
@@ -50,6 +47,9 @@ log: logging.Logger = logging.getLogger("portico.client")
 # For a server that ignores what it does not know. One that is started by a package manager may
 # take as long before it says anything; it is then greeted, and asked once more if it refuses that.
 PROBE_S = 10.0
+
+# What a server says to a request that it does not understand at all (D13).
+UNKNOWN_STATUSES = frozenset({400, 404, 405, 406, 415})
 
 # What only looks, or says the same twice: asked again where the answer was lost (D19).
 HARMLESS = frozenset(
@@ -257,7 +257,9 @@ class Speaker:
                 method, params, timeout_s, progressed=progressed, headers=headers
             )
         except PorticoError as error:
-            if not self._may_repeat(conversation, method, error):
+            if self._closed is not None or not self.way.repeats:
+                raise
+            if not (_may_repeat(method, error) or await self._was_exchanged(conversation, error)):
                 raise
             log.info("%s: %s is sent again: %s", self.way.name, method, error)
             if not isinstance(error, ConnectionLost) or error.unheard or self.over:
@@ -266,22 +268,27 @@ class Speaker:
             method, params, timeout_s, progressed=progressed, headers=headers
         )
 
-    def _may_repeat(self, conversation: Conversation, method: str, error: PorticoError) -> bool:
-        if self._closed is not None or not self.way.repeats:
-            return False
-        if isinstance(error, ChannelError):
-            if isinstance(error, CannotConnect | TimedOut):
-                return False
-            return error.unheard or (error.status is None and method in HARMLESS)
+    async def _was_exchanged(self, conversation: Conversation, error: PorticoError) -> bool:
+        """Whether another server stands there by now, which does not speak as we do any more.
+
+        It has done nothing of what it was asked; but that it was exchanged must prove true.
+        """
         peer = conversation.link.peer
         if peer is None or peer.revision.handshake:
             return False
-        # It spoke another revision when it was asked: it was exchanged for an older one since.
         if isinstance(error, RemoteError):
-            return error.code == NEWEST.codes[FaultKind.VERSION_UNSUPPORTED]
-        status = error.status
-        unknown = status is not None and 400 <= status < 500 and status not in UNDECIDED_STATUSES
-        return unknown and isinstance(error, RemoteProtocolError)
+            suspect = error.code == NEWEST.codes[FaultKind.VERSION_UNSUPPORTED]
+        else:
+            suspect = isinstance(error, RemoteProtocolError) and error.status in UNKNOWN_STATUSES
+        if not suspect:
+            return False
+        try:
+            raw = await conversation.request(DISCOVER, t.RequestParams(), self._timeout_s)
+            return peer.revision.date not in read(t.DiscoverResult, raw).supported_versions
+        except (RemoteError, RemoteProtocolError):
+            return True
+        except PorticoError:  # whatever this is, it is no reason to begin anew
+            return False
 
     async def ready(self, method: str) -> Conversation:
         """A conversation to say this in: the one that is held, or a new one if it has ended."""
@@ -309,3 +316,10 @@ class Speaker:
             assert self._tried is not None
             await self._renewed(self._tried, opening)
             self._conversation = self._tried
+
+
+def _may_repeat(method: str, error: PorticoError) -> bool:
+    """Whether this may be sent once more: the server has not heard it, or it only looks (D19)."""
+    if not isinstance(error, ConnectionLost):
+        return False
+    return error.unheard or (error.status is None and method in HARMLESS)

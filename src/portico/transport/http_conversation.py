@@ -52,6 +52,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 TELL_S = 30.0
 # For what is only courtesy: a cancellation, the end of a session.
 COURTESY_S = 2.0
+# Answers to pings and to what is no message, on their way at once: each is a connection.
+MAX_COURTESIES = 64
 # For the stream of a session to stand. Some servers say nothing before there is news.
 NEWS_S = 1.0
 
@@ -447,9 +449,16 @@ class HttpConversation:
                     if task is not None:
                         task.cancel()
                 case Send():
-                    self._spawn_courtesy(event.data)
+                    self._reply(event.data)
                 case _:
                     pass
+
+    def _reply(self, data: bytes) -> None:
+        """What the link itself has to say to a message."""
+        if len(self._courtesies) < MAX_COURTESIES:
+            self._spawn_courtesy(data)
+        else:
+            log.warning("%s is not answered: it asks too much at once", self._where)
 
     def _keep_open(self, subscription: RequestId) -> None:
         """A subscription that was acknowledged may last."""

@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from portico.errors import (
     AuthError,
+    CannotConnect,
     ConnectionLost,
     Fault,
     LocalProtocolError,
@@ -182,6 +183,8 @@ class Endpoint:
             asked = answer.header("www-authenticate") or ""
             kind = ScopeRequired if "insufficient_scope" in asked else AuthError
             return kind(f"{where}: you may not do this")
+        if status == 407:
+            return CannotConnect(f"{where}: the proxy wants another name or password")
         if status >= 500 or status in PASSING:
             pause = answer.header("retry-after") or ""
             soon = f"in {pause} s" if pause.isdecimal() and len(pause) < 6 else "later"
