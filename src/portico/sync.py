@@ -54,10 +54,10 @@ class _Thread:
     """A loop in a thread, for as long as somebody needs it."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.pid = os.getpid()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
+        self.pid: int = os.getpid()
         self.needed_by = 0
-        self.handlers = ThreadPoolExecutor(HANDLERS, "portico.sync handler")
+        self.handlers: ThreadPoolExecutor = ThreadPoolExecutor(HANDLERS, "portico.sync handler")
         self._thread = threading.Thread(target=self._run, name="portico.sync", daemon=True)
         self._thread.start()
 

@@ -21,7 +21,9 @@ T = TypeVar("T")
 Counts = dict[str, int]
 
 # For what must come to rest, on a machine that does other things, too.
-REST_S = 20.0
+REST_S = 3.0
+# Looks at which nothing has changed before it is taken for rest.
+QUIET_LOOKS = 20
 # What a conversation keeps while something goes on, whichever transport it is of.
 KEPT = ("_waiting", "_progressing", "_tasks", "_calls", "_exchanges", "_courtesies")
 
@@ -92,6 +94,25 @@ async def walk(work: Awaitable[Any], at: int, moment: Moment) -> Walked:
     return Walked(steps.awaits, steps.reached, task.result())
 
 
+async def give_up_after(work: Awaitable[Any], turns: int) -> Walked:
+    """Do this, and give it up after so many turns of the loop, whatever is going on by then."""
+
+    async def working() -> Any:
+        return await work
+
+    task = asyncio.ensure_future(working())
+    for _ in range(turns):
+        if task.done():
+            break
+        await asyncio.sleep(0)
+    given_up = not task.done() and task.cancel()
+    await asyncio.wait([task])
+    if task.cancelled():
+        assert given_up, "it was cancelled, and nobody had given it up"
+        return Walked(0, True, None)
+    return Walked(0, given_up, task.result())
+
+
 # ---------------------------------------------------------------- what is at rest
 
 
@@ -150,13 +171,21 @@ def _words(path: str) -> list[str]:
         return file.read().split()
 
 
+async def at_rest(look: Callable[[], Counts]) -> Counts:
+    """What is there once nothing changes any more."""
+    counts, same = look(), 0
+    while same < QUIET_LOOKS:
+        await asyncio.sleep(0.001)
+        before, counts = counts, look()
+        same = same + 1 if counts == before else 0
+    return counts
+
+
 async def rests(look: Callable[[], Counts], before: Counts) -> None:
-    """Wait until it is as it was before; fails with what is not, where it does not come to rest."""
-    try:
-        async with asyncio.timeout(REST_S):
-            while look() != before:
-                await asyncio.sleep(0.001)
-    except TimeoutError:
-        now = look()
-        more = {name: (before[name], now[name]) for name in now if now[name] != before[name]}
-        raise AssertionError(f"it did not come to rest, before and now: {more}") from None
+    """Wait until there is no more than before; fails with what is, where it does not go away."""
+    loop = asyncio.get_running_loop()
+    latest = loop.time() + REST_S  # no alarm of our own: alarms are counted
+    while more := {name: (before[name], now) for name, now in look().items() if now > before[name]}:
+        if loop.time() > latest:
+            raise AssertionError(f"it did not come to rest, before and now: {more}")
+        await asyncio.sleep(0.001)

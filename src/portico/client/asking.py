@@ -57,7 +57,7 @@ SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
 VISITED = "notifications/elicitation/complete"
 # What a change of a list makes stale.
-STALE = {
+STALE: dict[str, tuple[str, ...]] = {
     "tools": ("tools/list",),
     "prompts": ("prompts/list",),
     "resources": ("resources/list", "resources/templates/list"),

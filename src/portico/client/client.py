@@ -267,7 +267,7 @@ class Client(Asker):
         found = await self._ask(DISCOVER, t.RequestParams(), t.DiscoverResult, fresh=True)
         info = reread(t.ResultMeta, found.meta or {}).server_info
         self._found = Peer(self.peer.revision, found.capabilities, info)
-        self.instructions = found.instructions
+        self.instructions: str | None = found.instructions
 
     async def set_log_level(self, level: t.LoggingLevel) -> None:
         """How much is to be logged from now on."""

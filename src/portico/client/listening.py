@@ -57,7 +57,7 @@ class Listening:
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         # Set where the session that told the changes is gone.
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Event = asyncio.Event()
         self._over = False
         self._error: BaseException | None = None
 

@@ -83,10 +83,10 @@ class Surroundings:
         cwd: str | os.PathLike[str] | None = None,
         name: str | None = None,
     ) -> None:
-        self.headers = checked_headers(headers)
+        self.headers: list[tuple[str, str]] = checked_headers(headers)
         self.env = env
-        self.cwd = os.fspath(cwd) if cwd is not None else None
-        self.name = name or ""
+        self.cwd: str | None = os.fspath(cwd) if cwd is not None else None
+        self.name: str = name or ""
 
     def refuse(self, what: str, *, headers: bool = False, child: bool = False) -> None:
         """Raise for what makes no sense with a target: nothing that was said is ignored."""

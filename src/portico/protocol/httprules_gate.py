@@ -63,7 +63,7 @@ class Refusal(Fault):
         data: Any = None,
     ) -> None:
         super().__init__(kind, message, data)
-        self.status = status
+        self.status: int = status  # pyright: ignore[reportIncompatibleVariableOverride]
         self.headers = headers
 
 

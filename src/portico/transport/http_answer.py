@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
         self.answer: Answer | None = None
         self.lost: PorticoError | None = None
         self.reusable = False
-        self.used_at = 0.0
+        self.used_at: float = 0.0
         self._pool = pool
         self._parser: httptools.HttpResponseParser | None = None
         self._head = 0
@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
         if answer is None or parser is None or not answer.begun:
             return
         self.answer = self._parser = None
-        self.reusable = parser.should_keep_alive() and self.lost is None
+        self.reusable: bool = parser.should_keep_alive() and self.lost is None
         answer.finish()
 
 
@@ -213,7 +213,7 @@ class Answer:
     )
 
     def __init__(self, pool: Keeper, connection: Connection, where: str = "the server") -> None:
-        self.where = where
+        self.where: str = where
         self.status: int = 0
         self.headers: dict[str, str] = {}
         self._pool = pool

@@ -305,7 +305,7 @@ class HttpConversation:
         if isinstance(frame, Failure) and frame.id is None:
             # It could not read our request, and so cannot say which one it was; there is one.
             call.outcome = error_of(frame)
-            with contextlib.suppress(PorticoError):  # as below: initialize cannot be cancelled
+            with contextlib.suppress(PorticoError):  # initialize cannot be cancelled
                 self.link.cancel(call.id)
             return
         self._act(self.link.take(frame, _now()), call)

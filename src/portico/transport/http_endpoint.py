@@ -119,7 +119,7 @@ class Endpoint:
             there = self.within(location, url)
             answer = await self._pool.send(method, there, headers, data)
             if url is None:
-                self.url = there  # so that the next request goes there at once
+                self.url: str = there  # so that the next request goes there at once
             else:
                 url = there
             if not 300 <= answer.status < 400:

@@ -34,14 +34,14 @@ class Waiting:
     def __init__(
         self, id: RequestId, method: str, timeout_s: float, latest: float, name: str | None = None
     ) -> None:
-        self.id = id
-        self.method = method
-        self.name = name
-        self.timeout_s = timeout_s
-        self.latest = latest
+        self.id: RequestId = id
+        self.method: str = method
+        self.name: str | None = name
+        self.timeout_s: float = timeout_s
+        self.latest: float = latest
         self.outcome: Raw | PorticoError | None = None
         # Whether the server may still be at work on it, for all that we know.
-        self.runs = True
+        self.runs: bool = True
         self.progressed: Progressing | None = None
         self.limit: asyncio.Timeout | None = None
         self.task: asyncio.Task[Raw] | None = None
