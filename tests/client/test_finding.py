@@ -126,9 +126,16 @@ def test_an_unsupported_version_is_answered_with_one_that_was_named() -> None:
 
 
 def test_a_server_that_refuses_what_it_says_it_speaks_is_no_loop() -> None:
-    tried, error = attempts(find(EVERY, HTTP), [unsupported(NEWEST.date)])
-    assert tried == [PROBE]
+    tried, error = attempts(find(EVERY, HTTP), [unsupported(NEWEST.date)] * 2)
+    assert tried == [PROBE, Discover(NEWEST, patient=True)]
     assert "refuses" in str(error)
+
+
+def test_a_server_that_refuses_its_own_revision_once_is_asked_again() -> None:
+    gone = CannotConnect("gone")
+    tried, error = attempts(find(EVERY, HTTP), [unsupported(NEWEST.date), gone])
+    assert tried == [PROBE, Discover(NEWEST, patient=True)]
+    assert error is gone
 
 
 @pytest.mark.parametrize("error", [refused(-32020, status=400), refused(-32021, None, 400)])

@@ -259,7 +259,11 @@ class Asker:
                     self._keep(method, params, raw, result)
                 return cast("R", result)
             revision = self.peer.revision
-            questions = questions_of(result, self._answers.capabilities, revision)
+            try:
+                questions = questions_of(result, self._answers.capabilities, revision)
+            except Fault as fault:
+                words = f"{method} asks for what this client does not offer: {fault.message}"
+                raise self._named(RemoteProtocolError(words)) from None
             answers = await self._answers.to_all(questions)
             shaper = self.conversation.link.shaper(revision)
             params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)

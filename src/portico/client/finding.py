@@ -128,9 +128,13 @@ def _modern(
         if isinstance(greeted, PorticoError):
             raise greeted
         return _agreed(greeted, accepts, False)
-    if revision is not tried:
+    if revision is not tried or isinstance(outcome, PorticoError):
+        # Once, and also where it has just refused this one: it may have learned of it meanwhile.
         outcome = yield Discover(revision, patient=True)
-        choose(_judged(outcome, means).supported, Revisions([revision]))
+        again = _judged(outcome, means)
+        if isinstance(outcome, PorticoError) and not again.supported:
+            raise outcome
+        choose(again.supported, Revisions([revision]))
     if isinstance(outcome, PorticoError):
         raise RemoteProtocolError(f"it refuses {revision.date}, and says that it speaks it")
     return Opening(revision, read(t.DiscoverResult, outcome))

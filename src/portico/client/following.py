@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from portico.client.listening import Listening, Listenings
 from portico.client.speaking import Speaker
-from portico.errors import ChannelError, ConnectionLost, PorticoError
+from portico.errors import ChannelError, ConnectionLost, LocalProtocolError, PorticoError
 from portico.ports import Conversation
 from portico.protocol import types as t
 from portico.protocol.exchange import LISTEN
@@ -103,6 +103,10 @@ class Following:
                 await asyncio.sleep(pause_s(tries))
                 try:
                     error = await self._subscribe()
+                except LocalProtocolError:
+                    words = "the server speaks another revision now: listen anew"
+                    self._listening.end(ConnectionLost(words))
+                    return
                 except PorticoError as failed:
                     error = failed
                 tries += 1
