@@ -57,7 +57,7 @@ def run_cell(client: Any, cell: str) -> dict[str, Any]:
 
 def run_kernel(cells: list[str], folder: str) -> dict[str, Any]:
     """Run these in a kernel of their own, and see how it ends."""
-    manager = KernelManager(kernel_name="python3")
+    manager = KernelManager(kernel_name="python3", transport="ipc", ip="")
     errors = Path(folder) / "errors"
     with errors.open("w") as log:
         manager.start_kernel(stderr=log, stdout=log)
