@@ -20,7 +20,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from portico.client.answers import OnElicit, OnSample
@@ -454,12 +454,12 @@ class Client:
         listening = self._client.listen(
             tools=tools, prompts=prompts, resource_list=resource_list, resources=resources
         )
-        changes = self._wait(_entered(listening))
+        changes = self._wait(listening.__aenter__())
         try:
             yield Changes(changes, self._wait)
         finally:
             if not self._closed:
-                self._wait(_left(listening))
+                self._wait(listening.__aexit__(None, None, None))
 
 
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -493,14 +493,6 @@ class Changes:
         if change is None:
             raise StopIteration
         return change
-
-
-async def _entered(listening: AbstractAsyncContextManager[AsyncIterator[Change]]) -> Any:
-    return await listening.__aenter__()
-
-
-async def _left(listening: AbstractAsyncContextManager[AsyncIterator[Change]]) -> None:
-    await listening.__aexit__(None, None, None)
 
 
 async def _next(changes: AsyncIterator[Change]) -> Change | None:

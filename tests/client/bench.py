@@ -2,7 +2,7 @@
 a child; and clients of it that have a handler for everything.
 
 Rules: whatever it does takes some turns of the loop, so that there is time to give up in between.
-`python bench.py` serves it on standard streams.
+`python bench.py 2026-07-28` serves it on standard streams.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ ROOT = "file:///bench"
 RESOURCE = "bench://vice"
 
 
-def bench() -> Server:
-    server = Server("bench", page_size=2, logging=True)
+def bench(date: str) -> Server:
+    """It speaks one revision alone, so that others have to find out which."""
+    server = Server("bench", page_size=2, logging=True, revisions=[date])
 
     @server.tool
     async def add(a: int, b: int) -> int:
@@ -71,14 +72,14 @@ def bench() -> Server:
 
 
 @asynccontextmanager
-async def reachable(transport: str) -> AsyncGenerator[Any]:
+async def reachable(transport: str, revision: Revision) -> AsyncGenerator[Any]:
     """What to connect to, for as long as this is entered."""
     if transport == "memory":
-        yield bench()
+        yield bench(revision.date)
     elif transport == "child":
-        yield [sys.executable, HERE]
+        yield [sys.executable, HERE, revision.date]
     else:
-        site = Site(HttpApp(bench()), port=0)
+        site = Site(HttpApp(bench(revision.date)), port=0)
         await site.start()
         try:
             where = f"http://127.0.0.1:{site.port}"
@@ -88,11 +89,12 @@ async def reachable(transport: str) -> AsyncGenerator[Any]:
             await site.stop(0.0)
 
 
-def joining(target: Any, revision: Revision) -> Connecting:
-    """A client that is about to be, with a handler for everything."""
+def joining(target: Any, revision: Revision | None) -> Connecting:
+    """A client that is about to be, with a handler for everything; without a revision it has to
+    find out."""
     return connect(
         target,
-        revision=revision.date,
+        revision=revision and revision.date,
         on_elicit=_colour,
         on_log=_heard,
         on_progress=_heard,
@@ -116,4 +118,4 @@ async def _heard(*news: Any) -> None:
 
 
 if __name__ == "__main__":
-    bench().run()
+    bench(sys.argv[1]).run()

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Counts = dict[str, int]
 
 # For what must come to rest, on a machine that does other things, too.
-REST_S = 3.0
+REST_S = 20.0
 # Looks at which nothing has changed before it is taken for rest.
 QUIET_LOOKS = 20
 # What a conversation keeps while something goes on, whichever transport it is of.
@@ -54,7 +54,7 @@ class Walk(Generic[T]):
         self.reached = False
 
     def __await__(self) -> Generator[Any, Any, T]:
-        steps = cast("Generator[Any, Any, T]", self._work.__await__())
+        steps = self._work.__await__()
         step: Callable[[], Any] = partial(steps.send, None)
         while True:
             try:

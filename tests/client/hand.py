@@ -115,6 +115,7 @@ class Door:
     repeats = True
     restarts = False
     mirrors = False
+    greets = False
     older = None
 
     def __init__(self, revision: Revision, replies: Replies | None = None) -> None:

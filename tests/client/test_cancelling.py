@@ -18,6 +18,7 @@ from client.bench import RESOURCE, ROOT, joining, reachable
 from client.giving_up import Moment, Walked, at_rest, give_up_after, held, owned, rests, walk
 from live import live_for
 from portico import Client
+from portico.client.finding import MEMORY
 from portico.client.listening import Change
 from portico.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
 
@@ -25,9 +26,9 @@ from portico.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pus
 MAX_AWAITS = 100
 # The same for turns of the loop: sockets take some.
 MAX_TURNS = 1000
-# Handles of one test in both moments, with a new child for each: on the slowest machine.
+# One operation in both moments, with a new child for each try, on the slowest machine.
 TEST_S = 120.0
-# Before it is counted what is there, all that is loaded on first use is.
+# Done so often before what is there is counted: some things are loaded on first use.
 WARM = 2
 
 Awaits = dict[tuple[str, str], int]
@@ -106,6 +107,16 @@ def has_forms(revision: Revision) -> bool:
 
 
 # ---------------------------------------------------------------- beside the operations
+
+
+async def forget(scene: Scene) -> None:
+    """How servers want to be spoken to, which is remembered."""
+    MEMORY._known.clear()
+
+
+async def fall_over(scene: Scene) -> None:
+    """The conversation ends; whoever asks next begins another one."""
+    await scene.client.conversation.leave("it fell over")
 
 
 async def begin_joining(scene: Scene) -> None:
@@ -197,6 +208,9 @@ def tool(name: str, returns: Any, **arguments: Any) -> Callable[[Scene], Awaitab
 
 OPERATIONS: dict[str, Operation] = {
     "connect": Operation(lambda scene: scene.joining(), "connect", after=leave_result),
+    "connect, and find out": Operation(
+        lambda scene: joining(scene.target, None), "connect", before=forget, after=leave_result
+    ),
     "async with connect": Operation(
         lambda scene: scene.other.__aenter__(),
         "connect",
@@ -213,6 +227,9 @@ OPERATIONS: dict[str, Operation] = {
         lambda scene: scene.other.close(), "close", before=join_other, after=leave_other
     ),
     "list_tools": Operation(lambda scene: scene.client.list_tools(fresh=True), "list_tools"),
+    "list_tools, begun anew": Operation(
+        lambda scene: scene.client.list_tools(fresh=True), "list_tools", before=fall_over
+    ),
     "list_resources": Operation(
         lambda scene: scene.client.list_resources(fresh=True), "list_resources"
     ),
@@ -328,16 +345,17 @@ def table(reached: Awaits) -> list[str]:
 
 @live_for(TEST_S)
 async def given_up_everywhere(
-    way: Way, operation: Operation, stops: list[Stop], most: int, reached: list[int]
+    way: Way, operation: Operation, stops: dict[Stop, int], most: int
 ) -> None:
+    """Fills in how often each kind of stop was reached."""
     before = owned()
     async with AsyncExitStack() as stack:
-        target = await stack.enter_async_context(reachable(way.transport))
+        target = await stack.enter_async_context(reachable(way.transport, way.revision))
         client = await stack.enter_async_context(joining(target, way.revision))
         assert client.revision == way.revision.date
         scene = Scene(target, way, client)
         for stop in stops:
-            reached.append(await walk_through(scene, operation, stop, most))
+            stops[stop] = await walk_through(scene, operation, stop, most)
     await rests(owned, before)
 
 
@@ -346,10 +364,9 @@ async def given_up_everywhere(
 def test_an_operation_is_given_up_at_every_await(way: Way, name: str, awaits: Awaits) -> None:
     operation = OPERATIONS[name]
     if operation.exists(way.revision):
-        reached: list[int] = []
-        stops: list[Stop] = [partial(walk, moment=moment) for moment in Moment]
-        given_up_everywhere(way, operation, stops, MAX_AWAITS, reached)
-        awaits[name, str(way)] = max(reached)
+        stops: dict[Stop, int] = {partial(walk, moment=moment): 0 for moment in Moment}
+        given_up_everywhere(way, operation, stops, MAX_AWAITS)
+        awaits[name, str(way)] = max(stops.values())
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -357,7 +374,7 @@ def test_an_operation_is_given_up_at_every_await(way: Way, name: str, awaits: Aw
 def test_an_operation_is_given_up_at_every_turn_of_the_loop(way: Way, name: str) -> None:
     operation = OPERATIONS[name]
     if operation.exists(way.revision) and not operation.by_clock:
-        given_up_everywhere(way, operation, [give_up_after], MAX_TURNS, [])
+        given_up_everywhere(way, operation, {give_up_after: 0}, MAX_TURNS)
 
 
 def test_every_public_operation_is_among_them() -> None:

@@ -113,6 +113,16 @@ async def test_an_entry_may_ask_for_the_older_transport(revision: Revision) -> N
 
 
 @live
+async def test_the_older_transport_is_greeted_at_once_and_speaks_no_newer_revision() -> None:
+    async with site() as here:
+        entry = {"type": "sse", "url": f"http://127.0.0.1:{here.port}/sse"}
+        async with connect(entry) as client:
+            assert client.revision == ALL[3].date
+        with pytest.raises(LocalProtocolError, match="not spoken by HTTP with SSE"):
+            await connect(entry, revision=NEWEST.date)
+
+
+@live
 async def test_a_url_of_the_older_transport_is_found_by_itself() -> None:
     async with site() as here, connect(f"http://127.0.0.1:{here.port}/sse") as client:
         assert client.revision == ALL[3].date

@@ -97,3 +97,31 @@ async def test_closing_stops_what_is_at_work_and_hears_no_more() -> None:
     hearing.tell(log.append, "after the end")
     await hearing.close()
     assert log == ["begun", "stopped"]
+
+
+@live
+async def test_who_wants_to_catch_up_waits_for_what_came_before_and_for_nothing_else() -> None:
+    hearing, told, gate = Hearing(), list[int](), asyncio.Event()
+
+    async def slow(number: int) -> None:
+        await gate.wait()
+        told.append(number)
+
+    await hearing.caught_up()  # nothing is going on
+    hearing.tell(slow, 1)
+    hearing.tell(slow, 2)
+    catching = asyncio.ensure_future(hearing.caught_up())
+    await asyncio.sleep(0)
+    assert not catching.done()
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    hearing.tell(endless)
+    gate.set()
+    await catching
+    assert told == [1, 2]
+    last = asyncio.ensure_future(hearing.caught_up())
+    await asyncio.sleep(0)
+    await hearing.close()
+    await last

@@ -200,11 +200,11 @@ async def test_how_a_child_wants_to_be_spoken_to_is_remembered(
 
 
 @pytest.mark.spec("R0846", "R0932")
-@HANDSHAKES
+@pytest.mark.parametrize("served", [one for one in ALL if one.handshake], ids=lambda one: one.date)
 @live
-async def test_who_speaks_only_modern_ones_asks_an_older_child_first(revision: Revision) -> None:
+async def test_who_speaks_only_modern_ones_asks_an_older_child_first(served: Revision) -> None:
     with pytest.raises(RemoteProtocolError, match="knows no server/discover"):
-        await connect(child("older", revision), revision=NEWEST.date)
+        await connect(child("older", served), revision=NEWEST.date)
 
 
 @live
@@ -383,6 +383,19 @@ async def test_a_site_that_was_greeted_once_is_greeted_at_once_until_that_is_wro
     asked = [one for one in script.said if one in ("server/discover", "initialize")]
     greeting, probe = "initialize", "server/discover"
     assert asked == [probe, greeting, greeting, greeting, probe]
+
+
+@live
+async def test_who_was_greeted_only_because_somebody_wished_so_is_asked_the_next_time() -> None:
+    script = Script(
+        server_discover=lambda heard: discovered(heard, NEWEST.date),
+        initialize=lambda heard: opened(heard, ALL[2]),
+    )
+    async with site(script) as hand:
+        async with connect(hand.url, revision=ALL[2].date) as client:
+            assert client.revision == ALL[2].date
+        async with connect(hand.url) as client:
+            assert client.revision == NEWEST.date
 
 
 @live

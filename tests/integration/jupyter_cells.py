@@ -21,7 +21,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-START_S = 120
+START_S = 60
 CELL_S = 60
 END_S = 30
 
@@ -57,7 +57,7 @@ def run_cell(client: Any, cell: str) -> dict[str, Any]:
 
 def run_kernel(cells: list[str], folder: str) -> dict[str, Any]:
     """Run these in a kernel of their own, and see how it ends."""
-    manager = KernelManager(kernel_name="python3", transport="ipc", ip="")
+    manager = KernelManager(kernel_name="python3", ip="127.0.0.1")
     errors = Path(folder) / "errors"
     with errors.open("w") as log:
         manager.start_kernel(stderr=log, stdout=log)
@@ -66,9 +66,7 @@ def run_kernel(cells: list[str], folder: str) -> dict[str, Any]:
             client.start_channels()
             client.wait_for_ready(timeout=START_S)
             process: subprocess.Popen[bytes] = manager.provisioner.process
-            told: list[dict[str, Any]] = []
-            for cell in cells:
-                told.append(run_cell(client, cell) | {"children": children(process.pid)})
+            told = [run_cell(client, one) | {"children": children(process.pid)} for one in cells]
             client.shutdown()
             try:
                 status: int | None = process.wait(END_S)

@@ -48,7 +48,7 @@ from portico.protocol.revision import Revisions
 from portico.protocol.types import Noun
 from portico.server.handles import Handles
 from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Limits, Receive, Scope, Send
+from portico.transport.http_visit import Receive, Scope, Send
 
 
 @dataclass
@@ -218,3 +218,8 @@ def test_errors_form_one_tree() -> None:
     every: list[type[PorticoError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
     assert len(set(every)) == 11
     assert_type(RemoteError(-32602, "no").code, int)
+
+
+def test_limits_are_numbers_with_names() -> None:
+    assert_type(Limits().body_bytes, int)
+    assert_type(RunLimits(head_s=1).head_s, float)

@@ -164,7 +164,7 @@ class Speaker:
     async def _find(self) -> Opening:
         known = self._memory.recall(self.way.key)
         means = Means(restarts=self.way.restarts, older=self.way.older is not None)
-        finding = find(self._accepts, means, known)
+        finding = find(self._spoken(), means, known)
         try:
             attempt = next(finding)
             while True:
@@ -176,8 +176,19 @@ class Speaker:
             # The revision alone: what such a server offers may change with every request, so that
             # nothing is refused for what it offered once.
             self._tried.link.adopt(opening.revision)
-        self._memory.keep(self.way.key, Known(opening.revision.handshake, opening.older))
+        if self._accepts.enveloped:  # else nobody has asked whether it is a modern one
+            self._memory.keep(self.way.key, Known(opening.revision.handshake, opening.older))
         return opening
+
+    def _spoken(self) -> Revisions:
+        """The revisions that can be spoken on this way."""
+        if not self.way.greets:
+            return self._accepts
+        if not self._accepts.handshakes:
+            dates = ", ".join(self._accepts.dates)
+            words = f"{dates} is not spoken by HTTP with SSE; leave out revision=, or the type sse"
+            raise LocalProtocolError(words)
+        return Revisions(self._accepts.handshakes)
 
     async def _try(self, attempt: Attempt) -> Outcome:
         try:

@@ -51,6 +51,11 @@ class Way(Protocol):
         ...
 
     @property
+    def greets(self) -> bool:
+        """Whether a conversation on this way always begins with a handshake."""
+        ...
+
+    @property
     def older(self) -> "Way | None":
         """The same server by the transport of the first revision, where that is another one."""
         ...
@@ -71,6 +76,7 @@ class OneWay:
     repeats: bool = False
     restarts: bool = False
     mirrors: bool = False
+    greets: bool = False
     older: Way | None = None
 
     def __init__(self, carry: Carry, name: str = "") -> None:
@@ -101,6 +107,7 @@ class MemoryWay:
     repeats: bool = True
     restarts: bool = False
     mirrors: bool = False
+    greets: bool = False
     older: Way | None = None
 
     def __init__(self, service: Service, name: str = "") -> None:
@@ -132,6 +139,7 @@ class ChildWay:
     repeats: bool = True
     restarts: bool = True
     mirrors: bool = False
+    greets: bool = False
     older: Way | None = None
 
     def __init__(
@@ -165,6 +173,7 @@ class HttpWay:
     repeats: bool = True
     restarts: bool = False
     mirrors: bool = True
+    greets: bool = False
 
     def __init__(self, url: str, headers: Headers = (), *, name: str = "") -> None:
         self.name: str = name or urlsplit(url).netloc
@@ -197,14 +206,15 @@ class HttpWay:
 class SseWay:
     """A server at a URL, by the transport of the first revision: a stream, and POSTs beside it."""
 
+    key: Hashable | None = None  # there is one way to begin, and nothing to remember
     repeats: bool = True
     restarts: bool = False
-    mirrors: bool = True
+    mirrors: bool = False
+    greets: bool = True
     older: Way | None = None
 
     def __init__(self, url: str, headers: Headers = (), *, name: str = "") -> None:
         self.name: str = name or urlsplit(url).netloc
-        self.key: Hashable | None = url
         self._url = url
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
