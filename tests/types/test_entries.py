@@ -47,8 +47,9 @@ from portico.protocol.httprules_gate import Headers
 from portico.protocol.revision import Revisions
 from portico.protocol.types import Noun
 from portico.server.handles import Handles
+from portico.transport.http_connection import RunLimits
 from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Receive, Scope, Send
+from portico.transport.http_visit import Limits, Receive, Scope, Send
 
 
 @dataclass
