@@ -91,7 +91,9 @@ async def walk(work: Awaitable[Any], at: int, moment: Moment) -> Walked:
     if task.cancelled():
         assert steps.reached, "it was cancelled, and nobody had given it up"
         return Walked(steps.awaits, True, None)
-    return Walked(steps.awaits, steps.reached, task.result())
+    result = task.result()
+    assert not steps.reached, "it was given up, and gave its result all the same"
+    return Walked(steps.awaits, False, result)
 
 
 async def give_up_after(work: Awaitable[Any], turns: int) -> Walked:

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from client.bench import RESOURCE, ROOT, joining, reachable
-from client.giving_up import Moment, Walked, at_rest, give_up_after, held, owned, rests, walk
+from client.giving_up import (
+    REST_S,
+    Moment,
+    Walked,
+    at_rest,
+    give_up_after,
+    held,
+    owned,
+    rests,
+    walk,
+)
 from live import live_for
 from portico import Client
 from portico.client.finding import MEMORY
@@ -171,7 +181,8 @@ async def listen_and_touch(scene: Scene) -> None:
 
 
 async def no_change_is_lost(scene: Scene, walked: Walked) -> None:
-    change = await anext(scene.changes) if walked.result is None else walked.result
+    async with asyncio.timeout(REST_S):
+        change = await anext(scene.changes) if walked.result is None else walked.result
     assert change == Change("resource", RESOURCE)
     assert scene.touching is not None
     await scene.touching

@@ -8,6 +8,7 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteError, TimedOut
 from portico.protocol import types as t
 from portico.protocol.events import Answered, Cancelled, Dropped, Progressed, Send
+from portico.protocol.flight import MAX_HELD_S
 from portico.protocol.incoming import MAX_RUNNING
 from portico.protocol.link import MAX_S, TIMEOUT_S, Link, sends
 from portico.protocol.methods import Side
@@ -530,6 +531,36 @@ def test_progress_gives_more_time_and_never_more_than_the_most(revision: Revisio
         assert isinstance(over, Answered)
         assert over.id == id
         assert "within 600 s" in str(over.outcome)
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_the_time_stands_still_while_a_question_is_answered(revision: Revision) -> None:
+    for asker, _ in askers(revision):
+        id, _ = calling(asker, timeout_s=10)
+        asker.hold(4)
+        asker.hold(5)  # two questions at once
+        assert asker.tick(300) == []
+        assert asker.next_deadline == 10 + MAX_HELD_S
+        asker.release(300)
+        assert asker.tick(310) == []
+        asker.release(404)
+        assert asker.next_deadline == 410
+        assert asker.tick(409) == []
+        over, _ = asker.tick(410)
+        assert isinstance(over, Answered)
+        assert over.id == id
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_even_a_person_does_not_hold_a_call_for_ever(revision: Revision) -> None:
+    for asker, _ in askers(revision):
+        id, _ = calling(asker, timeout_s=10)
+        asker.hold(0)
+        over, _ = asker.tick(10 + MAX_HELD_S)
+        assert isinstance(over, Answered)
+        assert over.id == id
+        asker.release(10 + MAX_HELD_S)
+        assert asker.next_deadline is None
 
 
 # ---------------------------------------------------------------- a client is asked

@@ -18,6 +18,9 @@ from portico.protocol.methods import Method
 
 # Calls that wait at once. A peer that stops answering must not make us remember for ever.
 MAX_SENT = 10_000
+# While a person answers a question of the peer no call runs out of time; but even they are gone
+# after so long.
+MAX_HELD_S = 600.0
 
 
 class Sent(Struct):
@@ -60,6 +63,8 @@ class Flight:
     def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
         self.next_id: int = next_id
         self._sent: dict[RequestId | None, Sent] = {call.id: replace(call) for call in sent}
+        self._holds = 0
+        self._held_at = 0.0
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -127,16 +132,38 @@ class Flight:
             call.deadline = min(now + call.timeout_s, call.limit)
         return True
 
+    def hold(self, now: float) -> None:
+        """The time stands still for all that waits: the peer has asked us something."""
+        self._holds += 1
+        if self._holds == 1:
+            self._held_at = now
+
+    def release(self, now: float) -> None:
+        """It was answered; the time goes on where it stood still."""
+        self._holds -= 1
+        if self._holds:
+            return
+        held_s = min(now - self._held_at, MAX_HELD_S)
+        for call in self._sent.values():
+            call.limit += held_s
+            if call.deadline is not None:
+                call.deadline += held_s
+
+    @property
+    def _patience_s(self) -> float:
+        return MAX_HELD_S if self._holds else 0.0
+
     def overdue(self, now: float) -> list[Sent]:
         """Those whose time has run out."""
+        by = now - self._patience_s
         return [
             call
             for call in self._sent.values()
-            if call.deadline is not None and call.deadline <= now
+            if call.deadline is not None and call.deadline <= by
         ]
 
     @property
     def next_deadline(self) -> float | None:
         """When to look again; None where nothing waits for a time."""
         deadlines = [call.deadline for call in self._sent.values() if call.deadline is not None]
-        return min(deadlines, default=None)
+        return min(deadlines) + self._patience_s if deadlines else None

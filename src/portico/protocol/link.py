@@ -452,6 +452,14 @@ class Link:
         """When `tick` is due; None where nothing waits."""
         return self._flight.next_deadline
 
+    def hold(self, now: float) -> None:
+        """A question of the peer is being answered: none of our calls runs out of time."""
+        self._flight.hold(now)
+
+    def release(self, now: float) -> None:
+        """It was answered, or given up."""
+        self._flight.release(now)
+
     def tick(self, now: float) -> list[Event]:
         """End what has waited too long, and tell the peer that nobody waits any more."""
         events: list[Event] = []

@@ -172,6 +172,10 @@ class Duplex:
                 log.debug("ignored: %s", event.why)
 
     async def _run(self, turn: DuplexTurn) -> None:
+        asked = turn.exchange.question is not None
+        if asked:
+            self.link.hold(self._clock())
+            self._set_alarm()
         try:
             data = await self._answer(turn)
             if data is not None:
@@ -190,6 +194,9 @@ class Duplex:
                 self.channel.write(data)
         finally:
             self._tasks.pop(turn.exchange, None)
+            if asked:
+                self.link.release(self._clock())
+                self._set_alarm()
 
     def _settle(self, event: Answered) -> None:
         future = self._waiting.pop(event.id, None)

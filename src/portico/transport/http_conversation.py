@@ -30,6 +30,7 @@ from portico.ports import Hearer, Progressing
 from portico.protocol import httprules as rules
 from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send, Told
 from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.flight import MAX_HELD_S
 from portico.protocol.handshake import Phase
 from portico.protocol.httprules_gate import EVENTS_TYPE, JSON_TYPE
 from portico.protocol.jsonrpc import Failure, RequestId, decode
@@ -80,6 +81,8 @@ class HttpConversation:
         self._over = False
         self._calls: dict[RequestId, Waiting] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
+        self._holds = 0
+        self._held_at = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._courtesies: set[asyncio.Task[Any]] = set()
         self._closed: str | None = None
@@ -468,6 +471,8 @@ class HttpConversation:
 
     async def _answer(self, exchange: Exchange) -> None:
         turn = HttpClientTurn(exchange, self._say)
+        if exchange.question is not None:
+            self._hold()
         try:
             data = await self._hearer.answer(turn)
             if data is not None and self._closed is None:
@@ -478,6 +483,23 @@ class HttpConversation:
             log.warning("an answer did not arrive: %s", error)
         finally:
             self._exchanges.pop(exchange, None)
+            if exchange.question is not None:
+                self._release()
+
+    def _hold(self) -> None:
+        """While a question is being answered, no call runs out of time."""
+        self._holds += 1
+        if self._holds == 1:
+            self._held_at = _now()
+            for call in self._calls.values():
+                call.hold()
+
+    def _release(self) -> None:
+        self._holds -= 1
+        if not self._holds:
+            held_s = min(_now() - self._held_at, MAX_HELD_S)
+            for call in self._calls.values():
+                call.release(held_s)
 
     async def _say(self, data: bytes) -> None:
         await self._tell(data, "a message")

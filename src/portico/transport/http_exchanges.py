@@ -11,6 +11,7 @@ from msgspec import Raw
 from portico.errors import Fault, PorticoError, RemoteProtocolError
 from portico.ports import Progressing
 from portico.protocol.exchange import Exchange
+from portico.protocol.flight import MAX_HELD_S
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.questions import Question
 
@@ -19,6 +20,7 @@ class Waiting:
     """One request of ours: what became of it, and how long it may take."""
 
     __slots__ = (
+        "held",
         "id",
         "latest",
         "limit",
@@ -40,6 +42,8 @@ class Waiting:
         self.timeout_s: float = timeout_s
         self.latest: float = latest
         self.outcome: Raw | PorticoError | None = None
+        # When its time would have run out, while it stands still.
+        self.held: float | None = None
         # Whether the server may still be at work on it, for all that we know.
         self.runs: bool = True
         self.progressed: Progressing | None = None
@@ -53,8 +57,25 @@ class Waiting:
 
     def extend(self, now: float) -> None:
         """Progress begins the time anew, up to a bound (R0241)."""
-        if self.limit is not None and self.limit.when() is not None:
+        if self.held is not None:
+            self.held = min(now + self.timeout_s, self.latest)
+        elif self.limit is not None and self.limit.when() is not None:
             self._set(min(now + self.timeout_s, self.latest))
+
+    def hold(self) -> None:
+        """A question of the server is being answered: the time stands still, for as long as a
+        person may need."""
+        when = self.limit.when() if self.limit is not None else None
+        if when is not None and self.held is None:
+            self.held = when
+            self._set(when + MAX_HELD_S)
+
+    def release(self, held_s: float) -> None:
+        """It was answered; the time goes on where it stood still."""
+        if self.held is not None:
+            self.latest += held_s
+            self._set(self.held + held_s)
+            self.held = None
 
     def keep_open(self) -> None:
         """From here on it may take as long as it likes."""
