@@ -30,6 +30,9 @@ class Terminal:
         piped: bool = False,
         **more: str,
     ) -> None:
+        env = environment(TERM="xterm", **more)
+        if "NO_COLOR" not in more:
+            env.pop("NO_COLOR", None)  # whoever runs the tests may have said it
         self._main, side = pty.openpty()
         fcntl.ioctl(
             side, termios.TIOCSWINSZ, b"".join(n.to_bytes(2, "little") for n in (*size, 0, 0))
@@ -40,7 +43,7 @@ class Terminal:
             stdin=side,
             stdout=subprocess.PIPE if piped else side,
             stderr=side,
-            env=environment(TERM="xterm", **more),
+            env=env,
             start_new_session=True,
             # So that what is typed as an interrupt is one.
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0) and None,
