@@ -13,6 +13,7 @@ from portico import Server, connect
 from portico.client.answers import Answers
 from portico.client.cache import MAX_TTL_S, Cache
 from portico.client.client import Client
+from portico.client.listening import Change, Listening
 from portico.errors import RemoteError
 from portico.protocol import types as t
 from portico.protocol.revision import ALL, NEWEST, Revision
@@ -319,6 +320,34 @@ async def test_news_makes_stale_what_it_is_about() -> None:
 
         await anext(changes)
         assert len(await client.list_tools()) == 2
+
+
+@played
+async def test_an_answer_that_is_older_than_the_last_news_is_not_kept() -> None:
+    door = keeping(3_600_000)
+    async with through(door) as client:
+        answer = door.replies["tools/list"]
+
+        def changing(params: JSON) -> Any:
+            client._cache.forget(["tools/list"])  # the news overtakes the answer
+            return answer(params)
+
+        door.hand.replies = {"tools/list": changing}
+        await client.list_tools()
+        await client.list_tools()
+        assert len(door.hand.requests("tools/list")) == 2
+
+
+@played
+async def test_after_a_gap_nothing_that_was_kept_is_fresh() -> None:
+    door = keeping(3_600_000)
+    async with through(door) as client:
+        await client.list_tools()
+        listening = Listening(t.SubscriptionFilter(tools_list_changed=True))
+        client._listenings.missed(listening)
+        assert await anext(listening) == Change("tools")
+        await client.list_tools()
+        assert len(door.hand.requests("tools/list")) == 2
 
 
 @live

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from client.hand import JSON, Door, through
+from client.hand import JSON, Door, Refusal, through
 from live import Records, live, until
 from portico import connect
 from portico.client.answers import Answers
@@ -80,6 +80,23 @@ async def test_a_ping_that_is_not_answered_in_time_is_a_lost_connection_and_is_l
             assert len(door.hands) == 2
             await clock.advance(61)
             assert len(door.hand.requests("ping")) == 1, "the next one is looked after, too"
+
+
+@every_revision(until="2025-11-25")
+async def test_a_ping_that_is_refused_was_answered(revision: str) -> None:
+    clock = Clock()
+
+    def refused(params: JSON) -> JSON:
+        raise Refusal(-32601, "there is no ping here")
+
+    door = Door(of(revision), {"ping": refused})
+    with clock:
+        async with through(door, ping_s=60.0, timeout_s=5.0) as client:
+            with Records("portico.client") as log:
+                await clock.advance(200)
+            assert client.conversation.link.phase is Phase.OPEN
+            assert len(door.hands) == 1
+            assert not any(line.startswith("WARNING") for line in log.lines)
 
 
 @every_revision(since="2026-07-28")

@@ -552,6 +552,21 @@ def test_the_time_stands_still_while_a_question_is_answered(revision: Revision) 
 
 
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_a_peer_that_asks_again_and_again_does_not_keep_a_call_for_ever(
+    revision: Revision,
+) -> None:
+    for asker, _ in askers(revision):
+        calling(asker, timeout_s=10)
+        now, ended = 0.0, False
+        while not ended and now < 10 * MAX_HELD_S:
+            asker.hold(now)
+            now += 9
+            asker.release(now)
+            ended = bool(asker.tick(now))
+        assert MAX_HELD_S < now < MAX_HELD_S + 30
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
 def test_even_a_person_does_not_hold_a_call_for_ever(revision: Revision) -> None:
     for asker, _ in askers(revision):
         id, _ = calling(asker, timeout_s=10)

@@ -95,10 +95,10 @@ class Asker:
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
         self._level_was_set = False
         self._hearing = Hearing()
-        self._listenings = Listenings()
         self._visits = Visits(self._answers)
         self._found: Peer | None = None
         self._cache = Cache()
+        self._listenings = Listenings(self._stale)
         identity = Identity(info, self._answers.capabilities)
         self._way: Way = OneWay(way) if callable(way) else way
         self._speaker = Speaker(
@@ -247,6 +247,7 @@ class Asker:
         made: dict[str, int] = {}
         first = params
         for _ in range(MAX_ROUNDS):
+            changes = self._cache.changes
             try:
                 raw = await self._send(method, params, seconds, on_progress, headers)
             except RemoteError as error:
@@ -255,7 +256,8 @@ class Asker:
                 continue
             result = self._read(method, raw)
             if not isinstance(result, t.InputRequiredResult):
-                if params is first:  # R1003: else it depends on what was answered
+                # R1003: after a question it depends on the answer; after a change it may be older.
+                if params is first and changes == self._cache.changes:
                     self._keep(method, params, raw, result)
                 return cast("R", result)
             revision = self.peer.revision
@@ -347,6 +349,11 @@ class Asker:
             self._listenings.hear(told)
         except Fault as fault:  # R0233: never answered
             log.debug("ignored %s: %s", method, fault.message)
+
+    def _stale(self) -> None:
+        """News was missed: what was kept may be older than that."""
+        self._cache.clear()
+        self._tools.clear()
 
     def gone(self) -> None:
         """The conversation has ended."""

@@ -40,6 +40,8 @@ class Cache:
         self._max_bytes = max_bytes
         self._kept: dict[Key, Kept] = {}
         self._bytes = 0
+        # How often something was said to be stale: an answer asked for before that is not kept.
+        self.changes: int = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -78,6 +80,7 @@ class Cache:
 
     def forget(self, methods: Iterable[str]) -> int:
         """These answers are stale, whoever got them and whichever page they are; how many."""
+        self.changes += 1
         stale = frozenset(methods)
         keys = [key for key in self._kept if key[1] in stale]
         for key in keys:
@@ -86,12 +89,14 @@ class Cache:
 
     def forget_resource(self, uri: str) -> None:
         """A resource has changed, and so has all that it is part of."""
+        self.changes += 1
         for key, kept in list(self._kept.items()):
             if kept.uri is not None and within(uri, {kept.uri}):
                 self._drop(key)
 
     def clear(self) -> None:
         """Nothing is known to be fresh any more."""
+        self.changes += 1
         self._kept.clear()
         self._bytes = 0
 

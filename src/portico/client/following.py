@@ -30,6 +30,8 @@ MAX_RETRY_S = 30.0
 HELD_S = 60.0
 # All in all some three minutes: a server that is exchanged for a newer one takes less.
 MAX_TRIES = 10
+# To say that news is not wanted any more: whoever leaves does not wait long for that.
+FAREWELL_S = 2.0
 
 
 def pause_s(tries: int) -> float:
@@ -113,7 +115,7 @@ class Following:
             if error is not None or answer is self._held[2]:
                 self._listening.end(error)
                 return
-            self._listening.missed()
+            self._listenings.missed(self._listening)
 
     def _worth_it(self, error: BaseException, tries: int) -> bool:
         repeats = self._speaker.way.repeats and not self._speaker.closed
@@ -147,7 +149,8 @@ class Following:
             for uri in asked:
                 if uri not in self._listenings.followed:
                     params = t.UnsubscribeRequestParams(uri=uri)
-                    await self._speaker.request(UNSUBSCRIBE, params, self._timeout_s)
+                    seconds = min(FAREWELL_S, self._timeout_s)
+                    await self._speaker.request(UNSUBSCRIBE, params, seconds)
 
     async def _watch_session(self) -> None:
         """Whoever asks for anything begins the session anew; where nobody does, this does."""

@@ -8,7 +8,7 @@ everything anew. After a gap all that may have changed in it counts as changed.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, TypeAlias
 
 from portico.errors import ConnectionLost
@@ -153,7 +153,8 @@ class Listening:
 class Listenings:
     """Everybody in a client who listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, stale: Callable[[], None] = lambda: None) -> None:
+        self._stale = stale
         self._subscribed: dict[RequestId, Listening] = {}
         self._in_session: set[Listening] = set()
         # Resources that somebody asked for without listening.
@@ -188,6 +189,11 @@ class Listenings:
         for one in hearers:
             if change is not None and one.wants(change):
                 one.hear(change)
+
+    def missed(self, listening: Listening) -> None:
+        """This one has a gap: nothing that was kept is known to be fresh."""
+        self._stale()
+        listening.missed()
 
     @property
     def followed(self) -> set[str]:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from portico.client.speaking import Speaker
-from portico.errors import PorticoError
+from portico.errors import ChannelError, PorticoError
 from portico.protocol import types as t
 from portico.protocol.link import PING
 
@@ -55,6 +55,10 @@ class Pinging:
             await conversation.request(PING, t.RequestParams(), self._timeout_s)
         except PorticoError as error:
             name = self._speaker.way.name
+            if not isinstance(error, ChannelError) or (error.status and not error.unheard):
+                log.debug("server %r refuses to be pinged: %s", name, error)
+                self._speaker.note()  # it is there, and said so
+                return True
             log.warning("server %r did not answer a ping: %s", name, error)  # R0074
             await conversation.leave("it did not answer a ping")  # R0072
             return False

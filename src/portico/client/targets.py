@@ -136,6 +136,8 @@ def _to_text(text: str, around: Surroundings) -> Way:
 
 
 def _what_to_write(text: str, ending: str) -> str:
+    # What stands behind a question mark may be a key.
+    text = text.partition("?")[0] if "://" in text else text
     shown = repr(text[:SHOWN_CHARACTERS])
     if "://" in text:
         return f"{shown} is no address that MCP is spoken at; write https://… or http://…"

@@ -39,6 +39,7 @@ class Sent(Struct):
     wants_progress: bool = False
     last_progress: t.Number | None = None
     name: str | None = None
+    patience_s: float = MAX_HELD_S
 
     @property
     def label(self) -> str:
@@ -143,27 +144,25 @@ class Flight:
         self._holds -= 1
         if self._holds:
             return
-        held_s = min(now - self._held_at, MAX_HELD_S)
         for call in self._sent.values():
+            held_s = min(now - max(self._held_at, call.sent_at), call.patience_s)
+            call.patience_s -= held_s
             call.limit += held_s
             if call.deadline is not None:
                 call.deadline += held_s
 
-    @property
-    def _patience_s(self) -> float:
-        return MAX_HELD_S if self._holds else 0.0
-
     def overdue(self, now: float) -> list[Sent]:
         """Those whose time has run out."""
-        by = now - self._patience_s
-        return [
-            call
-            for call in self._sent.values()
-            if call.deadline is not None and call.deadline <= by
-        ]
+        ends = ((call, self._end(call)) for call in self._sent.values())
+        return [call for call, end in ends if end is not None and end <= now]
+
+    def _end(self, call: Sent) -> float | None:
+        if call.deadline is None:
+            return None
+        return call.deadline + (call.patience_s if self._holds else 0.0)
 
     @property
     def next_deadline(self) -> float | None:
         """When to look again; None where nothing waits for a time."""
-        deadlines = [call.deadline for call in self._sent.values() if call.deadline is not None]
-        return min(deadlines) + self._patience_s if deadlines else None
+        ends = [end for call in self._sent.values() if (end := self._end(call)) is not None]
+        return min(ends, default=None)

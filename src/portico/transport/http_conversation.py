@@ -30,7 +30,6 @@ from portico.ports import Hearer, Progressing
 from portico.protocol import httprules as rules
 from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send, Told
 from portico.protocol.exchange import LISTEN, Exchange
-from portico.protocol.flight import MAX_HELD_S
 from portico.protocol.handshake import Phase
 from portico.protocol.httprules_gate import EVENTS_TYPE, JSON_TYPE
 from portico.protocol.jsonrpc import Failure, RequestId, decode
@@ -43,7 +42,7 @@ from portico.transport.http_answer import Answer
 from portico.transport.http_client import HttpPool
 from portico.transport.http_endpoint import Endpoint, Headers, error_of
 from portico.transport.http_exchanges import HttpClientTurn, Waiting
-from portico.transport.http_resuming import Resuming, resumed
+from portico.transport.http_resuming import Resuming, passes, resumed
 
 log: logging.Logger = logging.getLogger("portico.transport")
 
@@ -82,7 +81,6 @@ class HttpConversation:
         self._calls: dict[RequestId, Waiting] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._holds = 0
-        self._held_at = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._courtesies: set[asyncio.Task[Any]] = set()
         self._closed: str | None = None
@@ -145,6 +143,8 @@ class HttpConversation:
     async def _wait(self, call: Waiting, data: bytes, lines: Headers) -> Raw:
         try:
             async with asyncio.timeout(call.timeout_s) as call.limit:
+                if self._holds:
+                    call.hold(_now())
                 await self._post(call, data, lines)
         except TimeoutError:
             if call.outcome is None:
@@ -402,8 +402,15 @@ class HttpConversation:
         parser = Parser()
         back = Resuming(failures=None)
         try:
-            answer = await self._fetch(revision, parser)
-            stands.set_result(None)
+            try:
+                answer = await self._fetch(revision, parser)
+            except PorticoError as error:
+                if not passes(error):
+                    raise
+                stands.set_result(None)
+                answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+            if not stands.done():
+                stands.set_result(None)
             while True:
                 await self._read(answer, parser, None, back)
                 parser = resumed(parser)
@@ -490,16 +497,14 @@ class HttpConversation:
         """While a question is being answered, no call runs out of time."""
         self._holds += 1
         if self._holds == 1:
-            self._held_at = _now()
             for call in self._calls.values():
-                call.hold()
+                call.hold(_now())
 
     def _release(self) -> None:
         self._holds -= 1
         if not self._holds:
-            held_s = min(_now() - self._held_at, MAX_HELD_S)
             for call in self._calls.values():
-                call.release(held_s)
+                call.release(_now())
 
     async def _say(self, data: bytes) -> None:
         await self._tell(data, "a message")

@@ -21,12 +21,14 @@ class Waiting:
 
     __slots__ = (
         "held",
+        "held_at",
         "id",
         "latest",
         "limit",
         "method",
         "name",
         "outcome",
+        "patience_s",
         "progressed",
         "runs",
         "task",
@@ -44,6 +46,8 @@ class Waiting:
         self.outcome: Raw | PorticoError | None = None
         # When its time would have run out, while it stands still.
         self.held: float | None = None
+        self.held_at: float = 0.0
+        self.patience_s: float = MAX_HELD_S
         # Whether the server may still be at work on it, for all that we know.
         self.runs: bool = True
         self.progressed: Progressing | None = None
@@ -62,20 +66,22 @@ class Waiting:
         elif self.limit is not None and self.limit.when() is not None:
             self._set(min(now + self.timeout_s, self.latest))
 
-    def hold(self) -> None:
+    def hold(self, now: float) -> None:
         """A question of the server is being answered: the time stands still, for as long as a
         person may need."""
         when = self.limit.when() if self.limit is not None else None
-        if when is not None and self.held is None:
-            self.held = when
-            self._set(when + MAX_HELD_S)
+        if when is not None and self.held is None and self.outcome is None:
+            self.held, self.held_at = when, now
+            self._set(when + self.patience_s)
 
-    def release(self, held_s: float) -> None:
+    def release(self, now: float) -> None:
         """It was answered; the time goes on where it stood still."""
-        if self.held is not None:
+        if self.held is not None and self.outcome is None:
+            held_s = min(now - self.held_at, self.patience_s)
+            self.patience_s -= held_s
             self.latest += held_s
             self._set(self.held + held_s)
-            self.held = None
+        self.held = None
 
     def keep_open(self) -> None:
         """From here on it may take as long as it likes."""

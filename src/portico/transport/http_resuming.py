@@ -43,7 +43,7 @@ class Resuming:
                 return await fetch()
             except PorticoError as error:
                 failures += 1
-                if not _passes(error) or failures == self._most:
+                if not passes(error) or failures == self._most:
                     raise
 
     def _pause(self, retry_ms: int | None) -> float:
@@ -53,7 +53,7 @@ class Resuming:
         return longest * (0.5 + random.random() / 2)
 
 
-def _passes(error: PorticoError) -> bool:
+def passes(error: PorticoError) -> bool:
     """Whether it may be different another time."""
     status = error.status
     if status is None:
