@@ -217,7 +217,12 @@ async def test_sigterm_ends_a_stream_that_would_last_for_ever(by: str, app: str)
             last = (await stream.rest())[-1]
             assert b'"resultType":"complete"' in last.data
             await asyncio.to_thread(server.process.wait, WAIT_S)
-    assert sorted(server.said()) == ["api entered", "api left", "server entered", "server left"]
+    wanted = {"api entered", "api left", "server entered", "server left"}
+    if app == "mounted":
+        # No lifespan reaches a mounted application. With its last stream the web server is free
+        # to end the loop, and may be faster than we are with leaving ours.
+        wanted.discard("server left")
+    assert wanted <= set(server.said())
 
 
 @live_for(2 * WAIT_S)
