@@ -130,3 +130,15 @@ def test_a_cancellation_names_the_call() -> None:
         "params": {"requestId": 7, "reason": "enough"},
     }
     assert json.loads(call.cancellation(None))["params"] == {"requestId": 7}
+
+
+def test_what_stays_open_has_no_end_while_the_time_stands_still_nor_after() -> None:
+    flight = Flight()
+    call = sent(flight)
+    flight.keep_open(call)
+    flight.hold(100.0)
+    assert flight.next_deadline is None
+    assert flight.overdue(1e9) == []
+    flight.release(130.0)
+    assert call.deadline is None
+    assert flight.overdue(1e9) == []
