@@ -3,6 +3,7 @@
 Rules: no fixtures that hide what a test does; a test builds what it needs.
 """
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ OFFICIAL = Path(__file__).resolve().parent.parent.parent / "shared" / "spec"
 # A busy machine is not a defect; a case that is too slow has its own test with its own bound.
 settings.register_profile("portico", deadline=None)
 settings.load_profile("portico")
+
+
+# Whoever runs the tests in the background of a script has Ctrl-C ignored, and every process that
+# they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

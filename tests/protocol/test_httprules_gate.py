@@ -2,6 +2,7 @@
 
 import contextlib
 import timeit
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -682,4 +683,4 @@ def test_no_value_makes_the_gate_slow(part: bytes) -> None:
             with contextlib.suppress(Refusal):
                 gate().check("POST", GOOD | {name: value[:MAX_CONTENT_TYPE_BYTES]})
 
-    assert min(timeit.repeat(once, number=1, repeat=5)) < 0.02
+    assert min(timeit.repeat(once, timer=process_time, number=1, repeat=5)) < 0.02

@@ -5,6 +5,7 @@ import json
 import string
 import timeit
 from enum import StrEnum
+from time import process_time
 from typing import Any
 
 import pytest
@@ -424,7 +425,11 @@ def test_any_json_is_read_as_a_schema_or_refused(schema: object) -> None:
 def test_reading_a_schema_takes_linear_time() -> None:
     def best(size: int) -> float:
         schema = an_object(**{f"p{n}": an_object(a={"anyOf": [{}, {}]}) for n in range(size)})
-        return min(timeit.repeat(lambda: param_headers(schema), number=1, repeat=5))
+
+        def reading() -> object:
+            return param_headers(schema)
+
+        return min(timeit.repeat(reading, timer=process_time, number=1, repeat=5))
 
     assert best(8000) < 30 * best(1000)
 

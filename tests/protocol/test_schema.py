@@ -278,9 +278,9 @@ def doubling(steps: int) -> dict[str, Any]:
 @pytest.mark.spec("R0759")
 @pytest.mark.parametrize("steps", [4, 16, 40, 500])
 def test_alternatives_of_alternatives_do_not_make_checking_endless(steps: int) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert words(doubling(steps), 5) != []
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.spec("R0759")
@@ -288,9 +288,9 @@ def test_alternatives_of_alternatives_do_not_make_checking_endless(steps: int) -
 def test_a_union_that_leads_back_to_itself_does_not_make_checking_endless(levels: int) -> None:
     branch = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}}
     document = {"$defs": {"n": {"anyOf": [branch, dict(branch)]}}, "$ref": "#/$defs/n"}
-    started = time.perf_counter()
+    started = time.process_time()
     assert words(document, nested(levels)) != []
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_recursive_types_are_checked_at_any_depth() -> None:
@@ -337,9 +337,9 @@ TOO_LARGE = ["too large or too deep to be checked against the schema"]
     ids=lambda one: "value" if isinstance(one, list) else next(iter(one)),
 )
 def test_keywords_that_cost_more_than_their_place_are_counted(items: Any, value: Any) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert words({"items": items}, value) == TOO_LARGE
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.spec("R0759")
@@ -367,19 +367,19 @@ def test_ordinary_numbers_and_booleans_cost_little() -> None:
 
 
 def test_where_a_large_value_fails_is_not_searched_for() -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert words({"items": {"type": "integer"}}, ["x"] * 100_000) == [
         "does not fit the schema, and is too large to say where"
     ]
     assert words({"items": {"type": "integer"}}, [1] * 100_000) == []
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("pattern", ["^(a+)+$", r"(a|aa)+$", r"^(\w+\s?)*$"])
 def test_patterns_match_in_linear_time(pattern: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert words({"pattern": pattern}, "a" * 200_000 + "!") != []
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_pattern_with_look_ahead_works_on_text_of_bounded_length() -> None:
@@ -389,10 +389,10 @@ def test_a_pattern_with_look_ahead_works_on_text_of_bounded_length() -> None:
         r"expected text that matches ^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$, got other text"
     ]
     evil = {"pattern": "(?=.*a)(?=.*b)(.*)*$"}
-    started = time.perf_counter()
+    started = time.process_time()
     assert words(evil, "a" * 100_000) == ["too large or too deep to be checked against the schema"]
     assert words({"pattern": r"^(a*)*(?=b)c\1$"}, "a" * 500) != []
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("value", ["\ud800", b"x", {1: 2}, {"a": {1}}])

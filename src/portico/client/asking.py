@@ -290,7 +290,10 @@ class Asker:
         if self._level is not None and self.peer.revision.log_control is LogControl.PER_REQUEST:
             meta: dict[str, Any] = params.meta or {}
             params = replace(params, meta=meta | {t.LOG_LEVEL_KEY: self._level})
-        progressed = None if on_progress is None else self._reporting(on_progress)
+        if on_progress is None or on_progress is ignored:
+            progressed = None if on_progress is None else _unheard
+        else:
+            progressed = self._reporting(on_progress)
         try:
             return await self._speaker.request(
                 method, params, seconds, progressed=progressed, headers=headers
@@ -361,6 +364,14 @@ class Asker:
             self._listenings.lose()
         else:
             self._listenings.end(ConnectionLost("the connection ended"))
+
+
+def ignored(progress: float, total: float | None, message: str | None) -> None:
+    """Progress that nobody looks at still begins the time-out anew."""
+
+
+def _unheard(params: t.ProgressNotificationParams) -> None:
+    pass
 
 
 def _now() -> float:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast, overload
 
 from msgspec import Raw
 
-from portico.client.asking import Asker, OnLog, OnProgress
+from portico.client.asking import Asker, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
@@ -117,7 +117,7 @@ class Client(Asker):
         """
         raw = encode(dict(arguments or {}))
         params = t.CallToolRequestParams(name=name, arguments=Raw(raw))
-        report = on_progress or self._on_progress or _ignored
+        report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(name, raw)
         try:
             result = await self._call(params, timeout_s, report, headers)
@@ -344,7 +344,3 @@ def split_remarks(words: str) -> tuple[str, str]:
     found = [at for at in map(words.find, ("; its last lines:", "; it printed:")) if at >= 0]
     at = min(found, default=len(words))
     return words[:at], words[at:]
-
-
-def _ignored(progress: float, total: float | None, message: str | None) -> None:
-    """Progress that nobody looks at still begins the time-out anew."""

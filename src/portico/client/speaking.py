@@ -249,35 +249,31 @@ class Speaker:
         """The raw answer to a request, from a conversation begun anew where that does no harm."""
         self.busy += 1
         try:
-            return await self._request(method, params, timeout_s, progressed, headers)
+            conversation = self._conversation
+            if conversation is None or self._closed is not None or self.over:
+                conversation = await self.ready(method)
+            try:
+                return await conversation.request(
+                    method, params, timeout_s, progressed=progressed, headers=headers
+                )
+            except PorticoError as error:
+                await self._recover(method, conversation, error)
+            return await self.conversation.request(
+                method, params, timeout_s, progressed=progressed, headers=headers
+            )
         finally:
             self.busy -= 1
             self.note()
 
-    async def _request(
-        self,
-        method: str,
-        params: t.RequestParams,
-        timeout_s: float,
-        progressed: Progressing | None,
-        headers: Headers,
-    ) -> Raw:
-        conversation = await self.ready(method)
-        try:
-            return await conversation.request(
-                method, params, timeout_s, progressed=progressed, headers=headers
-            )
-        except PorticoError as error:
-            if self._closed is not None or not self.way.repeats:
-                raise
-            if not (_may_repeat(method, error) or await self._was_exchanged(conversation, error)):
-                raise
-            log.info("%s: %s is sent again: %s", self.way.name, method, error)
-            if not isinstance(error, ConnectionLost) or error.unheard or self.over:
-                await self.renew(conversation)
-        return await self.conversation.request(
-            method, params, timeout_s, progressed=progressed, headers=headers
-        )
+    async def _recover(self, method: str, conversation: Conversation, error: PorticoError) -> None:
+        """Make it possible to ask once more, where that does no harm; else raise the error."""
+        if self._closed is not None or not self.way.repeats:
+            raise error
+        if not (_may_repeat(method, error) or await self._was_exchanged(conversation, error)):
+            raise error
+        log.info("%s: %s is sent again: %s", self.way.name, method, error)
+        if not isinstance(error, ConnectionLost) or error.unheard or self.over:
+            await self.renew(conversation)
 
     async def _was_exchanged(self, conversation: Conversation, error: PorticoError) -> bool:
         """Whether another server stands there by now, which does not speak as we do any more.

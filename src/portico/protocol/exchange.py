@@ -8,6 +8,7 @@ cannot be written is refused before anything has changed.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from math import isfinite
 from typing import Any, cast
 
@@ -24,7 +25,6 @@ from portico.protocol.jsonrpc import (
     RequestId,
     encode_failure,
     encode_notification,
-    encode_reply,
 )
 from portico.protocol.methods import Method
 from portico.protocol.negotiation import Peer, checked_token, require_extension
@@ -134,7 +134,7 @@ class Exchange(Struct, eq=False):
             return None
         if type(result) is not self.row.result or self.question is not None:
             self._check(result)
-        data = encode_reply(self.request.raw_id, self.shaper.result(result, origin, wrap))
+        data = self.shaper.reply(self.request.raw_id, result, origin, wrap)
         self.settled = True
         return data if self.deliver is None else self.deliver(self, data)
 
@@ -367,9 +367,15 @@ def read_result(
     """
     if row.result is None:
         raise LocalProtocolError(f"{row.name} has no result")
-    kind: Any = read(_Kind, raw).result_type if peer.revision.stamped else None
     if as_task and peer.revision.tasks is Tasks.CORE:
         return read(t.CreateTaskResult, raw)
+    kind: Any = None
+    if peer.revision.stamped:
+        with suppress(Fault):  # nearly all are complete; what is not is looked at once more
+            result = read(row.result, raw)
+            if getattr(result, "result_type", None) in (None, "complete"):
+                return result
+        kind = read(_Kind, raw).result_type
     if kind in (None, "complete"):
         return read(row.result, raw)
     if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:

@@ -6,7 +6,7 @@ progress token is its id, so tokens are unique among active requests.
 Rules: no clock: times come in. No answer to one call ever settles another.
 """
 
-from math import isfinite
+from math import inf, isfinite
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -85,21 +85,14 @@ class Flight:
         name: str | None = None,
     ) -> Sent:
         """A new request under the next id. `name` is what it is about, for people."""
-        if not (isfinite(timeout_s) and isfinite(max_s) and min(timeout_s, max_s) > 0):
+        if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
             # R0237: a call that may wait for ever is one that nobody ends.
             raise LocalProtocolError(f"{row.name}: a time-out is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:
             raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
-        call = Sent(
-            id=self.next_id,
-            method=row.name,
-            sent_at=now,
-            deadline=now + min(timeout_s, max_s),
-            limit=now + max_s,
-            timeout_s=timeout_s,
-            wants_progress=wants_progress,
-            name=name,
-        )
+        least = timeout_s if timeout_s < max_s else max_s
+        id, limit = self.next_id, now + max_s
+        call = Sent(id, row.name, now, now + least, limit, timeout_s, wants_progress, None, name)
         self.next_id += 1
         self._sent[call.id] = call
         return call

@@ -142,6 +142,8 @@ class Handshake:
 
         Raises `LocalProtocolError` where it is too early or too late for it.
         """
+        if self.phase is Phase.OPEN and self.peer is not None:
+            return self.peer
         if self.phase is Phase.CLOSED:
             raise LocalProtocolError("the link is closed")
         session = self.session

@@ -143,7 +143,12 @@ class Admission(Struct, frozen=True):
 # needs no session is answered all the same, any other one gets 404.
 ENDED: Final = Peer(NEWEST, ClientCapabilities())
 
-_SIGNS = {revision.date.encode(): Signs(revision.date, routed=True) for revision in ALL}
+_SIGNS = {
+    (revision.date.encode(), routed): Signs(revision.date, routed)
+    for revision in ALL
+    for routed in (False, True)
+}
+_BY_HEADER = {revision.date.encode(): revision for revision in ALL}
 
 
 def signs(headers: Headers) -> Signs:
@@ -152,7 +157,7 @@ def signs(headers: Headers) -> Signs:
     routed = b"mcp-method" in headers
     if version is None:
         return Signs(None, routed)
-    return (_SIGNS.get(version) if routed else None) or Signs(_plain(version), routed)
+    return _SIGNS.get((version, routed)) or Signs(_plain(version), routed)
 
 
 def admit(
@@ -178,7 +183,10 @@ def admit(
         if known is not None:
             raise _second_handshake()
         return None
-    if peer is known:
+    if (
+        peer is known
+        and _BY_HEADER.get(headers.get(b"mcp-protocol-version", b"")) is not peer.revision
+    ):
         warning = session_revision(headers, recogniser.accepts, peer.revision).warning
     row = peer.revision.methods.get(request.method)
     if row is None and extensions:

@@ -6,6 +6,7 @@ stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
 """
 
 from collections.abc import Container
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.jsonrpc_text import FOREIGN as _FOREIGN
-from portico.protocol.jsonrpc_text import depth, doubled, refuse_repeats
+from portico.protocol.jsonrpc_text import depth, doubled, may_be_deep, refuse_repeats
 from portico.protocol.jsonrpc_text import repeats as repeats
 
 # Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
@@ -30,6 +31,8 @@ MAX_ID_BYTES = 512
 MAX_BATCH = 100
 # One line of a pipe. Images and files travel in base64 inside one message.
 MAX_LINE_BYTES = 64 * 1024 * 1024
+# Names of methods as they are written; all revisions together have some forty.
+MAX_METHODS = 128
 # Our own sentences stay below 200; what they quote of a peer or a handler may be of any length.
 MAX_MESSAGE_CHARS = 300
 
@@ -127,6 +130,7 @@ _SHALLOW = 5 * MAX_DEPTH + 1
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
+_REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _CALL_FRAME = len(b'{"_meta":,"name":"","arguments":}')
 _NAME, _URI = len(b',"name":""'), len(b',"uri":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
@@ -159,6 +163,11 @@ def decode(body: bytes) -> Frame | Batch:
             and body[-2] == _CLOSING_BRACE
         ):
             return Request(id, method, params, raw_id)
+    elif type(id) is int and envelope.result and method is UNSET:
+        # The same for a reply: of its three members only the result can end with a brace.
+        size = _REPLY_FRAME + len(b"%d" % id) + len(envelope.result)
+        if len(body) == size and body[-2] == _CLOSING_BRACE:
+            return Reply(id, envelope.result)
     return _classify(body, envelope)
 
 
@@ -170,7 +179,7 @@ def _check_text(body: bytes) -> None:
             raise Fault(
                 FaultKind.PARSE, f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
             ) from None
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+    if may_be_deep(body, MAX_DEPTH):
         deep = depth(body)
         if deep > MAX_DEPTH:
             raise _too_deep(body, deep)
@@ -357,6 +366,15 @@ def head(params: Raw) -> Head:
     return split
 
 
+def is_bare_call(split: Head, params: Raw) -> bool:
+    """Whether params hold a name and arguments, perhaps a `_meta`, and certainly nothing else."""
+    name, meta, arguments = split.name, split.meta, split.arguments
+    if type(name) is not str or not arguments:
+        return False
+    size = _NAME + len(name) + _ARGUMENTS + len(arguments) + 1
+    return len(params) == (size + _META + len(meta) if meta else size)
+
+
 # ---------------------------------------------------------------- what is wrong with it?
 
 
@@ -411,18 +429,23 @@ def encode(value: object) -> bytes:
 def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
     """A request; `params` is encoded already, empty for none."""
     tail = b',"params":%b}' % params if params else b"}"
-    return _line(b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (raw_id, encode(method), tail))
+    return line(b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (raw_id, _written(method), tail))
 
 
 def encode_notification(method: str, params: bytes) -> bytes:
     """A notification; `params` is encoded already, empty for none."""
     tail = b',"params":%b}' % params if params else b"}"
-    return _line(b'{"jsonrpc":"2.0","method":%b%b' % (encode(method), tail))
+    return line(b'{"jsonrpc":"2.0","method":%b%b' % (_written(method), tail))
+
+
+@lru_cache(MAX_METHODS)
+def _written(method: str) -> bytes:
+    return encode(method)
 
 
 def encode_reply(raw_id: bytes, result: bytes) -> bytes:
     """A result for the request with this id, echoed as it was written."""
-    return _line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
+    return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
 def encode_failure(
@@ -432,8 +455,8 @@ def encode_failure(
     error = {"code": code, "message": _sentence(message)}
     body = encode(error if data is None else error | {"data": data})
     if raw_id or null_id:
-        return _line(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (raw_id or b"null", body))
-    return _line(b'{"jsonrpc":"2.0","error":%b}' % body)
+        return line(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (raw_id or b"null", body))
+    return line(b'{"jsonrpc":"2.0","error":%b}' % body)
 
 
 def encode_batch(frames: list[bytes]) -> bytes:
@@ -444,7 +467,7 @@ def encode_batch(frames: list[bytes]) -> bytes:
 _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
-def _line(frame: bytes) -> bytes:
+def line(frame: bytes) -> bytes:
     """R0040: what was passed on raw may have line breaks, outside of strings; those are spaces."""
     return frame if _LF not in frame and _CR not in frame else frame.translate(_NO_BREAKS)
 

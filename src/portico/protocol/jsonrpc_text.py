@@ -39,6 +39,22 @@ def depth(body: bytes) -> int:
     return max(accumulate(array("b", brackets), initial=0))
 
 
+def may_be_deep(body: bytes, limit: int) -> bool:
+    """Whether there are enough brackets in this for more levels than the limit.
+
+    They are not counted, which takes longer, but looked for until there are enough.
+    """
+    found = 0
+    for bracket in (b"{", b"["):
+        at = body.find(bracket)
+        while at >= 0:
+            found += 1
+            if found > limit:
+                return True
+            at = body.find(bracket, at + 1)
+    return False
+
+
 def repeats(raw: bytes | Raw) -> bool:
     """Whether any object in this JSON has the same member twice.
 
@@ -46,13 +62,15 @@ def repeats(raw: bytes | Raw) -> bool:
     others. Only an escaped quote could make up for that, and is looked at slowly.
     """
     raw = bytes(raw)
-    quotes = raw.count(_QUOTE)
-    if quotes < 4:  # two members need four
+    if not raw:
         return False
     try:
         value = _any.decode(raw)
+        again = _encode(value)
+        if again == raw:  # as nearly everybody writes it
+            return False
         if _BACKSLASH not in raw or b"\\u0022" not in raw:
-            return _encode(value).count(_QUOTE) != quotes
+            return again.count(_QUOTE) != raw.count(_QUOTE)
         return _repeats_slowly(raw)
     except msgspec.ValidationError as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None

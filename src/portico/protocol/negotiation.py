@@ -21,6 +21,7 @@ from portico.protocol.reading import read
 from portico.protocol.revision import EVERY, NEWEST, Revision, Revisions
 from portico.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
+    PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
     ClientCapabilities,
     DiscoverResult,
@@ -37,6 +38,9 @@ from portico.protocol.types import (
 MAX_REMEMBERED = 256
 MAX_REMEMBERED_BYTES = 4096
 
+# Whoever counts requests stays below this; every reader of JSON has it whole.
+MAX_DIGITS = 15
+
 # What an HTTP answer says about the way, not about the server at its end (D13).
 UNDECIDED_STATUSES = frozenset({401, 403, 407, 408, 425, 429})
 
@@ -48,6 +52,9 @@ MAX_QUOTED = 80
 MAX_QUOTED_VERSIONS = 10
 
 HANDSHAKE_METHOD = "initialize"
+
+_TOKEN = PROGRESS_TOKEN_KEY.encode()
+_LAST_TOKEN = b',"%b":' % _TOKEN
 
 
 class Peer(Struct, frozen=True):
@@ -114,6 +121,10 @@ class Recogniser:
 
     def _enveloped(self, raw: bytes) -> tuple[str, Peer | None] | None:
         """Read a `_meta`; None where it does not speak of a revision at all."""
+        steady = _without_token(raw)
+        known = self._remembered.get(steady)
+        if known is not None:
+            return known
         try:
             marks = _marks.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -139,10 +150,11 @@ class Recogniser:
         checked_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
-        if len(raw) <= MAX_REMEMBERED_BYTES:
+        # With a token that cannot be taken off, no other request is the same.
+        if len(steady) <= MAX_REMEMBERED_BYTES and _TOKEN not in steady:
             if len(self._remembered) >= MAX_REMEMBERED:
                 self._remembered.clear()
-            self._remembered[raw] = (envelope.version, peer)
+            self._remembered[steady] = (envelope.version, peer)
         return envelope.version, peer
 
     def _without_envelope(
@@ -171,6 +183,22 @@ class Recogniser:
         if signs.routed:
             return True
         return signs.version is not None and signs.version not in self._older
+
+
+def _without_token(raw: bytes) -> bytes:
+    """A `_meta` as it was before a number was put at its end to report progress under.
+
+    That number is another one in each request. Only digits stand between the name and the brace
+    that ends it all, so that nothing else is taken off; and with an escape in it, the name could
+    be there twice.
+    """
+    rest, token, number = raw.rpartition(_LAST_TOKEN)
+    digits = number[:-1]
+    if not token or not digits.isdigit() or len(digits) > MAX_DIGITS:
+        return raw
+    if b"\\" not in rest and _TOKEN not in rest:
+        return rest + b"}"
+    return raw
 
 
 class _Marks(Struct):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
+from portico.protocol.jsonrpc import encode, encode_reply, line
 from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
 from portico.protocol.shape_noun import OWN, Passing, fitter, wraps
@@ -44,6 +44,12 @@ LISTS: frozenset[type[t.Noun]] = frozenset(
 # The bytes of so many of them are kept.
 MAX_KEPT = 32
 
+# Above this a message is not looked through, nor copied, where that can be helped.
+LARGE = 16 * 1024
+_WRITTEN = (Raw, msgspec.UnsetType)
+_WORDS = (t.TextContent, t.ImageContent, t.AudioContent)
+
+_TOKEN = t.PROGRESS_TOKEN_KEY.encode()
 _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -78,6 +84,8 @@ class Shaper:
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
+        # The envelope as it is written, a comma before each member.
+        self._head = b""
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
         if envelope is not None and not revision.handshake:
             self._envelope = {
@@ -85,6 +93,7 @@ class Shaper:
                 for name, value in _members(envelope)
                 if value is not None
             }
+            self._head = b"," + encode(self._envelope)[1:-1]
 
     # ------------------------------------------------------------ whole messages
 
@@ -98,18 +107,48 @@ class Shaper:
         list again is the very same bytes.
         """
         kind = type(noun)
-        if kind not in LISTS or origin is not None:
-            return self._result(kind, noun, origin, wrap)
+        if kind in LISTS and origin is None:
+            return self._list(kind, noun)
+        return _headed(*self._made(kind, noun, origin, wrap))
+
+    def reply(
+        self,
+        raw_id: bytes,
+        noun: t.Noun,
+        origin: Revision | None = None,
+        wrap: bool | None = None,
+    ) -> bytes:
+        """The same as a whole message; a large one is written in one piece."""
+        kind = type(noun)
+        if kind in LISTS and origin is None:
+            return encode_reply(raw_id, self._list(kind, noun))
+        if kind is t.CallToolResult and _is_large(cast("t.CallToolResult", noun)):
+            _, shaped = self._made(kind, noun, origin, wrap, whole=True)
+            return line(write(Message(Raw(raw_id), shaped)))
+        return encode_reply(raw_id, _headed(*self._made(kind, noun, origin, wrap)))
+
+    def _list(self, kind: type[t.Noun], noun: t.Noun) -> bytes:
         kept = self._kept.get(id(noun))
         if kept is None:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
-            kept = self._kept[id(noun)] = (noun, self._result(kind, noun, None, wrap))
+            body = _headed(*self._made(kind, noun, None, None))
+            kept = self._kept[id(noun)] = (noun, body)
         return kept[1]
 
-    def _result(
-        self, kind: type[t.Noun], noun: t.Noun, origin: Revision | None, wrap: bool | None
-    ) -> bytes:
+    def _made(
+        self,
+        kind: type[t.Noun],
+        noun: t.Noun,
+        origin: Revision | None,
+        wrap: bool | None,
+        *,
+        whole: bool = False,
+    ) -> tuple[bytes, t.Noun]:
+        """What to write: first bytes that are always the same, and a noun.
+
+        With `whole` there are no such bytes, and all is in the noun.
+        """
         try:
             stamp = self._stamps[kind]
         except KeyError:
@@ -117,37 +156,52 @@ class Shaper:
         passing = OWN if origin is None and not wrap else Passing(origin, bool(wrap))
         result: Any = self._fit(noun, passing)
         if stamp is None:
-            return write(result)
+            return b"", result
         word, head, cacheable = stamp
         if cacheable:
             result = _with_cache_hints(result)
-        if result.meta is None and result.result_type is None:
-            body = write(result)
-            return head + body[1:] if len(body) > 2 else head[:-1] + b"}"
+        if result.meta is None and result.result_type is None and not whole:
+            return head, result
         given = result.result_type
         if given is not None and given != word and given in TAKEN:
             raise LocalProtocolError(f"{kind.__name__} is of resultType {word}, not {given}")
         meta = dict(result.meta or {})
         if self._info is not None:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
-        return write(replace(result, meta=meta or None, result_type=given or word))
+        return b"", replace(result, meta=meta or None, result_type=given or word)
 
     def params(self, noun: t.Noun, progress_token: t.ProgressToken | None = None) -> bytes:
         """The bytes of params; those of a request get the envelope where there is one."""
-        self._check_spoken(type(noun))
-        shaped = self.shape(noun)
-        if isinstance(shaped, t.RequestParams):
-            extra: dict[str, Any] = dict(self._envelope)
-            if progress_token is not None:
-                extra[t.PROGRESS_TOKEN_KEY] = progress_token
-            if extra:
-                shaped = replace(shaped, meta=(shaped.meta or {}) | extra)
+        kind = type(noun)
+        if kind not in self._spoken:
+            self._check_spoken(kind)
+        shaped = self._fit(noun, OWN)
         if isinstance(shaped, t.SubscriptionsListenRequestParams) and not self._tasks:
             # Only who speaks the extension may ask for news of tasks.
             wanted = replace(shaped.notifications, task_ids=None)
             shaped = replace(shaped, notifications=wanted)
+        head = b""
+        if isinstance(shaped, t.RequestParams):
+            if shaped.meta is not None:
+                shaped = self._with_envelope(shaped, progress_token)
+            else:
+                head = self._head
+                if progress_token is not None:
+                    head += b',"%b":%b' % (_TOKEN, encode(progress_token))
         body = write(shaped)
+        if head:
+            meta = b'{"_meta":{%b}' % head[1:]
+            return b"%b,%b" % (meta, body[1:]) if len(body) > 2 else meta + b"}"
         return body if body != b"{}" else b""
+
+    def _with_envelope(
+        self, params: t.RequestParams, progress_token: t.ProgressToken | None
+    ) -> t.RequestParams:
+        """Params that have a `_meta` of their own; the envelope counts for more."""
+        extra = dict(self._envelope)
+        if progress_token is not None:
+            extra[t.PROGRESS_TOKEN_KEY] = progress_token
+        return replace(params, meta=(params.meta or {}) | extra) if extra else params
 
     # ------------------------------------------------------------ one noun
 
@@ -210,9 +264,50 @@ def write(noun: object) -> bytes:
         body = _encode(noun)
     except Exception:
         return encode(noun)  # which says what is wrong
+    if len(body) > LARGE and type(noun) is Message:
+        noun = noun.result
+        if _has_no_numbers(noun):
+            return body
     if body.find(b"null") >= 0:  # a good deal faster than `in`
         _refuse_strange_numbers(noun)
     return body
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """The good answer to a request, as it is written."""
+
+    id: Raw
+    result: t.Noun
+    jsonrpc: str = "2.0"
+
+
+def _headed(head: bytes, noun: t.Noun) -> bytes:
+    body = write(noun)
+    if not head:
+        return body
+    return head + body[1:] if len(body) > 2 else head[:-1] + b"}"
+
+
+def _is_large(result: t.CallToolResult) -> bool:
+    """Whether it is worth a closer look; many small blocks are not."""
+    data, content = result.structured_content, result.content
+    if type(data) is Raw and len(data) > LARGE:
+        return True
+    first = content[0] if len(content) == 1 else None
+    return type(first) is t.TextContent and len(first.text) > LARGE
+
+
+def _has_no_numbers(noun: t.Noun) -> bool:
+    """Whether this is a tool's result in words, pictures, and data that was written already."""
+    if type(noun) is not t.CallToolResult or type(noun.structured_content) not in _WRITTEN:
+        return False
+    if any(type(item) is not Raw for item in (noun.meta or {}).values()):
+        return False
+    blocks = cast("list[t.TextContent]", noun.content)
+    return all(
+        type(block) in _WORDS and block.annotations is None and block.meta is None
+        for block in blocks
+    )
 
 
 def _refuse_strange_numbers(noun: object) -> None:

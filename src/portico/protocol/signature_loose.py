@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from portico.protocol.jsonrpc import MAX_DEPTH
-from portico.protocol.jsonrpc_text import depth
+from portico.protocol.jsonrpc_text import depth, may_be_deep
 from portico.protocol.problems import kind_of
 from portico.protocol.schema import Schema, Types, admitted
 
@@ -135,7 +135,7 @@ def _excludes(place: Schema, text: str) -> bool:
 
 def nests_too_deep(raw: bytes) -> bool:
     """Whether JSON nests deeper than a frame may."""
-    return raw.count(b"{") + raw.count(b"[") > MAX_DEPTH and depth(raw) > MAX_DEPTH
+    return may_be_deep(raw, MAX_DEPTH) and depth(raw) > MAX_DEPTH
 
 
 def parse(raw: bytes) -> Any:

@@ -46,10 +46,14 @@ class PlainCodec(Codec):
             decode = msgspec.json.Decoder(self.type).decode
         except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
             raise Unfit(cut(str(error), MAX_WORDS)) from None
+        # Any text at all, of any length.
+        self._is_text = self.type is str
         schema = inlined(describe(info, walk.notes))
         super().__init__(where, schema, decode, walk.notes.titles)
 
     def encode(self, value: Any) -> bytes:
+        if self._is_text and type(value) is str and value.isascii():
+            return _encode(value)  # nothing could be wrong with it
         try:
             encoded = _encode(value)
             # msgspec writes null for NaN and Infinity, and nobody would notice.

@@ -10,6 +10,7 @@ from portico.protocol import types as t
 from portico.protocol.identity import Identity
 from portico.protocol.methods import Method, Side, declares
 from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, incapable
+from portico.protocol.revision import Revision
 
 
 class Terms:
@@ -23,14 +24,23 @@ class Terms:
         self._side = identity.side
         self._mine = identity.capabilities
         self._extensions = frozenset(identity.capabilities.extensions or ())
+        # What was found before, and depends on nothing that another request could change.
+        self._received: dict[tuple[str, Revision], Method] = {}
+        self._sent: dict[tuple[str, Revision], Method] = {}
 
     def received(self, method: str, peer: Peer) -> Method:
         """The row of a method that the peer may send now. Raises `Fault` where it may not."""
+        known = self._received.get((method, peer.revision))
+        if known is not None:
+            return known
         row = peer.revision.method(method, self._extensions)
         sender = self._side.other
         if row is None or sender not in row.senders:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {method[:80]} here")
+        own = row.needs is None or row.needed_of(sender) is self._side
         if row.needs is None or declares(self._meant(row, peer, sender), row.needs):
+            if own:
+                self._received[method, peer.revision] = row
             return row
         if row.needed_of(sender) is self._side:
             if self._offers_now(row.needs, peer):
@@ -46,6 +56,9 @@ class Terms:
 
         `informed` is whether the peer has said what it can do; else nothing is held against it.
         """
+        known = None if informed else self._sent.get((method, peer.revision))
+        if known is not None and known.is_notification is notification:
+            return known
         spoken = self._extensions & peer.extensions if informed else self._extensions
         row = peer.revision.method(method, spoken)
         if (
@@ -60,6 +73,8 @@ class Terms:
             )
         own = row.needed_of(self._side) is self._side
         if row.needs is None or not (own or informed):
+            if not informed:
+                self._sent[method, peer.revision] = row
             return row
         if not declares(self._meant(row, peer, self._side), row.needs):
             whose = "this side" if own else "the peer"

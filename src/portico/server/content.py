@@ -248,6 +248,8 @@ def _words(value: Any) -> str:
 
 def clean(text: str) -> str:
     """Text that can be sent: halves of characters, which UTF-8 has not, are put right."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -296,6 +298,9 @@ def too_large(blocks: Iterable[Any], data: Any = None) -> str:
     """What to say of contents that are too large to be sent; nothing where they are not."""
     size = len(data) if isinstance(data, msgspec.Raw) else 0
     for block in blocks:
+        if type(block) is t.TextContent:  # most of all
+            size += len(block.text)
+            continue
         inner = getattr(block, "resource", block)
         parts = (getattr(inner, name, None) for name in ("text", "data", "blob"))
         size += sum(len(part) for part in parts if isinstance(part, str))

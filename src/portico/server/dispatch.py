@@ -17,6 +17,7 @@ from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
 from portico.protocol.identity import Identity
+from portico.protocol.jsonrpc import is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
 from portico.protocol.reading import read
 from portico.protocol.revision import Revisions
@@ -188,7 +189,12 @@ class Dispatch:
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, turn: Turn) -> t.Noun:
-        params = read(t.CallToolRequestParams, turn.exchange.request.params)
+        head, raw = turn.exchange.head, turn.exchange.request.params
+        if is_bare_call(head, raw):  # as nearly all are: they were split already
+            refuse_repeats(head.arguments)
+            params = t.CallToolRequestParams(name=str(head.name), arguments=head.arguments)
+        else:
+            params = read(t.CallToolRequestParams, raw)
         entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return await entry.run(turn, params)
 

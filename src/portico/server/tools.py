@@ -8,7 +8,8 @@ import asyncio
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from inspect import isawaitable
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -59,6 +60,7 @@ class BoundTool(Bound):
         self._timeout_s = timeout_s
         self._text = text
         self._single_use = single_use
+        self._simple = self.alone and self.inline and timeout_s is None
         self._codec: Codec | None = None
         self._promise: Validator | None = None
         if output_schema is not None:
@@ -87,33 +89,37 @@ class BoundTool(Bound):
             if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
                 return failed(f"{self.name}: {fault.message}")
             raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
-        if self.alone:
-            return await self._guarded(turn, self._timed(arguments, None))
-        return await self._guarded(
-            turn,
-            self.surroundings.interviewed(
-                turn, params, lambda context: self._timed(arguments, context), self._single_use
-            ),
-        )
-
-    async def _guarded(self, turn: Turn, run: Awaitable[t.Noun]) -> t.Noun:
         try:
-            return await run
+            if self._simple:  # as most are, and without a detour
+                made = self.function(**arguments)
+                return self._result(await made if self.waits or isawaitable(made) else made)
+            if self.alone:
+                return await self._timed(arguments, None)
+            return await self.surroundings.interviewed(
+                turn, params, lambda context: self._timed(arguments, context), self._single_use
+            )
         except GeneratorExit:
             raise
-        except asyncio.CancelledError as error:
+        except BaseException as error:  # whatever a function raises, it ends its own call alone
+            told = self._told(turn, error)
+            if told is None:
+                raise
+            return told
+
+    def _told(self, turn: Turn, error: BaseException) -> t.CallToolResult | None:
+        """What the caller hears of an error; None where nobody is left to hear of it."""
+        if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is None or task.cancelling():
-                raise
+                return None
             # Nobody gave this up: it gave up itself, or awaited something that was cancelled.
             return failed(self.surroundings.crashes.words(self.name, error, turn))
-        except BaseException as error:  # whatever a function raises, it ends its own call alone
-            cause = single(error)
-            if isinstance(cause, ToolError):
-                return failed(str(cause))
-            if isinstance(cause, Fault | CallerLost):
-                raise cause from None
-            return failed(self.surroundings.crashes.words(self.name, error, turn))
+        cause = single(error)
+        if isinstance(cause, ToolError):
+            return failed(str(cause))
+        if isinstance(cause, Fault | CallerLost):
+            raise cause from None
+        return failed(self.surroundings.crashes.words(self.name, error, turn))
 
     async def _timed(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
         if self._timeout_s is None:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, cast
 
 from msgspec import Raw
 
@@ -127,6 +127,7 @@ class Duplex:
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float = 0.0
         self._deaf: str = ""
 
     # ------------------------------------------------------------ in
@@ -134,7 +135,13 @@ class Duplex:
     def receive(self, frame: bytes) -> None:
         """One message has arrived."""
         for event in self.link.receive(frame, self._clock()):
-            self._act(event)
+            kind = type(event)
+            if kind is Call:
+                self._call(cast("Call", event).exchange)
+            elif kind is Answered:
+                self._settle(cast("Answered", event))
+            else:
+                self._act(event)
 
     def refuse(self, fault: Fault) -> None:
         """What arrived was no message at all."""
@@ -146,9 +153,7 @@ class Duplex:
             case Send():
                 self.channel.write(event.data)
             case Call():
-                turn = DuplexTurn(event.exchange, self)
-                task = asyncio.get_running_loop().create_task(self._run(turn))
-                self._tasks[event.exchange] = task
+                self._call(event.exchange)
             case Cancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
@@ -170,6 +175,10 @@ class Duplex:
                     self._opened(event)
             case Dropped():
                 log.debug("ignored: %s", event.why)
+
+    def _call(self, exchange: Exchange) -> None:
+        work = self._run(DuplexTurn(exchange, self))
+        self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
 
     async def _run(self, turn: DuplexTurn) -> None:
         asked = turn.exchange.question is not None
@@ -259,7 +268,7 @@ class Duplex:
             progress=progress,
             revision=probing,
         )
-        return id, self._sent(id, data)
+        return id, self._sent(id, data, timeout_s)
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for this answer any more: the peer is told, if it has not given it."""
@@ -271,16 +280,20 @@ class Duplex:
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
         """Open the conversation with a handshake. R0056: giving up closes it."""
         id = self.link.record().next_id
-        answer = self._sent(id, self.link.initialize(self._clock(), timeout_s, revision).data)
+        data = self.link.initialize(self._clock(), timeout_s, revision).data
+        answer = self._sent(id, data, timeout_s)
         try:
             return await answer
         finally:
             if self._waiting.pop(id, None) is not None:
                 self.close("the handshake was given up")
 
-    def _sent(self, id: RequestId, data: bytes) -> asyncio.Future[Raw]:
+    def _sent(self, id: RequestId, data: bytes, timeout_s: float) -> asyncio.Future[Raw]:
         future = self._waiting[id] = asyncio.get_running_loop().create_future()
-        self._set_alarm()
+        # One alarm rings for all: it is set anew only where it would come too late for this one,
+        # and where it comes too early it finds nothing to do.
+        if self._alarm is None or self._clock() + timeout_s < self._alarm_at:
+            self._set_alarm()
         self.channel.write(data)
         return future
 
@@ -301,6 +314,7 @@ class Duplex:
             self._alarm.cancel()
             self._alarm = None
         if deadline is not None:
+            self._alarm_at = deadline
             delay = max(0.0, deadline - self._clock())
             self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
 

@@ -29,6 +29,8 @@ from portico.transport.http_visit import (
 
 # An unread answer must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
+# From here on a second write costs less than a copy.
+LARGE_BODY = 64 * 1024
 # A chunk of one byte takes five more around it; what takes more is not there for its body.
 FRAMING = 8
 
@@ -218,8 +220,13 @@ class Connection(HttpToolsProtocol):
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             lines.append(b"connection: close\r\n")
-        lines += (b"\r\n", body)
-        self.transport.write(b"".join(lines))
+        lines.append(b"\r\n")
+        if len(body) > LARGE_BODY:
+            self.transport.write(b"".join(lines))
+            self.transport.write(body)
+        else:
+            lines.append(body)
+            self.transport.write(b"".join(lines))
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         cycle.message_event.set()

@@ -82,15 +82,15 @@ class Shared:
 
 
 class SessionTurn:
-    """One exchange of a session, with its way back: the stream of its POST."""
+    """One exchange of a session, with its way back: that of its POST."""
 
-    __slots__ = ("_stream", "exchange", "fault", "session")
+    __slots__ = ("_lane", "exchange", "fault", "session")
 
-    def __init__(self, exchange: Exchange, session: "Session", stream: Stream) -> None:
+    def __init__(self, exchange: Exchange, session: "Session", lane: "Lane") -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self.session: Session = session
-        self._stream = stream
+        self._lane = lane
 
     @property
     def wire(self) -> "SessionTurn":
@@ -99,63 +99,84 @@ class SessionTurn:
 
     async def send(self, frame: bytes) -> None:
         """Write a notification of this exchange, where the client takes a stream."""
-        if self._stream.streamable:
-            self.session.put(self._stream, frame)
-            await self._stream.drained()
+        if self._lane.visit.answers.events:
+            stream = self._lane.stream()
+            self.session.put(stream, frame)
+            await stream.drained()
 
     async def ask(self, question: Question) -> Raw:
         """Ask by request, on the stream of this very exchange, and wait."""
-        return await self.session.ask(question, self._stream)
+        return await self.session.ask(question, self._lane.stream())
 
     async def hang_up(self) -> None:
         """Let the connection go where the client knows how to come back (R0487)."""
-        if self._stream.streamable:
-            self._stream.part()
+        if self._lane.visit.answers.events:
+            self._lane.stream().part()
 
 
-class Pump:
-    """Writes a stream to the connection of its own POST, from its first event on.
+class Lane:
+    """The way back of one POST: its answer alone, or a stream, from the first event on.
 
-    Most answers are no stream, and need none: the task begins where the stream does.
+    Most answers are no stream, and need none: it is made where there is something to put on it,
+    and the task that writes it to the connection begins where it does.
     """
 
-    def __init__(
-        self, stream: Stream, visit: Visit, release: Callable[[Stream], None], shared: Shared
-    ) -> None:
+    __slots__ = ("_session", "made", "task", "visit")
+
+    def __init__(self, session: "Session", visit: Visit) -> None:
+        self.visit = visit
+        self.made: Stream | None = None
         self.task: asyncio.Task[None] | None = None
-        self._stream = stream
-        self._visit = visit
-        self._release = release
-        self._shared = shared
-        stream.on_streaming = self._begin
-        visit.on_silence = stream.commit
+        self._session = session
+
+    def stream(self) -> Stream:
+        """Its stream, which is a new one where nothing was put on it yet."""
+        stream = self.made
+        if stream is None:
+            stream = self.made = self._session.open_stream(self.visit.answers.events)
+            stream.awaited = True
+            stream.on_streaming = self._begin
+            if self.visit.gone:
+                self._let_go(stream)
+        return stream
+
+    def commit(self) -> None:
+        """Somebody has waited long enough for a first event."""
+        self.stream().commit()
 
     def _begin(self) -> None:
-        if self._stream.awaited:
-            self.task = self._shared.spawn(self._run())
+        if self.made is not None and self.made.awaited:
+            self.task = self._session.spawn(self._run(self.made))
 
-    async def _run(self) -> None:
+    async def _run(self, stream: Stream) -> None:
         with contextlib.suppress(asyncio.CancelledError, ConnectionLost):
-            await self._stream.serve(self._visit)
+            await stream.serve(self.visit)
 
     def lose(self) -> None:
         """The client has gone: from here on the stream is kept for who comes back."""
-        self.stop()
-        self._stream.leave()
-        self._release(self._stream)
-        self._visit.drop()
+        if self.made is not None:
+            self._stop(self.made)
+            self._let_go(self.made)
+        self.visit.drop()
 
-    def stop(self) -> None:
+    def _let_go(self, stream: Stream) -> None:
+        stream.leave()
+        self._session.release(stream)
+
+    def _stop(self, stream: Stream) -> None:
         """Write no more."""
         if self.task is not None:
             self.task.cancel()
-            self._stream.let_go(self._visit)
+            stream.let_go(self.visit)
 
     def end(self) -> None:
         """The request is over. What points in a circle would wait for the garbage collector."""
-        self.stop()
-        self._stream.on_streaming = None
-        self._visit.on_silence = self._visit.on_gone = None
+        self.visit.on_silence = self.visit.on_gone = None
+        stream = self.made
+        if stream is not None:
+            self._stop(stream)
+            stream.on_streaming = None
+            self._let_go(stream)
 
 
 class Session:
@@ -177,7 +198,7 @@ class Session:
         self._streams: dict[str, Stream] = {}
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
-        self._running: dict[Exchange, tuple[Callable[[], object], Stream]] = {}
+        self._running: dict[Exchange, tuple[Callable[[], object], Lane]] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
         self._unwatch = self._service.watch(self._hear)
@@ -203,36 +224,44 @@ class Session:
 
     async def post(self, visit: Visit, frame: Request | Batch, parts: Head | None = None) -> None:
         """Something to answer; `parts` as in `Link.take`. Raises `Fault` where it is refused."""
-        if isinstance(frame, Request) and frame.id in self._ids:  # D3
-            raise malformed("this id is in use by a running request; send another one")
         if isinstance(frame, Batch):
             self._shared.check_load()
-        stream = self._stream(visit.answers.events)
-        stream.awaited = True
-        pump = Pump(stream, visit, self._release, self._shared)
+        elif frame.id in self._ids:  # D3
+            raise malformed("this id is in use by a running request; send another one")
+        if len(self._streams) >= self._limits.session_streams:
+            self._check_streams()
         self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
+        lane = Lane(self, visit)
         try:
             events = self.link.take(frame, self._shared.clock(), parts)
-            if isinstance(frame, Batch):
-                stream.boxed = len(frame.items)
-                self._act(events, stream)
-                if stream.pending:
-                    await stream.finished()
-            elif len(events) == 1 and isinstance(call := events[0], Call):
-                visit.on_gone = pump.lose
-                await self._answer_here(call.exchange, visit, stream)
+            if len(events) == 1 and isinstance(call := events[0], Call) and parts is not None:
+                visit.on_gone, visit.on_silence = lane.lose, lane.commit
+                await self._answer_here(call.exchange, lane)
             else:
-                self._act(events, stream)
-            stream.finish()
-            if pump.task is not None:
-                await asyncio.wait({pump.task})
-            elif not visit.gone:
-                status = rules.status_of_batch(frame) if isinstance(frame, Batch) else rules.OK
-                await answer_at_once(visit, stream.frames(), status)
+                await self._answer_all(events, frame, lane)
         finally:
-            pump.end()
-            stream.leave()
-            self._release(stream)
+            lane.end()
+
+    async def _answer_all(self, events: list[Event], frame: Request | Batch, lane: Lane) -> None:
+        """Answer a batch, or what is answered or refused at once."""
+        stream = lane.stream()
+        status = rules.OK
+        if isinstance(frame, Batch):
+            lane.visit.on_silence = lane.commit
+            status = rules.status_of_batch(frame)
+            stream.boxed = len(frame.items)
+        self._act(events, lane)
+        if stream.pending:
+            await stream.finished()
+        await self._deliver(lane, stream, status)
+
+    async def _deliver(self, lane: Lane, stream: Stream, status: int = rules.OK) -> None:
+        """All is on the stream: it ends, or is no stream at all."""
+        stream.finish()
+        if lane.task is not None:
+            await asyncio.wait({lane.task})
+        elif not lane.visit.gone:
+            await answer_at_once(lane.visit, stream.frames(), status)
 
     def note(self, warning: str) -> None:
         """Something was forgiven: said once, so that nobody fills our log with it."""
@@ -244,13 +273,14 @@ class Session:
         """Something that gets no answer."""
         self._act(self.link.take(frame, self._shared.clock()), None)
 
-    def _act(self, events: list[Event], own: Stream | None) -> None:
+    def _act(self, events: list[Event], lane: Lane | None) -> None:
+        own = lane.stream() if lane is not None else None
         stream = own
         for event in events:
             match event:
                 case Call():
-                    assert own is not None
-                    self._call(event.exchange, own)
+                    assert lane is not None
+                    self._call(event.exchange, lane)
                 case Sending():
                     if stream is not None:
                         stream.answer(event.data)
@@ -272,11 +302,12 @@ class Session:
 
     # ------------------------------------------------------------ requests to us
 
-    async def _answer_here(self, exchange: Exchange, visit: Visit, stream: Stream) -> None:
+    async def _answer_here(self, exchange: Exchange, lane: Lane) -> None:
         """Work on a request in the task of its own POST, whether or not its client stays."""
-        self._enter(exchange, visit.stop, stream)
+        visit = lane.visit
+        self._enter(exchange, visit.stop, lane)
         try:
-            data = await self._answer(SessionTurn(exchange, self, stream))
+            data = await self._answer(SessionTurn(exchange, self, lane))
         except asyncio.CancelledError:
             exchange.abandon()
             if not visit.is_ours():
@@ -284,19 +315,25 @@ class Session:
             data = None
         finally:
             self._leave(exchange)
-        if data is not None:
-            stream.answer(data)
+        stream = lane.made
+        if stream is not None:
+            if data is not None:
+                stream.answer(data)
+            await self._deliver(lane, stream)
+        elif not visit.gone:
+            await answer_at_once(visit, [data] if data is not None else [], rules.OK)
 
-    def _call(self, exchange: Exchange, stream: Stream) -> None:
+    def _call(self, exchange: Exchange, lane: Lane) -> None:
         """Work on one request of a batch, beside the others."""
-        stream.pending += 1
-        task = self._shared.spawn(self._answer_beside(exchange, stream))
-        self._enter(exchange, task.cancel, stream)
+        lane.stream().pending += 1
+        task = self._shared.spawn(self._answer_beside(exchange, lane))
+        self._enter(exchange, task.cancel, lane)
 
-    async def _answer_beside(self, exchange: Exchange, stream: Stream) -> None:
+    async def _answer_beside(self, exchange: Exchange, lane: Lane) -> None:
         data: bytes | None = None
+        stream = lane.stream()
         try:
-            data = await self._answer(SessionTurn(exchange, self, stream))
+            data = await self._answer(SessionTurn(exchange, self, lane))
         except asyncio.CancelledError:
             data = exchange.abandon()  # the rest of its batch may be ready now
         finally:
@@ -315,8 +352,8 @@ class Session:
         except Exception as error:
             return turn.exchange.fail(unexpected(error))
 
-    def _enter(self, exchange: Exchange, stop: Callable[[], object], stream: Stream) -> None:
-        self._running[exchange] = (stop, stream)
+    def _enter(self, exchange: Exchange, stop: Callable[[], object], lane: Lane) -> None:
+        self._running[exchange] = (stop, lane)
         self._ids[exchange.request.id] = exchange
 
     def _leave(self, exchange: Exchange) -> None:
@@ -330,9 +367,10 @@ class Session:
         if found is None:
             return None
         self._ids.pop(exchange.request.id, None)
-        stop, stream = found
+        stop, lane = found
         stop()
-        return stream if stream.boxed and stream.pending == 1 else None
+        stream = lane.made
+        return stream if stream is not None and stream.boxed and stream.pending == 1 else None
 
     # ------------------------------------------------------------ requests of ours
 
@@ -379,9 +417,17 @@ class Session:
 
     # ------------------------------------------------------------ streams
 
-    def _stream(self, streamable: bool) -> Stream:
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """A task that belongs to this session, and to no connection."""
+        return self._shared.spawn(work)
+
+    def _check_streams(self) -> None:
+        """Raise 503 where somebody reads too many at once."""
         if sum(stream.read for stream in self._streams.values()) >= self._limits.session_streams:
             raise overload("too many streams in this session; close some")
+
+    def open_stream(self, streamable: bool) -> Stream:
+        """A new stream of this session."""
         self._numbers += 1
         http = self.peer.revision.http
         stream = Stream(
@@ -402,7 +448,7 @@ class Session:
         if self._shared.ledger.size > self._limits.kept_bytes:
             self._shared.shrink()
 
-    def _release(self, stream: Stream) -> None:
+    def release(self, stream: Stream) -> None:
         """Nobody reads a stream: keep it for who may come back, forget any other one."""
         if stream.attended:
             return
@@ -431,7 +477,8 @@ class Session:
     async def listen(self, visit: Visit, after: str | None) -> None:
         """A GET: a stream for news, or the rest of one that was lost. Raises `Refusal`."""
         if after is None:
-            stream, number = self._stream(streamable=True), 0
+            self._check_streams()
+            stream, number = self.open_stream(streamable=True), 0
             stream.streaming = stream.for_news = True
             stream.on_caught_up = self._refill
         else:
@@ -445,7 +492,7 @@ class Session:
         finally:
             if not stream.read and stream in self._listeners:
                 self._listeners.remove(stream)
-            self._release(stream)
+            self.release(stream)
 
     def _find(self, event_id: str) -> tuple[Stream, int]:
         name, _, number = event_id.rpartition("-")
@@ -490,10 +537,10 @@ class Session:
     def close(self, why: str) -> None:
         """Answer what runs, end every stream, and be no more."""
         self._unwatch()
-        for exchange, (stop, stream) in list(self._running.items()):
+        for exchange, (stop, lane) in list(self._running.items()):
             data = exchange.fail(Fault(FaultKind.INTERNAL, why))
             if data is not None:
-                stream.answer(data)
+                lane.stream().answer(data)
             stop()
         self._act(self.link.close(why), None)
         for stream in list(self._streams.values()):

@@ -1,9 +1,10 @@
 """Two duplex conversations joined in one process: no process between them, and no socket.
 
-What one end writes the other reads in a later turn of the loop: in order, and never inside the
-write. Rules: one owner: everything here happens in the loop that runs both ends. There is no task:
-whatever is on its way is a callback of the loop. Closing either end ends both, and what was
-written before arrives before the end.
+What one end writes the other reads at once, where it has read all that came before and is not
+reading now; else in a later turn of the loop, in order. Nothing is lost by that: whoever reads only
+takes note, and what is to be done runs in tasks. Rules: one owner: everything here happens in the
+loop that runs both ends. There is no task: whatever is on its way is a callback of the loop.
+Closing either end ends both, and what was written before arrives before the end.
 """
 
 import asyncio
@@ -54,6 +55,7 @@ class End:
         self._arrived: deque[bytes] = deque()
         self._unread = 0
         self._reading: asyncio.Handle | None = None
+        self._busy = False
         self._room = asyncio.Event()
         self._ending: str | None = None
         self._over: str | None = None
@@ -96,6 +98,9 @@ class End:
     # ------------------------------------------------------------ in
 
     def _arrive(self, frame: bytes) -> None:
+        if not self._arrived and not self._busy and self._reader is not None:
+            self._read_now(self._reader, frame)
+            return
         if self._unread + len(frame) > MAX_UNREAD_BYTES:
             self._hang_up(f"the {self.side.value} left {MAX_UNREAD_BYTES} bytes unread")
             return
@@ -103,16 +108,30 @@ class End:
         self._unread += len(frame)
         self._wake()
 
+    def _read_now(self, reader: Reader, frame: bytes) -> None:
+        self._busy = True
+        try:
+            reader.receive(frame)
+        except Exception as error:  # it is not the writer's
+            told = {"message": f"the {self.side.value} could not read", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+        finally:
+            self._busy = False
+            if self._arrived or self._ending is not None:
+                self._wake()
+
     def _wake(self) -> None:
         if self._reading is None and self._reader is not None:
             self._reading = asyncio.get_running_loop().call_soon(self._read)
 
     def _read(self) -> None:
         self._reading = None
+        self._busy = True
         try:
             for _ in range(min(FRAMES_A_TURN, len(self._arrived))):
                 self._take()
         finally:  # whatever a callback of the duplex does, the rest arrives
+            self._busy = False
             if self._arrived:
                 self._wake()
             elif self._ending is not None:
