@@ -14,6 +14,7 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 # More threads that compute make every answer later: four of them already cost the loop nine
@@ -30,47 +31,64 @@ T = TypeVar("T")
 class Job(Generic[T]):
     """One call, and who waits for it."""
 
-    __slots__ = ("_context", "_function", "_future", "_loop", "begun", "left")
+    __slots__ = ("_context", "_error", "_function", "_value", "begun", "future", "left", "loop")
 
     def __init__(self, function: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        # What the loop waits for.
+        self.future: asyncio.Future[T] = loop.create_future()
         self._function = function
-        self._loop = loop
-        self._future: asyncio.Future[T] = loop.create_future()
         self._context = contextvars.copy_context()
+        self._error: BaseException | None = None
         # Kept by `Workers`: whether a thread has it, and whether nobody waits for it any more.
         self.begun: bool = False
         self.left: bool = False
 
-    @property
-    def future(self) -> asyncio.Future[T]:
-        """What the loop waits for."""
-        return self._future
-
-    def work(self) -> None:
-        """Run it, in whichever thread this is, and tell the loop."""
-        if self._future.cancelled():
-            return
+    def work(self) -> bool:
+        """Run it, in whichever thread this is; whether there is an outcome to tell."""
+        if self.future.cancelled():
+            return False
         try:
-            value = self._context.run(self._function)
+            self._value = self._context.run(self._function)
         except StopIteration as error:  # which no future can hold
-            self._tell(self._fail, RuntimeError(f"the function raised {error!r}"))
+            self._error = RuntimeError(f"the function raised {error!r}")
         except BaseException as error:
-            self._tell(self._fail, error)
+            self._error = error
+        return True
+
+    def settle(self) -> None:
+        """Tell whoever waits; in the loop."""
+        if self.future.done():
+            return
+        if self._error is None:
+            self.future.set_result(self._value)
         else:
-            self._tell(self._succeed, value)
+            self.future.set_exception(self._error)
+            self.future.exception()  # whoever waits sees it; nobody else is to be warned
 
-    def _tell(self, settle: Callable[[Any], None], outcome: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is over, and nobody waits
-            self._loop.call_soon_threadsafe(settle, outcome)
 
-    def _succeed(self, value: T) -> None:
-        if not self._future.done():
-            self._future.set_result(value)
+class Mailbox:
+    """Outcomes on their way to one loop, which is woken once for all that are there."""
 
-    def _fail(self, error: BaseException) -> None:
-        if not self._future.done():
-            self._future.set_exception(error)
-            self._future.exception()  # whoever waits sees it; nobody else is to be warned
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._done: deque[Job[Any]] = deque()
+        self._woken = False
+
+    def put(self, job: Job[Any]) -> None:
+        """An outcome, from any thread."""
+        self._done.append(job)
+        # Two may both wake it, which does no harm. That nobody does cannot be: what was put here
+        # before it woke is found, and what comes after that finds it unwoken.
+        if not self._woken:
+            self._woken = True
+            with contextlib.suppress(RuntimeError):  # the loop is over, and nobody waits
+                self.loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        self._woken = False
+        while self._done:
+            self._done.popleft().settle()
 
 
 class Workers:
@@ -79,22 +97,23 @@ class Workers:
     def __init__(self, threads: int = THREADS, most: int = MAX_THREADS) -> None:
         self._limit = threads
         self._most = max(most, threads)
-        self._jobs: deque[Job[Any]] = deque()
-        # Guards all that is below; who waits on it is idle.
-        self._work = threading.Condition()
+        # None wakes a thread that is to end.
+        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._mailbox: Mailbox | None = None
+        # Guards all that is below.
+        self._lock = threading.Lock()
         self._threads = 0
         self._idle = 0
         self._aside = 0
-        self._stopping = False
+        # How many of the jobs are None.
+        self._ends = 0
 
     async def run(self, function: Callable[[], T]) -> T:
         """Run a function that blocks, in a thread, and wait for it."""
         job = Job(function, asyncio.get_running_loop())
-        with self._work:
-            self._stopping = False
-            self._jobs.append(job)
-            self._grow()
-            self._work.notify()
+        with self._lock:
+            self._grow(1)
+            self._jobs.put(job)  # last of all: whoever takes it needs the lock
         try:
             return await job.future
         except asyncio.CancelledError:
@@ -103,59 +122,71 @@ class Workers:
 
     def _leave(self, job: Job[Any]) -> None:
         """Nobody waits for a job: if it still runs, another may have its place."""
-        with self._work:
+        with self._lock:
             if job.begun and not job.left:
                 job.left = True
                 self._aside += 1
                 self._grow()
 
-    def _grow(self) -> None:
+    def _grow(self, coming: int = 0) -> None:
         """Start a thread, if there is work for it and room."""
         room = self._threads - self._aside < self._limit and self._threads < self._most
-        if room and len(self._jobs) > self._idle:
+        if room and self._jobs.qsize() - self._ends + coming > self._idle:
             self._threads += 1
             threading.Thread(target=self._live, name="portico-worker", daemon=True).start()
 
     def _live(self) -> None:
         while (job := self._next()) is not None:
-            job.work()
-            with self._work:
+            if job.work():
+                self._tell(job)
+            with self._lock:
                 job.begun = False
                 self._aside -= job.left
             del job  # what it held must not wait for the next one
 
+    def _tell(self, job: Job[Any]) -> None:
+        mailbox = self._mailbox
+        if mailbox is None or mailbox.loop is not job.loop:
+            mailbox = self._mailbox = Mailbox(job.loop)
+        mailbox.put(job)
+
     def _next(self) -> Job[Any] | None:
         """The next job; None for a thread that is to end."""
-        with self._work:
-            while self._threads - self._aside <= self._limit:
-                if self._jobs:
-                    job = self._jobs.popleft()
+        while True:
+            with self._lock:
+                if self._threads - self._aside > self._limit:
+                    self._threads -= 1
+                    return None
+                self._idle += 1
+            try:
+                job = self._jobs.get(timeout=IDLE_S)
+            except Empty:
+                job = False
+            with self._lock:
+                self._idle -= 1
+                if job:
                     job.begun = True
                     return job
-                if self._stopping:
-                    break
-                self._idle += 1
-                woken = self._work.wait(IDLE_S)
-                self._idle -= 1
-                if not woken and not self._jobs:
-                    break
-            self._threads -= 1
-            return None
+                self._ends -= job is None
+                if self._jobs.qsize() <= self._ends:  # else somebody counts on this one
+                    self._threads -= 1
+                    return None
 
     @contextlib.contextmanager
     def aside(self) -> Generator[None]:
         """While a job waits for something else, another one may have its place."""
-        with self._work:
+        with self._lock:
             self._aside += 1
             self._grow()
         try:
             yield
         finally:
-            with self._work:
+            with self._lock:
                 self._aside -= 1
 
     def stop(self) -> None:
         """Let the threads go as soon as there is nothing more to do."""
-        with self._work:
-            self._stopping = True
-            self._work.notify_all()
+        with self._lock:
+            for _ in range(self._threads - self._ends):
+                self._ends += 1
+                self._jobs.put(None)
