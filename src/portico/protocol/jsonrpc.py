@@ -496,6 +496,11 @@ class Lines:
         """The lines that this chunk completes."""
         found: list[bytes | Fault] = []
         *ends, rest = chunk.split(b"\n")
+        if not self._size and len(chunk) <= self._max:  # nothing was left over
+            found += [line for end in ends if (line := end.strip(b"\r \t"))]
+            if rest:
+                self._keep(rest, found)
+            return found
         for end in ends:
             self._keep(end, found)
             line = bytes(self._kept).strip(b"\r \t")

@@ -72,6 +72,8 @@ MAX_S = 600.0
 PING = "ping"
 DISCOVER = "server/discover"
 SET_LEVEL = "logging/setLevel"
+# What needs no handler.
+ANSWERED_HERE = frozenset({PING, SET_LEVEL})
 INITIALIZED = "notifications/initialized"
 CANCELLED = "notifications/cancelled"
 PROGRESS = "notifications/progress"
@@ -137,6 +139,8 @@ class Link:
             frame = decode(data)
         except Fault as fault:
             return self.refuse(fault)
+        if type(frame) is Request and self._handshake.phase is not Phase.CLOSED:
+            return self._receive_request(frame, None)
         return self.take(frame, now)
 
     def take(self, frame: Frame | Batch, now: float, parts: Head | None = None) -> list[Event]:
@@ -244,19 +248,23 @@ class Link:
             peer,
             self.shaper(peer.revision),
             self.principal,
-            asked(row, request.params, self.identity.capabilities, peer.revision),
+            self._question(row, request, peer) if self.side is Side.CLIENT else None,
             self._incoming.close,
             self._logs,
             scopes=self.scopes,
         )
-        exchange.check_token()
-        if row.name == SET_LEVEL:
-            self._set_level(request, peer)
-        if row.name in (PING, SET_LEVEL):
+        if parts.meta:
+            exchange.check_token()
+        if row.name in ANSWERED_HERE:
+            if row.name == SET_LEVEL:
+                self._set_level(request, peer)
             done = exchange.shaper.result(t.EmptyResult())
             return _sending(self._incoming.answer(encode_reply(request.raw_id, done)))
         self._incoming.open(exchange)
         return [Call(exchange)]
+
+    def _question(self, row: Method, request: Request, peer: Peer) -> Question | None:
+        return asked(row, request.params, self.identity.capabilities, peer.revision)
 
     def _initialize(self, request: Request) -> list[Event]:
         if self._incoming.in_batch:

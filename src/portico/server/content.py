@@ -314,6 +314,10 @@ def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToo
 
     With `text=False` structured data has no copy in words, for clients that read both.
     """
+    if data is not None:
+        shown = clean(value) if isinstance(value, str) else data.decode()
+        copy: list[Block] = [t.TextContent(text=shown)] if text else []
+        return t.CallToolResult(content=copy, structured_content=msgspec.Raw(data))
     if isinstance(value, t.CallToolResult):
         return value
     if isinstance(value, Result):
@@ -329,8 +333,4 @@ def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToo
             meta=value.meta,
             is_error=value.is_error or None,
         )
-    if data is not None:
-        shown = clean(value) if isinstance(value, str) else data.decode()
-        content: list[Block] = [t.TextContent(text=shown)] if text else []
-        return t.CallToolResult(content=content, structured_content=msgspec.Raw(data))
     return t.CallToolResult(content=blocks_of(value))

@@ -141,7 +141,7 @@ class BoundTool(Bound):
         return failed(f"{self.name}: {words}") if words else result
 
     def _made(self, value: Any) -> t.CallToolResult:
-        if isinstance(value, t.CallToolResult | Result):
+        if isinstance(value, _WRITTEN_OUT):
             return self._checked(result_of(value, None, text=self._text))
         if self._codec is not None:
             return result_of(value, encoded(value, self._codec), text=self._text)
@@ -163,6 +163,8 @@ class BoundTool(Bound):
         return result
 
 
+# What an author gives who says it all.
+_WRITTEN_OUT = (t.CallToolResult, Result)
 # What JSON that is no object begins with; whatever else it is, is not read.
 _KINDS = {b"[": "array", b'"': "string", b"t": "boolean", b"f": "boolean"}
 

@@ -11,7 +11,9 @@ so long, because a handler may refuse to stop.
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import Protocol, cast
 
 from msgspec import Raw
@@ -125,6 +127,10 @@ class Duplex:
         self._clock = clock
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
+        # What is to be answered, whether somebody is about to do so, and who does.
+        self._called: deque[Exchange] = deque()
+        self._led = False
+        self._leaders: set[asyncio.Task[None]] = set()
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float = 0.0
@@ -177,8 +183,48 @@ class Duplex:
                 log.debug("ignored: %s", event.why)
 
     def _call(self, exchange: Exchange) -> None:
-        work = self._run(DuplexTurn(exchange, self))
-        self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+        if exchange.row.name == LISTEN:  # which waits, and for that only
+            work = self._run(DuplexTurn(exchange, self))
+            self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+            return
+        self._called.append(exchange)
+        if not self._led:
+            self._lead()
+
+    def _lead(self) -> None:
+        """Begin a task that answers what was called, one after the other while nothing waits.
+
+        Most handlers never wait, and a task for each of them costs as much as they do.
+        """
+        self._led = True
+        leader = asyncio.get_running_loop().create_task(self._answer_calls())
+        self._leaders.add(leader)
+
+    def _follow(self) -> None:
+        """Whoever answered has to wait: somebody else answers the rest."""
+        if self._called and not self._led:
+            self._lead()
+
+    async def _answer_calls(self) -> None:
+        self._led = False
+        task = asyncio.current_task()
+        assert task is not None
+        loop, own = asyncio.get_running_loop(), copy_context()
+        if len(self._called) > 1:
+            loop.call_soon(self._follow)
+        try:
+            while self._called:
+                exchange = self._called.popleft()
+                if exchange.settled:  # it was cancelled before it had begun
+                    continue
+                self._tasks[exchange] = task
+                await self._run(DuplexTurn(exchange, self))
+                # What a handler left behind is not for the next one.
+                if task.cancelling() or copy_context() != own:
+                    self._follow()
+                    return
+        finally:
+            self._leaders.discard(task)
 
     async def _run(self, turn: DuplexTurn) -> None:
         asked = turn.exchange.question is not None
@@ -331,9 +377,8 @@ class Duplex:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ConnectionLost(why))
-        calls = [task for exchange, task in self._tasks.items() if exchange.row.name != LISTEN]
-        if calls:
-            await asyncio.wait(calls, timeout=timeout_s)
+        if self._leaders:
+            await asyncio.wait(self._leaders, timeout=timeout_s)
 
     def close(self, why: str, more: str = "") -> None:
         """The channel is gone: tell everything that waits, stop everything that runs."""
@@ -342,13 +387,17 @@ class Duplex:
             self._alarm = None
         for event in self.link.close(why, more):
             self._act(event)
-        for task in self._tasks.values():
+        for task in self._running:
             task.cancel()
+
+    @property
+    def _running(self) -> set[asyncio.Task[None]]:
+        return {*self._tasks.values(), *self._leaders}
 
     async def ended(self, timeout_s: float) -> None:
         """Wait for the last handler, if it ends in time."""
-        if self._tasks:
-            _, left = await asyncio.wait(self._tasks.values(), timeout=timeout_s)
+        if self._running:
+            _, left = await asyncio.wait(self._running, timeout=timeout_s)
             if left:
                 log.warning("%d handlers do not stop, and are left alone", len(left))
 
