@@ -321,7 +321,7 @@ def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToo
     if isinstance(value, t.CallToolResult):
         return value
     if isinstance(value, Result):
-        content = blocks_of(value.content)
+        content: list[Block] = blocks_of(value.content)
         structured = value.data
         if structured is not UNSET:
             structured = msgspec.Raw(encoded(structured))
