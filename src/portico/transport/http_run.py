@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from portico.errors import LocalProtocolError
 from portico.protocol.httprules_gate import HostPolicy
 from portico.transport.address import bind
-from portico.transport.http_connection import DEFAULT_LIMITS, Connection, RunLimits
+from portico.transport.http_connection import DEFAULT_LIMITS, Connection, Outbox, RunLimits
 from portico.transport.http_lifespan import Span
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send
@@ -95,6 +95,7 @@ class Site:
         self._hosts = tuple(hosts)
         self._origins = tuple(origins)
         self._state = ServerState()
+        self._outbox = Outbox()
         self._config = Config(
             self._serve,  # type: ignore[arg-type]
             lifespan="off",  # it is kept by a `Span`
@@ -142,7 +143,7 @@ class Site:
         self.is_ready = True
 
     def _connect(self) -> Connection:
-        return Connection(self._config, self._state, self._span.state, self.limits)
+        return Connection(self._config, self._state, self._span.state, self.limits, self._outbox)
 
     @property
     def _connections(self) -> "set[Connection]":
