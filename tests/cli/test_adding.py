@@ -155,11 +155,24 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
 
     code, out, err = shown(place, f"portico remove weather --from {client}")
     assert (code, out) == (0, "")
-    assert err.startswith(f"portico: weather is out of {where}, and what was there before in ")
+    assert err == f"portico: weather is out of {where}, which is as it was before\n"
     assert file.read_bytes() == text.encode()
-    assert sorted(one.name for one in file.parent.iterdir() if one.is_file()) == sorted(
-        [file.name, kept.name]
+    assert [one.name for one in file.parent.iterdir() if one.is_file()] == [file.name]
+
+
+def test_what_somebody_else_wrote_is_kept_when_it_goes(place: Path) -> None:
+    text = '{"mcpServers": {"git": {"command": "uvx"}, "time": {"command": "uvx"}}}'
+    (place / "mcp.json").write_text(text)
+    assert shown(place, "portico remove git --from cursor --file mcp.json") == (
+        0,
+        "",
+        (
+            "portico: git is out of FOLDER/mcp.json, and what was there before in "
+            "FOLDER/mcp.json.before-git\n"
+        ),
     )
+    assert (place / "mcp.json").read_text() == '{"mcpServers": { "time": {"command": "uvx"}}}'
+    assert (place / "mcp.json.before-git").read_text() == text
 
 
 def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
@@ -172,8 +185,15 @@ def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
         "switch it on in the settings of Cursor, under MCP\n"
     )
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert shown(place, "portico remove weather --from cursor")[0] == 0
-    assert not file.exists()
+    assert shown(place, "portico remove weather --from cursor") == (
+        0,
+        "",
+        (
+            "portico: weather is out of HOME/.cursor/mcp.json, which is gone: nothing else was in "
+            "it\n"
+        ),
+    )
+    assert list(file.parent.iterdir()) == []
 
 
 def test_the_same_entry_twice_is_one_and_another_one_needs_a_word(place: Path) -> None:
@@ -287,7 +307,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(place: Path) -> None:
     old = file.read()
     (place / "mcp.json").write_text('{"somebody": "else"}')
     with pytest.raises(Trouble, match="was changed by somebody else just now; nothing was written"):
-        file.replace("weather", old, "{ }")
+        file.replace("weather", "{ }", old=old)
     assert (place / "mcp.json").read_text() == '{"somebody": "else"}'
     assert not list(place.glob(".portico-*"))
 
@@ -297,7 +317,7 @@ def test_a_file_that_came_meanwhile_is_left_alone(place: Path) -> None:
     assert file.read() is None
     (place / "mcp.json").write_text("{}")
     with pytest.raises(Trouble, match="was changed by somebody else"):
-        file.replace("weather", None, "{ }")
+        file.replace("weather", "{ }")
     assert (place / "mcp.json").read_text() == "{}"
 
 
@@ -438,7 +458,4 @@ def test_add_and_remove_leave_any_file_as_it_was_to_the_byte(client: str, data: 
         assert add_target(wish) == 0
         assert remove_name("weather", client, str(file), project=False) == 0
         assert (file.read_bytes().decode() if file.exists() else None) == text
-        # And again, with what is kept from the first time beside it.
-        assert add_target(wish) == 0
-        assert remove_name("weather", client, str(file), project=False) == 0
-        assert (file.read_bytes().decode() if file.exists() else None) == text
+        assert os.listdir(folder) == ([] if text is None else [file.name])

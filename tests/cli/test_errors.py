@@ -341,12 +341,6 @@ def test_an_old_python_is_told_so() -> None:
     assert too_old(sys.version_info[:3]) == ""
 
 
-def test_an_old_python_can_read_what_tells_it_so() -> None:
-    root = Path(portico.__file__).parent
-    for name in ("__init__.py", "cli/__init__.py", "cli/main.py"):
-        ast.parse((root / name).read_text(), feature_version=(3, 7))
-
-
 def test_nothing_heavy_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     words = (
         "import sys, portico.cli.main; print(sorted({n.partition('.')[0] for n in sys.modules}))"

@@ -102,7 +102,7 @@ def _write(
         raise _broken(file, error) from None
     if not file.has_folder and not wish.file and not wish.project:
         voice.say(f"its folder was not there: is {dialect.title} installed here?")
-    kept = file.replace(name, text, new)
+    kept = file.replace(name, new, old=text)
     voice.say(f"{name} is in {file.shown} now{_kept(kept)}; {dialect.afterwards}")
     return 0
 
@@ -130,27 +130,21 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
         known = find(dialect, text)
         if name not in known:
             raise Trouble(_unknown(name, list(known), place))
-        new = _without(dialect, text, name, place)
+        before = place.kept(name)
+        if before is not None and is_before(dialect, before, text, name):
+            place.replace(name, before)
+            place.forget(name)
+            how = ", which is as it was before"
+        elif is_before(dialect, "", text, name):
+            place.replace(name, None)
+            place.forget(name)
+            how = ", which is gone: nothing else was in it"
+        else:
+            how = _kept(place.replace(name, take(dialect, text, name), old=text))
     except Broken as error:
         raise _broken(place, error) from None
-    kept = place.replace(name, text, new)
-    voice.say(f"{clean(name)} is out of {place.shown}{_kept(kept)}")
+    voice.say(f"{clean(name)} is out of {place.shown}{how}")
     return 0
-
-
-def _without(dialect: Dialect, text: str, name: str, file: EntryFile) -> str | None:
-    """What was there before it came, to the byte, if that can be known; nothing, if no file was."""
-    before = file.kept(name)
-    if before is not None and is_before(dialect, before, text, name):
-        return before
-    if _is_ours(dialect, text, name):
-        return None
-    return take(dialect, text, name)
-
-
-def _is_ours(dialect: Dialect, text: str, name: str) -> bool:
-    """Whether the file is just what we write where there is none."""
-    return is_before(dialect, "", text, name)
 
 
 def _unknown(name: str, known: list[str], file: EntryFile) -> str:

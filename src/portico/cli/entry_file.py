@@ -66,6 +66,11 @@ class EntryFile:
         except (OSError, UnicodeDecodeError):
             return None
 
+    def forget(self, name: str) -> None:
+        """Keep nothing of before: it is there again."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.kept_as(name))
+
     # ------------------------------------------------------------ writing
 
     @property
@@ -73,9 +78,9 @@ class EntryFile:
         """Whether the folder is there, in which the program looks for it."""
         return os.path.isdir(os.path.dirname(self._path))
 
-    def replace(self, name: str, old: str | None, new: str | None) -> str:
-        """Put a new text in the place of the old one, or nothing; where the old one is kept.
-        Raises `Trouble`, and then the file is as it was."""
+    def replace(self, name: str, new: str | None, *, old: str | None = None) -> str:
+        """Put a new text in the place of the file, or nothing; where the old text is kept, if one
+        is given. Raises `Trouble`, and then the file is as it was."""
         kept = self.kept_as(name) if old is not None else ""
         try:
             data = None if new is None else new.encode("utf-8")
