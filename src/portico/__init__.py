@@ -56,8 +56,14 @@ def __getattr__(name: str) -> object:
 
         value: object = version("portico")
     elif name in _HOMES:
+        import sys
         from importlib import import_module
 
+        # Behind this line is grammar that older ones cannot read; see also cli/main.py.
+        if sys.hexversion < 0x030B0000:
+            mine = ".".join(map(str, sys.version_info[:2]))
+            words = f"this is Python {mine}, and portico needs 3.11; start it with a newer one"
+            raise ImportError(words, name="portico")
         value = getattr(import_module(f"portico.{_HOMES[name]}"), name)
     else:
         raise AttributeError(f"module 'portico' has no name {name!r}", name=name)
@@ -65,5 +71,5 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":  # quoted, for Pythons that are told to be too old
     return sorted({*globals(), *_HOMES, "__version__"})

@@ -1,6 +1,7 @@
 """The commands, as they are typed: `portico run server.py`, `portico serve server.py`.
 
-Those that speak to a server are in `commands_talking`.
+Those that speak to a server are in `commands_talking`, those for other programs in
+`commands_adding`.
 
 Rules: click parses and nothing else: a command gives what is to be done, and it is done when click
 has gone. Each error is one sentence on standard error; each help has an example.
@@ -11,6 +12,7 @@ from typing import Any
 
 import click
 
+from portico.cli.commands_adding import ADDING, CLIENTS
 from portico.cli.commands_talking import TALKING, Deed
 from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
 
@@ -143,7 +145,7 @@ def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any
     return partial(serve_target, target, voice, Address(**options), reload=reload)
 
 
-for _command in TALKING:
+for _command in (*TALKING, *ADDING):
     portico.add_command(_command)
 
 
@@ -153,6 +155,8 @@ _MISSING = {
     "uri": "say which resource: {command} server.py URI; portico ls server.py lists them",
     "name": "say which prompt: {command} server.py NAME key=value; portico ls server.py lists them",
     "reference": "say what to complete: {command} server.py prompt:NAME ARGUMENT PREFIX",
+    "server": "say which server: {command} NAME --from claude-code",
+    "client": "say for which client: {option} CLIENT; there are {clients}",
     "argument": "say which argument to complete: {command} server.py prompt:NAME ARGUMENT PREFIX",
 }
 
@@ -179,7 +183,8 @@ def _sentence(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter):
         name = error.param.name if error.param is not None else None
         words = _MISSING.get(name or "", "say which server: {command} server.py")
-        return words.format(command=command)
+        option = error.param.opts[0] if error.param is not None else ""
+        return words.format(command=command, option=option, clients=CLIENTS.replace("|", ", "))
     if isinstance(error, click.NoSuchOption):
         near = f"did you mean {error.possibilities[0]}?" if error.possibilities else ""
         return f"there is no option {error.option_name}; {near or f'see {command} --help'}"

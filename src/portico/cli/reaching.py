@@ -80,7 +80,7 @@ def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
             raise Trouble("after -- comes the command that starts it: -- uvx mcp-server-git")
         return list(target), os.path.basename(target[0]) or target[0], False
     if "://" in target:
-        return target, _address(target), False
+        return target, address(target), False
     ending = os.path.splitext(target)[1].lower()
     if ending in CONFIGURATIONS and os.path.isfile(target):
         raise Trouble(
@@ -90,7 +90,7 @@ def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
     if ending in SCRIPTS and os.path.isfile(target):
         return target, target, False
     found = read(target)
-    if found.path and not found.name and not _uses_us(found.path):
+    if found.path and not found.name and not uses_us(found.path):
         if not ending:
             return [sys.executable, found.path], target, False
         return target, target, False
@@ -100,7 +100,7 @@ def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
     return [*start, target], target, True
 
 
-def _address(url: str) -> str:
+def address(url: str) -> str:
     """A URL for people: without its query, which may hold a key. Raises `Trouble`."""
     if url.partition("://")[0].lower() not in SCHEMES:
         scheme = url.partition("://")[0]
@@ -112,7 +112,7 @@ def _address(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _uses_us(path: str) -> bool:
+def uses_us(path: str) -> bool:
     """Whether a file imports us. One that cannot be read is ours to complain of."""
     try:
         with open(path, "rb") as file:

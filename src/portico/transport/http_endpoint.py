@@ -41,6 +41,8 @@ MAX_REDIRECTS = 5
 
 # Those that keep the method and the body; after any other one the request would be another.
 KEEPING: Final = frozenset({307, 308})
+# What a person sees at an address that is none of ours.
+PAGE_TYPE: Final = "text/html"
 # What stands on the way, or is busy: another time it may be different.
 PASSING: Final = frozenset({408, 425, 429})
 # What every request of ours says of itself, unless the caller says otherwise.
@@ -194,7 +196,10 @@ class Endpoint:
         media = answer.media or "no type"
         if status == 200 and media == JSON_TYPE:
             return RemoteProtocolError(f"{self.where}: its body is no answer to {method}")
-        words = f"{where} and {media}, which is no MCP; is {self.shown} the endpoint?"
+        is_page = media == PAGE_TYPE
+        what = "no MCP but a web page" if is_page else "no MCP"
+        words = f"{where} and {media}, which is {what}; is {self.shown} the endpoint?"
+        words += " Its path is often /mcp." if is_page else ""
         shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
         return RemoteProtocolError(f"{words} It begins: {shown!r}" if shown else words)
 

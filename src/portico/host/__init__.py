@@ -1,0 +1,1 @@
+"""Many servers under one roof, as people configure them."""

@@ -1,0 +1,11 @@
+"""A configuration file that cannot be read: where it is wrong, and why."""
+
+
+class Broken(Exception):
+    """The text breaks the rules of its language, at a place that a person can go to."""
+
+    def __init__(self, text: str, at: int, why: str) -> None:
+        self.line: int = text.count("\n", 0, at) + 1
+        self.column: int = at - (text.rfind("\n", 0, at) + 1) + 1
+        self.why = why
+        super().__init__(f"line {self.line}, column {self.column}: {why}")
