@@ -71,7 +71,7 @@ class Mailbox:
     """Outcomes on their way to one loop, which is woken once for all that are there."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self._done: deque[Job[Any]] = deque()
         self._woken = False
 
