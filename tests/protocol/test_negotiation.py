@@ -1,5 +1,6 @@
 """Who is on the other side, and which revision is spoken: every outcome, in the order of the checks."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -363,6 +364,42 @@ def test_a_large_envelope_is_read_and_not_kept() -> None:
     assert recogniser._remembered == {}
     assert recogniser.recognise(request(), meta()) is not None
     assert len(recogniser._remembered) == 1
+
+
+def test_a_number_to_report_progress_under_makes_no_other_peer() -> None:
+    recogniser = Recogniser()
+    plain = meta()
+    first = recogniser.recognise(request(), plain)
+    for count in (0, 7, 10**14):
+        counted = Raw(bytes(plain)[:-1] + b',"progressToken":%d}' % count)
+        assert recogniser.recognise(request(), counted) is first
+    assert len(recogniser._remembered) == 1
+    other = Recogniser()
+    counted = Raw(bytes(plain)[:-1] + b',"progressToken":1}')
+    found = other.recognise(request(), counted)
+    assert found == first
+    assert other.recognise(request(), plain) is found
+
+
+@pytest.mark.parametrize(
+    "token", ['"a"', "1.5", "9" * 16, "null", '1,"a":{"progressToken":2}', '{"progressToken":1}']
+)
+def test_no_other_token_is_taken_off(token: str) -> None:
+    recogniser = Recogniser()
+    said = Raw(bytes(meta())[:-1] + f',"progressToken":{token}}}'.encode())
+    with contextlib.suppress(Fault):
+        recogniser.recognise(request(), said)
+    assert recogniser._remembered == {}
+
+
+@pytest.mark.parametrize("before", ['"progressToken":1', '"progress\\u0054oken":1'])
+def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before: str) -> None:
+    recogniser = Recogniser()
+    once = bytes(meta())[:-1] + f",{before}}}".encode()
+    recogniser.recognise(request(), Raw(once))
+    for _ in range(2):
+        with pytest.raises(Fault, match="twice"):
+            recogniser.recognise(request(), Raw(once[:-1] + b',"progressToken":2}'))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
-from portico.protocol.shape import MAX_KEPT, Shaper, write
+from portico.protocol.shape import LARGE, MAX_KEPT, Shaper, write
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(
@@ -344,6 +344,47 @@ def test_what_json_cannot_hold_is_refused_in_words() -> None:
     for value in (object(), {1: object()}, "\ud800"):
         with pytest.raises(LocalProtocolError, match="cannot be written as JSON"):
             write(t.CallToolResult(content=[], structured_content=value))
+
+
+# ---------------------------------------------------------------- large results
+
+LONG = "x" * (LARGE + 1)
+
+
+@pytest.mark.parametrize(
+    "noun",
+    [
+        t.CallToolResult(content=[t.TextContent(text=LONG)]),
+        t.CallToolResult(content=[], structured_content=Raw(b'{"a":"%b"}' % LONG.encode())),
+        t.CallToolResult(content=[t.TextContent(text=LONG)], meta={"com.example/a": 1}),
+        t.CallToolResult(content=[t.TextContent(text=LONG)], structured_content={"a": None}),
+        t.CallToolResult(content=[t.TextContent(text=LONG), t.TextContent(text="b")]),
+        t.CallToolResult(
+            content=[t.TextContent(text=LONG, annotations=t.Annotations(priority=0.5))]
+        ),
+    ],
+)
+def test_a_large_result_says_what_a_small_one_says(
+    revision: Revision, noun: t.CallToolResult
+) -> None:
+    message = json.loads(server(revision).reply(b"7", noun))
+    assert message == {"jsonrpc": "2.0", "id": 7, "result": result(noun, revision)}
+
+
+@pytest.mark.parametrize("number", STRANGE, ids=str)
+def test_a_number_that_is_none_is_found_in_a_large_result(number: float) -> None:
+    for noun in (
+        t.CallToolResult(content=[t.TextContent(text=LONG)], structured_content=[number]),
+        t.CallToolResult(content=[t.TextContent(text=LONG)], meta={"com.example/a": number}),
+    ):
+        with pytest.raises(LocalProtocolError, match="NaN"):
+            server(JULY_2026).reply(b"7", noun)
+
+
+def test_a_line_break_in_data_that_was_written_already_does_not_break_the_line() -> None:
+    data = Raw(b'{"a":\n"%b"}' % LONG.encode())
+    line = server(JULY_2026).reply(b"7", t.CallToolResult(content=[], structured_content=data))
+    assert b"\n" not in line
 
 
 # ---------------------------------------------------------------- what a shaper costs

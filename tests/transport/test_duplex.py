@@ -1,6 +1,8 @@
 """One conversation over a channel that carries everything: tasks, questions, batches, its end."""
 
 import asyncio
+import contextlib
+import contextvars
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -108,9 +110,11 @@ class Talk:
 
 @asynccontextmanager
 async def talking(
-    revision: Revision, clock: Callable[[], float] | None = None
+    revision: Revision,
+    clock: Callable[[], float] | None = None,
+    service: FakeService | None = None,
 ) -> AsyncGenerator[Talk]:
-    talk = Talk(revision, FakeService(), clock or asyncio.get_running_loop().time)
+    talk = Talk(revision, service or FakeService(), clock or asyncio.get_running_loop().time)
     talk.open()
     try:
         yield talk
@@ -129,6 +133,120 @@ async def test_calls_are_answered_side_by_side(revision: Revision) -> None:
         talk.service.go.mark("slow")
         assert (await talk.answer(1))["result"]["content"][0]["text"] == "waited"
         assert bool(talk.opened) is revision.handshake
+
+
+# ---------------------------------------------------------------- many calls, and one task
+
+SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN", default="nothing")
+
+
+class Taskmaster(FakeService):
+    """Tools that show in which task and in which context they run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks: list[object] = []
+        self.woken = asyncio.Event()
+
+    async def tool_task(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        self.tasks.append(asyncio.current_task())
+        return t.CallToolResult(content=[t.TextContent(text=SEEN.get())])
+
+    async def tool_leave(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        SEEN.set("what another one left")
+        return await self.tool_task(turn, arguments)
+
+    async def tool_rest(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        self.tasks.append(asyncio.current_task())
+        await self.woken.wait()
+        return t.CallToolResult(content=[t.TextContent(text="rested")])
+
+    async def tool_wake(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        self.woken.set()
+        return await self.tool_task(turn, arguments)
+
+    async def tool_stubborn(self, turn: Turn, arguments: dict[str, Any]) -> t.Noun:
+        self.marks.mark("stubborn begun")
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return await self.tool_task(turn, arguments)
+
+
+def words(answer: Any) -> str:
+    return str(answer["result"]["content"][0]["text"])
+
+
+@live
+async def test_calls_that_never_wait_are_answered_in_one_task(revision: Revision) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        for id in range(1, 17):
+            talk.say(talk.call(id, "task"))
+        for id in range(1, 17):
+            assert words(await talk.answer(id)) == "nothing"
+        assert len(set(service.tasks)) == 1
+
+
+@live
+async def test_one_that_waits_holds_up_nobody_even_if_it_waits_for_a_later_one(
+    revision: Revision,
+) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        for id, tool in ((1, "rest"), (2, "rest"), (3, "wake"), (4, "task")):
+            talk.say(talk.call(id, tool))
+        for id in (1, 2, 3, 4):
+            await talk.answer(id)
+        assert len(set(service.tasks)) == 3
+
+
+@live
+async def test_no_call_sees_what_another_left_in_its_context(revision: Revision) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        for id, tool in ((1, "task"), (2, "leave"), (3, "task")):
+            talk.say(talk.call(id, tool))
+        assert words(await talk.answer(2)) == "what another one left"
+        assert words(await talk.answer(3)) == "nothing"
+        assert len(set(service.tasks)) == 2
+
+
+@live
+async def test_a_cancellation_that_a_handler_swallowed_does_not_reach_the_next(
+    revision: Revision,
+) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        talk.say(talk.call(1, "stubborn"))
+        talk.say(talk.call(2, "task"))
+        await talk.answer(2)
+        talk.say(talk.call(3, "stubborn"))
+        talk.say(talk.call(4, "rest"))
+        await service.marks.reached("stubborn begun")
+        for id in (1, 3):
+            talk.say(cancelling(id))
+        talk.say(talk.call(5, "wake"))
+        for id in (4, 5):
+            await talk.answer(id)
+        assert [one.get("id") for one in talk.wrote if one.get("id") in (1, 3)] == []
+
+
+@live
+async def test_a_call_that_is_cancelled_before_it_began_never_begins(revision: Revision) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        talk.say(talk.call(1, "task"))
+        talk.say(talk.call(2, "task"))
+        talk.say(cancelling(2))
+        await talk.answer(1)
+        talk.say(talk.call(3, "task"))
+        await talk.answer(3)
+        assert len(service.tasks) == 2
+
+
+def cancelling(id: int) -> dict[str, Any]:
+    params = {"requestId": id}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
 
 @live

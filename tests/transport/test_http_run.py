@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
 from portico.errors import LocalProtocolError
+from portico.transport.http_connection import TOGETHER, Outbox
 from portico.transport.http_run import HEALTH, READY, RunLimits, Site, listening
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send
@@ -239,6 +240,42 @@ async def test_a_pipelined_request_is_not_read_and_the_first_is_answered_last() 
         assert answer.headers["connection"] == "close"
         assert await wire.closed()
         assert len(s.service.turns) == 1
+
+
+@live
+async def test_the_answers_of_many_at_once_leave_together_and_are_each_their_own() -> None:
+    async with stand() as s:
+        wires = [await s.caller.wire() for _ in range(3 * TOGETHER)]
+        for wire in wires:
+            await wire.send(call_wait(s.site.port))
+        await until(lambda: len(s.service.turns) == len(wires))
+        s.service.go.mark("wait")
+        for wire in wires:
+            answer = await wire.head()
+            await answer.read()
+            assert answer.text == "waited"
+            await wire.send(discover(s.site.port))  # the connection is kept
+            assert (await wire.head()).status == 200
+
+
+def test_an_answer_that_waits_for_others_is_never_overtaken() -> None:
+    class Transport:
+        def __init__(self) -> None:
+            self.wrote: list[bytes] = []
+
+        def write(self, data: bytes) -> None:
+            self.wrote.append(data)
+
+    async def put() -> list[bytes]:
+        outbox, transport = Outbox(), Transport()
+        outbox.put(cast("asyncio.Transport", transport), b"the answer")
+        assert transport.wrote == []
+        outbox.flush()  # as whoever writes past it does
+        transport.write(b"what comes after it")
+        await asyncio.sleep(0)
+        return transport.wrote
+
+    assert asyncio.run(put()) == [b"the answer", b"what comes after it"]
 
 
 @live

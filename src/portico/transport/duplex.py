@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Protocol, cast
 
 from msgspec import Raw
@@ -191,19 +191,20 @@ class Duplex:
         if not self._led:
             self._lead()
 
-    def _lead(self) -> None:
+    def _lead(self, context: Context | None = None) -> None:
         """Begin a task that answers what was called, one after the other while nothing waits.
 
         Most handlers never wait, and a task for each of them costs as much as they do.
         """
         self._led = True
-        leader = asyncio.get_running_loop().create_task(self._answer_calls())
+        work = self._answer_calls()
+        leader = asyncio.get_running_loop().create_task(work, context=context)
         self._leaders.add(leader)
 
-    def _follow(self) -> None:
-        """Whoever answered has to wait: somebody else answers the rest."""
+    def _follow(self, context: Context | None = None) -> None:
+        """Whoever answered has to wait, or is no good any more: somebody else answers the rest."""
         if self._called and not self._led:
-            self._lead()
+            self._lead(context)
 
     async def _answer_calls(self) -> None:
         self._led = False
@@ -221,7 +222,7 @@ class Duplex:
                 await self._run(DuplexTurn(exchange, self))
                 # What a handler left behind is not for the next one.
                 if task.cancelling() or copy_context() != own:
-                    self._follow()
+                    self._follow(own)
                     return
         finally:
             self._leaders.discard(task)
