@@ -12,15 +12,15 @@ import msgspec
 
 from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
-from portico.cli.signatures import (
+from portico.cli.talking import Desk, show_json, talk
+from portico.cli.text import clean, columns, cut, first_line, one_line
+from portico.client.client import Client
+from portico.client.signatures import (
     members,
     names_of,
     prompt_signature,
     tool_signature,
 )
-from portico.cli.talking import Desk, show_json, talk
-from portico.cli.text import clean, columns, cut, first_line, one_line
-from portico.client.client import Client
 from portico.errors import FaultKind, RemoteError
 from portico.protocol import types as t
 from portico.protocol.link import DISCOVER
