@@ -16,6 +16,7 @@ from msgspec import UNSET
 from portico.client.text import clean, cut
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
+from portico.providers.content import size
 
 # Of one block, in characters: a notebook keeps what it shows.
 MAX_TEXT: Final = 20_000
@@ -98,7 +99,7 @@ def _media(what: str, mime_type: str | None, data: str) -> str:
     kind = (mime_type or "").lower()
     fits = len(data) <= MAX_DATA and _BASE64.fullmatch(data) and _MEDIA.fullmatch(kind)
     if not fits:
-        return f"<div>[{what} {shown(mime_type or '')}, {len(data) * 3 // 4} bytes]</div>"
+        return f"<div>[{what} {shown(mime_type or '')}, {size(data)} bytes]</div>"
     source = f"data:{kind};base64,{data}"
     if kind.startswith("image/"):
         return f"<div><img style='max-width: 100%' src='{source}'></div>"

@@ -63,7 +63,12 @@ def in_words(part: Part) -> str:
 def named(what: str, mime_type: str | None, data: str) -> str:
     """What stands for something that cannot be shown."""
     kind = f" {mime_type}" if mime_type else ""
-    return f"[{what}{kind}, {len(data) * 3 // 4} bytes: not shown here]"
+    return f"[{what}{kind}, {size(data)} bytes: not shown here]"
+
+
+def size(data: str) -> int:
+    """How many bytes are in this base64."""
+    return len(data) * 3 // 4 - data.count("=", -2)
 
 
 def _parts(block: t.ContentBlock) -> list[Part]:
