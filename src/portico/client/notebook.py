@@ -16,7 +16,7 @@ from msgspec import UNSET
 from portico.client.text import clean, cut
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
-from portico.providers.content import size
+from portico.providers.content import is_base64, size
 
 # Of one block, in characters: a notebook keeps what it shows.
 MAX_TEXT: Final = 20_000
@@ -27,7 +27,6 @@ MAX_COLUMNS: Final = 20
 MAX_CELL: Final = 200
 
 _MEDIA = re.compile(r"(?:image|audio)/[A-Za-z0-9.+-]{1,100}")
-_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _FRAME = "<div style='border-left: 3px solid {}; padding-left: 8px'>{}</div>"
 _CALM, _ALARMED = "#2f6f4f", "#b3362c"
 
@@ -97,7 +96,7 @@ def _block(block: t.ContentBlock) -> str:
 def _media(what: str, mime_type: str | None, data: str) -> str:
     """A picture or a sound; a name for what is neither, or no base64."""
     kind = (mime_type or "").lower()
-    fits = len(data) <= MAX_DATA and _BASE64.fullmatch(data) and _MEDIA.fullmatch(kind)
+    fits = _MEDIA.fullmatch(kind) and len(data) <= MAX_DATA and is_base64(data)
     if not fits:
         return f"<div>[{what} {shown(mime_type or '')}, {size(data)} bytes]</div>"
     source = f"data:{kind};base64,{data}"

@@ -91,7 +91,7 @@ def _parts(block: t.ContentBlock) -> list[Part]:
 def _embedded(found: t.ResourceContents) -> Part:
     if found.blob is None:
         return Text(f"{found.uri}:\n{found.text}")
-    if found.mime_type == PDF and _is_base64(found.blob):
+    if found.mime_type == PDF and is_base64(found.blob):
         return Document(found.blob, found.uri.rpartition("/")[2] or found.uri)
     return _seen(f"file {found.uri}", found.mime_type, found.blob)
 
@@ -99,12 +99,13 @@ def _embedded(found: t.ResourceContents) -> Part:
 def _seen(what: str, mime_type: str | None, data: str) -> Part:
     kind = (mime_type or "").partition(";")[0].strip().lower()
     kind = "image/jpeg" if kind == "image/jpg" else kind
-    if kind in PICTURES and _is_base64(data):
+    if kind in PICTURES and is_base64(data):
         return Picture(data, kind)
     return Text(named(what, mime_type, data))
 
 
-def _is_base64(data: str) -> bool:
+def is_base64(data: str) -> bool:
+    """Whether this is base64 of something, and nothing else."""
     try:
         return bool(base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError):
