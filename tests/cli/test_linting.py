@@ -1,6 +1,8 @@
 """What `portico inspect` finds for an author to mend, and what it ends with."""
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from cli.terminal import Terminal
 from portico.cli.linting import Finding, lint, listed, tokens
 from portico.protocol import types as t
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXT = {"type": "string", "description": "Some words."}
 
 
@@ -137,7 +140,7 @@ def test_findings_fail_nothing_unless_that_is_asked_for(tmp_path: Path) -> None:
         "  ! notes.write  has no description: a model goes by the name alone\n"
         "  ! notes.write  its input schema has anyOf at its root: models refuse that; "
         "move it into a parameter\n"
-        "  3 warnings, 0 notes; --json has the rules\n"
+        "  3 warnings; --json has the rules\n"
     )
     assert command(tmp_path, "inspect", "hand.py", "--strict").returncode == 1
     assert command(tmp_path, "inspect", "hand.py", "--strict", "--json").returncode == 1
@@ -149,7 +152,7 @@ def test_a_note_alone_never_fails(tmp_path: Path) -> None:
     done = command(tmp_path, "inspect", "hand.py", "--strict")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (
         0,
-        "  0 warnings, 1 note; --json has the rules",
+        "  1 note; --json has the rules",
     )
 
 
@@ -177,3 +180,14 @@ def test_at_a_terminal_lines_are_wrapped_and_painted_and_nowhere_else(tmp_path: 
     assert "\x1b" not in shown
     assert all(len(line) <= 60 for line in shown.splitlines())
     assert "\x1b" not in command(tmp_path, "inspect", "hand.py").stdout
+
+
+def test_the_picture_on_the_page_is_what_is_shown_today() -> None:
+    """Drawn anew by `scripts/bench chart inspect`."""
+    picture = (ROOT / "docs" / "inspect.svg").read_text("utf-8")
+    lines = re.findall(r"<text [^>]*>(.*)</text>", picture)
+    drawn = [unescape(re.sub(r"<[^>]*>", "", line)) for line in lines]
+    assert drawn[0] == "$ portico inspect weather.py"
+    with Terminal(ROOT / "examples", "inspect", "weather.py", size=(60, 96), NO_COLOR="1") as now:
+        code, shown = now.end()
+    assert (code, drawn[1:]) == (0, shown.splitlines())

@@ -38,7 +38,7 @@ to mend
   ! forecast  says nothing of unit
   ! record    says nothing of station, celsius
   ! close     says nothing of station
-  3 warnings, 0 notes; --json has the rules
+  3 warnings; --json has the rules
 """
 INSPECTED = f"""\
 weather 1.0

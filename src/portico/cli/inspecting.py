@@ -27,6 +27,7 @@ from portico.protocol.reading import read
 FURTHER = 6
 # A terminal that is narrower than this is not wrapped for.
 MIN_PLACES = 40
+LEVELS = ("warning", "note")
 ESTIMATE = f"an estimate: a token for each {CHARACTERS_A_TOKEN} characters"
 
 
@@ -161,12 +162,14 @@ def _mend(findings: list[Finding], screen: Screen) -> str:
         lead = name + " " * max(0, room - width(name))
         line = _wrapped(f"    {lead}  {one.message}", 6 + room, screen)
         told += f"  {mark} {line[4:]}"
-    counts = [sum(one.level == level for one in findings) for level in ("warning", "note")]
-    words = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in zip(counts, _LEVELS, strict=True)]
+    counts = [sum(one.level == level for one in findings) for level in LEVELS]
+    words = [
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in zip(counts, LEVELS, strict=True)
+        if count
+    ]
     return told + screen.quiet(f"  {', '.join(words)}; --json has the rules") + "\n"
 
-
-_LEVELS = ("warning", "note")
 
 # ---------------------------------------------------------------- what is offered
 
