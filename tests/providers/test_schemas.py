@@ -1,11 +1,14 @@
 """Schemas for model providers: what they accept, what can be strict, and the way back."""
 
+import contextlib
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portico.cli.linting import lint
+from portico.protocol import types as t
 from portico.protocol.schema import Validator
 from portico.providers.schemas import (
     ANTHROPIC,
@@ -200,3 +203,74 @@ def test_whatever_a_strict_model_writes_fits_the_tools_own_schema_in_the_end(
     value = sample(made, data)
     assert Validator(made).check(value) == []
     assert Validator(schema).check(without_fillers(value, schema)) == []
+
+
+KEYWORDS = st.sampled_from(
+    [
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "not",
+        "enum",
+        "const",
+        "$ref",
+        "$defs",
+        "default",
+        "description",
+        "format",
+        "minimum",
+        "prefixItems",
+        "a",
+        "b",
+    ]
+)
+LEAVES = st.sampled_from(
+    [
+        "object",
+        "array",
+        "string",
+        "null",
+        "#/$defs/a",
+        "#/properties/a",
+        "#",
+        "",
+        0,
+        1.5,
+        None,
+        True,
+    ]
+)
+# Schemas of a server that nobody has checked: keywords where they belong, and where they do not.
+WILD = st.dictionaries(
+    KEYWORDS,
+    st.recursive(
+        LEAVES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS, inner, max_size=4),
+        max_leaves=12,
+    ),
+    max_size=6,
+)
+
+
+@given(WILD, st.dictionaries(st.sampled_from(["a", "b"]), WILD | st.none()))
+def test_whatever_a_server_calls_a_schema_nothing_breaks(schema: JSON, value: JSON) -> None:
+    check_schema("look", {**accepted(schema), "properties": {}})
+    assert without_fillers(value, schema).keys() <= value.keys()
+    tool = t.Tool(name="look", input_schema=schema)
+    assert lint([tool], [], [], [])
+    for mode in (OPENAI, ANTHROPIC):
+        with contextlib.suppress(Unfit):
+            check_strict(strict(schema, mode), mode.fills)
+
+
+def test_a_schema_of_any_depth_has_an_end() -> None:
+    schema: JSON = {"$ref": "#/$defs/a"}
+    for _ in range(500):
+        schema = {"type": "array", "items": schema}
+    deep = taking(at=schema) | {"$defs": {"a": {"type": "string"}}}
+    assert accepted(deep)["properties"]["at"] is schema

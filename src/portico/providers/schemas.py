@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from portico.protocol.jsonrpc import encode
-from portico.protocol.subschemas import children, mapped
+from portico.protocol.subschemas import MAX_DEPTH, children, mapped
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -89,23 +89,24 @@ def accepted(schema: Schema) -> Schema:
     kept["properties"] = properties
     if branches:
         kept.pop("additionalProperties", None)  # it spoke of the root's own members
-        needed = {*list_of(kept.get("required")), *_needed(found)}
+        needed = {*_names(kept.get("required")), *_needed(found)}
         kept["required"] = [name for name in properties if name in needed]
     return kept
 
 
-def _needed(schema: Schema) -> set[Any]:
+def _needed(schema: Schema) -> set[str]:
     """What is required whichever branch is taken."""
-    found: set[Any] = set()
+    found: set[str] = set()
     for word in _UNIONS:
-        sets = [
-            {one for one in list_of(dict_of(branch).get("required")) if isinstance(one, str)}
-            for branch in list_of(schema.get(word))
-        ]
-        found |= set[Any].intersection(*sets) if sets else set()
+        sets = [_names(dict_of(branch).get("required")) for branch in list_of(schema.get(word))]
+        found |= set[str].intersection(*sets) if sets else set()
     for branch in list_of(schema.get("allOf")):
-        found |= {one for one in list_of(dict_of(branch).get("required")) if isinstance(one, str)}
+        found |= _names(dict_of(branch).get("required"))
     return found
+
+
+def _names(found: object) -> set[str]:
+    return {one for one in list_of(found) if isinstance(one, str)}
 
 
 # ---------------------------------------------------------------- references
@@ -116,7 +117,7 @@ def written_out(schema: Schema) -> Schema:
     if not any(True for _ in references(schema)):
         return schema
     try:
-        found = _Writing(schema).out(schema, ())
+        found = _Writing(schema).out(schema, (), 0)
     except Unfit:
         return schema
     return {key: value for key, value in found.items() if key not in ("$defs", "definitions")}
@@ -142,11 +143,11 @@ class _Writing:
         self._document = document
         self._left = MAX_WRITTEN_OUT
 
-    def out(self, schema: Any, within: tuple[str, ...]) -> Any:
+    def out(self, schema: Any, within: tuple[str, ...], level: int) -> Any:
         if not isinstance(schema, dict):
             return schema
         self._left -= 1
-        if self._left < 0 or len(within) > MAX_LEVELS:
+        if self._left < 0 or level > MAX_DEPTH:
             raise Unfit("its references become too much, written out")
         document = cast("Schema", schema)
         reference = document.get("$ref")
@@ -154,14 +155,14 @@ class _Writing:
             if reference in within:
                 raise Unfit(f"{reference} refers to itself")
             beside = {key: value for key, value in document.items() if key != "$ref"}
-            meant = self.out(self._find(reference), (*within, reference))
-            return {**dict_of(meant), **self.out(beside, within)}
+            meant = self.out(self._find(reference), (*within, reference), level + 1)
+            return {**dict_of(meant), **self.out(beside, within, level + 1)}
         if "$dynamicRef" in document or ("$id" in document and document is not self._document):
             raise Unfit("its references depend on where they stand")
 
         def change(word: str, one: Any) -> Any:
             # A definition is written where it is meant; here it only waits.
-            return one if word in ("$defs", "definitions") else self.out(one, within)
+            return one if word in ("$defs", "definitions") else self.out(one, within, level + 1)
 
         return mapped(document, change)
 
@@ -221,7 +222,7 @@ class _Strictness:
                 raise Unfit(f"{where} is a list of anything")
             items = self.any(document["items"], level + 1, f"an item of {where}")
             return self._told(document, {"type": "array", "items": items})
-        if named in _SCALARS:
+        if isinstance(named, str) and named in _SCALARS:
             return self._told(document, {"type": named})
         raise Unfit(f"{where} may be anything")
 
@@ -263,6 +264,8 @@ class _Strictness:
         return self._told(document, made[0] if len(made) == 1 else {"anyOf": made})
 
     def _several(self, document: Schema, kinds: list[Any], level: int, where: str) -> Schema:
+        if not all(isinstance(one, str) for one in kinds):
+            raise Unfit(f"{where} is of no type that there is")
         if _SCALARS.issuperset(kinds):
             return self._told(document, {"type": kinds})
         rest = {key: value for key, value in document.items() if key not in _SAID}
