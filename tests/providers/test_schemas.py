@@ -116,6 +116,10 @@ def test_what_strict_mode_does_not_know_is_told_in_words() -> None:
         (taking(a={"not": {}, "type": "string"}), "a has not"),
         (taking(a={"allOf": [POINT, POINT]}), "a has allOf"),
         (taking(a={"anyOf": [POINT, taking(z={"type": "string"})]}), "one of several objects"),
+        (
+            taking(a={"anyOf": [{"type": "array", "items": one} for one in (POINT, POINT)]}),
+            "objects or lists",
+        ),
         (taking(a={"enum": [[1]]}), "lists or objects"),
         (taking(a={"enum": list(range(2000))}), "more than 1000"),
         ({"type": "object", "anyOf": [POINT]}, "anyOf at its root"),
@@ -149,6 +153,8 @@ def test_a_null_that_stands_for_nothing_goes_and_any_other_stays() -> None:
     assert without_fillers({"all": [{"x": 1, "y": None}, 2]}, schema) == {"all": [{"x": 1}, 2]}
     maybe = taking(at={"anyOf": [POINT, {"type": "null"}]})
     assert without_fillers({"at": {"x": 1, "y": None}}, maybe) == {"at": {"x": 1}}
+    twice = taking(at={"anyOf": [{"anyOf": [POINT, {"type": "null"}]}, {"type": "null"}]})
+    assert without_fillers({"at": {"x": 1, "y": None}}, twice) == {"at": {"x": 1}}
 
 
 SCALARS = st.sampled_from(
@@ -172,6 +178,7 @@ SCHEMAS = objects(
             objects(inner)
             | st.builds(lambda one: {"type": "array", "items": one}, inner)
             | st.builds(lambda one: {"anyOf": [one, {"type": "null"}]}, inner)
+            | st.builds(lambda one, other: {"anyOf": [one, other]}, inner, inner)
         ),
         max_leaves=6,
     )
@@ -197,7 +204,10 @@ def sample(schema: JSON, data: st.DataObject) -> Any:
 def test_whatever_a_strict_model_writes_fits_the_tools_own_schema_in_the_end(
     schema: JSON, data: st.DataObject
 ) -> None:
-    made = strict(schema, OPENAI)
+    try:
+        made = strict(schema, OPENAI)
+    except Unfit:
+        return  # it is told as it is
     check_schema("look", made)
     check_strict(made, True)
     value = sample(made, data)

@@ -258,9 +258,12 @@ class _Strictness:
         if beside or not branches or (word == "allOf" and len(branches) > 1):
             raise Unfit(f"{where} has {word}" + (f" beside {min(beside)}" if beside else ""))
         made = [self.any(one, level + 1, where) for one in branches]
-        if sum("properties" in one for one in made) > 1 and self._mode.fills:
+        within = [one for branch in made for one in _branches(branch)]
+        if self._mode.fills and any(
+            sum(word in one for one in within) > 1 for word in ("properties", "items")
+        ):
             # Which of them a value is would decide what a null in it means.
-            raise Unfit(f"{where} is one of several objects")
+            raise Unfit(f"{where} is one of several objects or lists")
         return self._told(document, made[0] if len(made) == 1 else {"anyOf": made})
 
     def _several(self, document: Schema, kinds: list[Any], level: int, where: str) -> Schema:
@@ -359,9 +362,11 @@ def _unfilled(value: Any, schema: object, level: int) -> Any:
 
 
 def _branches(schema: Schema) -> list[Schema]:
+    """A schema and all that its unions are made of."""
     found = [schema]
-    for word in (*_UNIONS, "allOf"):
-        found += [dict_of(one) for one in list_of(schema.get(word))]
+    for one in found:  # it grows
+        for word in (*_UNIONS, "allOf"):
+            found += [dict_of(branch) for branch in list_of(one.get(word))]
     return found
 
 
