@@ -34,7 +34,7 @@ class Job(Generic[T]):
     __slots__ = ("_context", "_error", "_function", "_value", "begun", "future", "left", "loop")
 
     def __init__(self, function: Callable[[], T], loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         # What the loop waits for.
         self.future: asyncio.Future[T] = loop.create_future()
         self._function = function

@@ -124,7 +124,7 @@ class Lane:
     __slots__ = ("_session", "made", "task", "visit")
 
     def __init__(self, session: "Session", visit: Visit) -> None:
-        self.visit = visit
+        self.visit: Visit = visit
         self.made: Stream | None = None
         self.task: asyncio.Task[None] | None = None
         self._session = session
