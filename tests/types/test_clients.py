@@ -21,7 +21,6 @@ from portico.sync import Client as BlockingClient
 from portico.sync import Completer as BlockingCompleter
 from portico.sync import connect as connect_and_wait
 
-
 # What models ask for.
 CALL = {"id": "c1", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
 USE = {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1, "b": 2}}
