@@ -21,7 +21,7 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"protocol"}),
     frozenset({"ports"}),
-    frozenset({"transport", "store", "auth", "middleware", "logs"}),
+    frozenset({"transport", "store", "auth", "middleware", "logs", "providers"}),
     frozenset({"server", "client", "extensions"}),
     frozenset({"host", "sync"}),
     frozenset({"gateway"}),

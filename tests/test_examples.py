@@ -13,8 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 PLAYS = ("conversation", "walk")
-# Served over HTTP alone, and tested with the web servers that it is for.
-ELSEWHERE = {"fastapi_app": "integration/test_fastapi.py"}
+# No servers on a pipe: one is served over HTTP alone, the others are clients.
+ELSEWHERE = {
+    "fastapi_app": "integration/test_fastapi.py",
+    "agent_openai": "examples/test_agents.py",
+    "agent_anthropic": "examples/test_agents.py",
+}
 SERVERS = sorted({path.stem for path in EXAMPLES.glob("*.py")} - {*PLAYS, *ELSEWHERE})
 
 

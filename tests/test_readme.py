@@ -5,6 +5,8 @@
   name begins with `test_` is given to pytest.
 - A block that fails on purpose says so in its last statement: `… # raises portico.errors.Fault`.
 - A command is one of ours, with options that it has, or one that everybody knows.
+- What `portico ls` and `portico inspect` are shown to print of a file, they print: of one that the
+  document has, or of an example.
 
 Rules: nothing is left out because it is hard to run; what cannot run is not shown as Python.
 """
@@ -30,6 +32,7 @@ NAMED = re.compile(r"# ([a-z_]+\.py)\n")
 RAISES = re.compile(r"# raises ([\w.]+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#]+?)(?:#[^)]*)?\)")
 MENTIONED = re.compile(r"`((?:scripts|examples|tests|docs|decisions|src)/[\w./-]+)`")
+PRINTED = re.compile(r"^\$ portico ((?:ls|inspect) [\w.]+\.py.*)$", re.MULTILINE)
 # Not ours, and known to whoever reads this.
 KNOWN = {"pip", "uv", "uvx", "uvicorn", "granian", "git", "cd", "curl", "python"}
 
@@ -111,6 +114,26 @@ def _of_ours(rest: list[str]) -> str:
     return f"portico {verb} has no {unknown[0]}" if unknown else ""
 
 
+def printed(block: Block, folder: Path) -> list[str]:
+    """What is wrong with what a block says that our commands print."""
+    found: list[str] = []
+    _, *pieces = PRINTED.split(block.text)
+    for typed, promised in zip(pieces[::2], pieces[1::2], strict=True):
+        words = shlex.split(typed)
+        here = folder if (folder / words[1]).exists() else ROOT / "examples"
+        ran = subprocess.run(
+            [sys.executable, "-m", "portico.cli.main", *words],
+            cwd=here,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=WAIT_S,
+        )
+        if ran.stdout.strip() != promised.partition("\n\n$ ")[0].strip():
+            found.append(f"portico {typed} prints:\n{ran.stdout}{ran.stderr}")
+    return found
+
+
 def problems(text: str, folder: Path) -> list[str]:
     """Everything in a document that does not work."""
     found = [
@@ -120,6 +143,8 @@ def problems(text: str, folder: Path) -> list[str]:
     ]
     for block in blocks(text, "sh", "bash", "shell", "console"):
         found += [wrong for line in block.text.splitlines() if (wrong := complaint(line))]
+    for block in blocks(text, ""):
+        found += printed(block, folder)
     return found
 
 
@@ -157,6 +182,7 @@ BAD = {
     "a verb that is none": "```sh\nportico fly server.py\n```\n",
     "an option that is none": "```sh\nportico serve server.py --wings 2\n```\n",
     "a stranger": "```sh\nnpm install\n```\n",
+    "what nothing prints": "```\n$ portico ls prompts.py\ntools\n  none\n```\n",
 }
 
 

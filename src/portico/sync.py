@@ -30,6 +30,7 @@ from portico.client.completing import Completer as AsyncCompleter
 from portico.client.connect import PING_S
 from portico.client.connect import connect as connect_in_loop
 from portico.client.listening import Change
+from portico.client.offered import Tool
 from portico.client.results import ToolResult
 from portico.client.roots import GivenRoots, Rooted
 from portico.client.targets import GivenHeaders, Target
@@ -310,7 +311,7 @@ class Client:
 
     # ------------------------------------------------------------ tools
 
-    def list_tools(self, *, fresh: bool = False) -> list[t.Tool]:
+    def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """Every tool, from all pages."""
         return self._wait(self._client.list_tools(fresh=fresh))
 
@@ -345,9 +346,37 @@ class Client:
     ) -> ToolResult[Any]:
         """Call a tool. An error of the tool is a result; one of the protocol is raised."""
         progressed = self._thread.in_thread(on_progress)
-        call = self._client.call_tool(
-            name, arguments, returns=returns, timeout_s=timeout_s, on_progress=progressed
+        return self._called(
+            self._client.call_tool(
+                name, arguments, returns=returns, timeout_s=timeout_s, on_progress=progressed
+            )
         )
+
+    def call_openai(
+        self,
+        tool_call: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call that OpenAI's model asks for; `result.to_openai()` answers it."""
+        told = self._thread.in_thread(on_progress)
+        call = self._client.call_openai(tool_call, timeout_s=timeout_s, on_progress=told)
+        return self._called(call)
+
+    def call_anthropic(
+        self,
+        tool_use: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call that Anthropic's model asks for; `result.to_anthropic()` answers it."""
+        told = self._thread.in_thread(on_progress)
+        call = self._client.call_anthropic(tool_use, timeout_s=timeout_s, on_progress=told)
+        return self._called(call)
+
+    def _called(self, call: Coroutine[Any, Any, ToolResult[Any]]) -> ToolResult[Any]:
         result = self._wait(call)
         if not getattr(_at_work, "now", False):
             self._wait(self._client.caught_up())  # its progress was told before its result

@@ -32,15 +32,24 @@ prompts
   shorten  text [words] [keep_names]  Ask for a shorter text. Arguments travel as strings and arrive as what they are.
   invite   team person [tone]         Ask for an invitation to a meeting.
 """
-INSPECTED = """\
+# What is said of three tools alike, in every revision.
+MEND = """
+to mend
+  ! forecast  says nothing of unit
+  ! record    says nothing of station, celsius
+  ! close     says nothing of station
+  3 warnings; --json has the rules
+"""
+INSPECTED = f"""\
 weather 1.0
   revision  2026-07-28
   supports  2026-07-28, 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05
   offers    tools (listChanged)
+  costs     about 294 tokens for the tools (an estimate: a token for each 4 characters)
   says      Forecasts and stations. Cities by name.
 
 tools
-  forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C") -> {city, unit, days}
+  forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C") -> {{city, unit, days}}
       Forecast
       Forecast for a city.
         city   Name of the city, in English.
@@ -58,12 +67,13 @@ tools
   spread() -> object of number
       How far the coldest and the warmest station are apart. It fails where none is left.
       (only reads)
-"""
-OLD = """\
+{MEND}"""
+OLD = f"""\
 weather 1.0
   revision  2024-11-05
   supports  it cannot say in this revision
   offers    tools (listChanged)
+  costs     about 304 tokens for the tools (an estimate: a token for each 4 characters)
   says      Forecasts and stations. Cities by name.
 
 tools
@@ -78,7 +88,7 @@ tools
       Close a station: Forget a station and what it measured.
   spread()
       How far the coldest and the warmest station are apart. It fails where none is left.
-"""
+{MEND}"""
 # What would clear a screen, paint it, or turn the direction of text.
 HOSTILE = """
 from portico import Server
@@ -170,7 +180,13 @@ def test_a_server_by_hand_is_shown_as_far_as_it_says_anything(tmp_path: Path) ->
         "  revision  2025-06-18\n"
         "  supports  it cannot say in this revision\n"
         "  offers    completions, prompts, resources, tools\n"
+        "  costs     about 16 tokens for the tools (an estimate: a token for each 4 characters)\n"
         "\ntools\n  look()\n\nprompts\n  ask(who)\n      Ask\n"
+        "\nto mend\n"
+        "  ! look  has no description: a model goes by the name alone\n"
+        "    ask   has no description\n"
+        "    ask   says nothing of who\n"
+        "  1 warning, 2 notes; --json has the rules\n"
     )
 
 

@@ -13,9 +13,9 @@ from portico.cli.arguments import Words, read_words, tool_arguments
 from portico.cli.content import Folder, ending_of, safe_name
 from portico.cli.questions import choices, hint, picked, shown, understood, warnings
 from portico.cli.screen import bar
-from portico.cli.signatures import kind, names_of, prompt_signature, tool_signature
 from portico.cli.text import clean, columns, cut, first_line, one_line, width
 from portico.cli.trouble import Trouble
+from portico.client.signatures import kind, names_of, prompt_signature, tool_signature
 from portico.protocol import types as t
 
 JSON = st.recursive(

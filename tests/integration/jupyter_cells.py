@@ -36,14 +36,15 @@ def children(pid: int) -> list[int]:
 
 
 def run_cell(client: Any, cell: str) -> dict[str, Any]:
-    """What a cell shows (`shown`), prints and raises."""
-    told: dict[str, Any] = {"shown": None, "printed": "", "raised": None}
+    """What a cell shows (`shown`, and as a page: `html`), prints and raises."""
+    told: dict[str, Any] = {"shown": None, "html": None, "printed": "", "raised": None}
 
     def hear(message: Any) -> None:
         content = message["content"]
         match message["msg_type"]:
             case "execute_result":
                 told["shown"] = content["data"]["text/plain"]
+                told["html"] = content["data"].get("text/html")
             case "stream":
                 told["printed"] += content["text"]
             case "error":

@@ -30,6 +30,8 @@ AWAITED = [
     'result = await client.call_tool("forecast", {"city": "Oslo", "days": 1})\nresult.data["city"]',
     'async with connect("examples/weather.py") as other:\n    print(len(await other.list_tools()))',
     "result",
+    "await client.list_tools()",
+    "(await client.list_tools())[0]",
     "await client.close()",
 ]
 WAITED_FOR = [
@@ -108,7 +110,14 @@ def test_connect_is_awaited_at_the_top_of_a_cell(notebooks: list[Notebook]) -> N
     assert shown[4].startswith("ToolResult(forecast, ")
     assert seen(notebook, "printed")[3] == "4\n"
     running = [len(pids) > 0 for pids in seen(notebook, "children")]
-    assert running == [False, True, True, True, True, False]
+    assert running == [False, *[True] * 6, False]
+
+
+def test_results_and_tools_show_themselves(notebooks: list[Notebook]) -> None:
+    shown, pages = seen(notebooks[0], "shown"), seen(notebooks[0], "html")
+    assert "<td>Oslo</td>" in pages[4]
+    assert "\n record(station: string, celsius: number -90 to 60) -> number,\n" in shown[5]
+    assert "<code>forecast(city: string, days: integer 1 to 10 = 3, " in pages[6]
 
 
 def test_the_client_without_a_loop_works_where_one_runs(notebooks: list[Notebook]) -> None:

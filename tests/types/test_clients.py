@@ -12,6 +12,7 @@ from portico import Client, connect
 from portico.client.completing import Completer
 from portico.client.connect import Connecting
 from portico.client.listening import Change, Listening
+from portico.client.offered import Tool
 from portico.client.results import ToolResult
 from portico.protocol import types as t
 from portico.protocol.revision import Revision
@@ -19,6 +20,10 @@ from portico.sync import Changes
 from portico.sync import Client as BlockingClient
 from portico.sync import Completer as BlockingCompleter
 from portico.sync import connect as connect_and_wait
+
+# What models ask for.
+CALL = {"id": "c1", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}
+USE = {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1, "b": 2}}
 
 
 @dataclass
@@ -38,7 +43,7 @@ async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
         assert_type(client.server, t.Implementation | None)
         assert_type(client.capabilities, t.ServerCapabilities)
         assert_type(client.instructions, str | None)
-        assert_type(await client.list_tools(), list[t.Tool])
+        assert_type(await client.list_tools(), list[Tool])
         assert_type(await client.list_resources(), list[t.Resource])
         assert_type(await client.list_resource_templates(), list[t.ResourceTemplate])
         assert_type(await client.list_prompts(), list[t.Prompt])
@@ -50,6 +55,10 @@ async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
         assert_type(typed, ToolResult[Place])
         assert_type(typed.data, Place)
         assert isinstance(typed.data, Place)
+        assert_type(await client.call_openai(CALL), ToolResult[Any])
+        assert_type(await client.call_anthropic(USE), ToolResult[Any])
+        assert_type(plain.to_openai("c1"), dict[str, Any])
+        assert_type(plain.to_anthropic("c1"), dict[str, Any])
         assert_type(await client.read_resource("shop://hat"), t.ReadResourceResult)
         assert_type(await client.get_prompt("haggle", {"price": "1"}), t.GetPromptResult)
         assert_type(await client.complete("mood", prompt="haggle"), t.Completion)
@@ -69,10 +78,12 @@ async def test_a_client_has_the_types_that_it_says(revision: Revision) -> None:
 def test_the_one_that_waits_has_the_same(revision: Revision) -> None:
     with connect_and_wait(shop(), revision=revision.date, roots=[]) as client:
         assert_type(client, BlockingClient)
-        assert_type(client.list_tools(), list[t.Tool])
+        assert_type(client.list_tools(), list[Tool])
         typed = client.call_tool("where", returns=Place)
         assert_type(typed, ToolResult[Place])
         assert isinstance(typed.data, Place)
+        assert_type(client.call_openai(CALL), ToolResult[Any])
+        assert_type(client.call_anthropic(USE), ToolResult[Any])
         assert_type(client.call_tool("where"), ToolResult[Any])
         assert_type(client.read_resource("shop://hat"), t.ReadResourceResult)
         assert_type(client.get_prompt("haggle", {"price": "1"}), t.GetPromptResult)

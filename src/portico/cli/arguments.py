@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from portico.cli.signatures import members, prompt_signature, required, taken
 from portico.cli.text import clean, cut, one_line
 from portico.cli.trouble import Trouble
+from portico.client.signatures import members, prompt_signature, required, taken
 from portico.errors import Fault
 from portico.protocol import types as t
 from portico.protocol.problems import kind_of, told

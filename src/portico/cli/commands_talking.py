@@ -136,20 +136,23 @@ def ls(**flags: Any) -> Deed:
     epilog="""\b
 Examples:
   portico inspect server.py
-  portico inspect server.py --as 2025-06-18
+  portico inspect server.py --as 2024-11-05
+  portico inspect server.py --strict
   portico inspect -- uvx mcp-server-git
 """,
 )
 @reaching
-def inspect(**flags: Any) -> Deed:
-    """Show who a server is, what it speaks and can do, and all that it offers, with signatures.
+@click.option("--strict", is_flag=True, help="End with 1 where there are warnings.")
+def inspect(strict: bool, **flags: Any) -> Deed:
+    """Show who a server is, what it speaks and can do, all that it offers, with signatures, and
+    what its author may mend.
 
     TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
     With --as it shows what a client of that revision sees.
     """
-    from portico.cli.listing import inspect_target
+    from portico.cli.inspecting import inspect_target
 
-    return partial(inspect_target, _terms(flags))
+    return partial(inspect_target, _terms(flags), strict)
 
 
 @click.command(

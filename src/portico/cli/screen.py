@@ -25,6 +25,9 @@ USUAL_PLACES = 80
 MAX_TYPED_BYTES = 64 * 1024
 
 BOLD: Final = "\033[1m"
+DIM: Final = "\033[2m"
+ACCENT: Final = "\033[1;36m"
+ALARM: Final = "\033[1;33m"
 PLAIN: Final = "\033[0m"
 
 
@@ -53,7 +56,22 @@ class Screen:
 
     def heading(self, text: str) -> str:
         """Text that stands out, on a terminal."""
-        return f"{BOLD}{text}{PLAIN}" if self.is_terminal and self._styled else text
+        return self._painted(BOLD, text)
+
+    def accent(self, text: str) -> str:
+        """A name that stands out, on a terminal."""
+        return self._painted(ACCENT, text)
+
+    def quiet(self, text: str) -> str:
+        """What steps back, on a terminal."""
+        return self._painted(DIM, text)
+
+    def alarm(self, text: str) -> str:
+        """A warning, on a terminal."""
+        return self._painted(ALARM, text)
+
+    def _painted(self, style: str, text: str) -> str:
+        return f"{style}{text}{PLAIN}" if self.is_terminal and self._styled else text
 
     def write(self, text: str) -> None:
         """Text of our own making."""

@@ -19,6 +19,8 @@ from portico.client.asking import Asker, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
+from portico.client.modelled import Schemas, call_for_model
+from portico.client.offered import Tool
 from portico.client.results import ToolResult
 from portico.client.roots import Rooted
 from portico.errors import (
@@ -34,6 +36,8 @@ from portico.protocol.link import DISCOVER, PING, SET_LEVEL
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import reread
 from portico.protocol.revision import EVERY, LogControl, Pushing
+from portico.providers import anthropic, openai
+from portico.providers.calls import Call
 
 __all__ = ["Client", "OnLog", "OnProgress"]
 
@@ -73,7 +77,7 @@ class Client(Asker):
 
     # ------------------------------------------------------------ tools
 
-    async def list_tools(self, *, fresh: bool = False) -> list[t.Tool]:
+    async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
         pages = await self._pages("tools/list", t.ListToolsResult, fresh=fresh)
@@ -152,6 +156,45 @@ class Client(Asker):
         revision = self.peer.revision
         mirrors = self._way.mirrors and revision.http.routing_headers
         return mirrors and error.code == revision.codes[FaultKind.HEADER_MISMATCH]
+
+    # ------------------------------------------------------------ calls of models
+
+    async def call_openai(
+        self,
+        tool_call: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call that OpenAI's model asks for, of Chat Completions or of Responses, as JSON
+        or as OpenAI's own library gives it. `result.to_openai()` answers it.
+
+        What the model did wrong is a result that tells it so; raised is only what it cannot mend.
+        """
+        return await self._call_for_model(openai.read_call(tool_call), timeout_s, on_progress)
+
+    async def call_anthropic(
+        self,
+        tool_use: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call that a `tool_use` block of Anthropic's model asks for.
+        `result.to_anthropic()` answers it. Else as `call_openai`."""
+        return await self._call_for_model(anthropic.read_call(tool_use), timeout_s, on_progress)
+
+    async def _call_for_model(
+        self, call: Call, timeout_s: float | None, on_progress: OnProgress | None
+    ) -> ToolResult[Any]:
+        async def relist() -> Schemas:
+            await self.list_tools()
+            return self._tools.inputs
+
+        def call_tool(name: str, arguments: dict[str, Any]) -> Awaitable[ToolResult[Any]]:
+            return self.call_tool(name, arguments, timeout_s=timeout_s, on_progress=on_progress)
+
+        return await call_for_model(call, self._tools.inputs, relist, call_tool)
 
     # ------------------------------------------------------------ resources
 

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from msgspec import UNSET
 
-from portico.errors import RemoteProtocolError, ToolError
+from portico.client.notebook import result_html
+from portico.errors import LocalProtocolError, RemoteProtocolError, ToolError
 from portico.protocol import types as t
 from portico.protocol.annotations_names import Names
 from portico.protocol.jsonrpc import encode
@@ -18,6 +19,9 @@ from portico.protocol.schema import Validator
 from portico.protocol.shape_schema import WRAPPED
 from portico.protocol.signature_codec import Codec
 from portico.protocol.signature_reading import choose
+from portico.providers import anthropic, openai
+from portico.providers.calls import Call
+from portico.providers.content import parts
 
 T = TypeVar("T")
 
@@ -36,6 +40,8 @@ class ToolResult(Generic[T]):
         self.content: Sequence[t.ContentBlock] = result.content
         self.is_error: bool = bool(result.is_error)
         self.meta: dict[str, Any] = result.meta or {}
+        # The call of a model that this answers; None where a program called.
+        self.call: Call | None = None
         self._structured: Any = result.structured_content
         self._returns = returns
         self._output = output
@@ -71,6 +77,44 @@ class ToolResult(Generic[T]):
     def structured(self) -> Any:
         """The structured content as it travelled; `msgspec.UNSET` where there is none."""
         return self._structured
+
+    # ------------------------------------------------------------ for models, and for people
+
+    def to_openai(
+        self, call_id: str | None = None, api: openai.Api | None = None
+    ) -> dict[str, Any]:
+        """What tells OpenAI's model of this result: a message for Chat Completions, or an item for
+        Responses. What `client.call_openai` gave knows its call, and needs neither argument.
+
+        Chat Completions takes only words from a tool; pictures are named there, and sent whole in
+        Responses. An error begins with "Error: ".
+        """
+        form = api or (self.call.form if self.call is not None else "chat")
+        said = parts(self.content, self._structured)
+        return openai.result_entry(said, self.is_error, self._call_id(call_id), form)
+
+    def to_anthropic(self, call_id: str | None = None) -> dict[str, Any]:
+        """A `tool_result` block for the content of the next user message. What
+        `client.call_anthropic` gave knows its call, and needs no argument."""
+        said = parts(self.content, self._structured)
+        return anthropic.result_entry(said, self.is_error, self._call_id(call_id))
+
+    def _call_id(self, given: str | None) -> str:
+        if given is not None:
+            return given
+        if self.call is None:
+            raise LocalProtocolError(
+                f"a model must be told which call this result of {self.tool} answers; make the "
+                "call with client.call_openai or client.call_anthropic, or pass its id"
+            )
+        return self.call.id
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        value = next(self._values()) if self._structured is not UNSET else None
+        return result_html(self.tool, self.content, self._structured, value, self.is_error)
+
+    # ------------------------------------------------------------ its value
 
     def _check(self, output: Validator) -> None:
         """R0378: what a server promised to give is what may be relied on, and nothing else."""

@@ -1,4 +1,4 @@
-"""What is known of a server's tools from its lists: what they give, and what goes into headers.
+"""What lists tell of a server's tools: what they take and give, and what goes into headers.
 
 Rules: a tool that no list has told of is called all the same. A schema that cannot be used is said
 once, and checks nothing. A tool whose headers nobody can make is left out, with a warning.
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from portico.client.offered import Tool
 from portico.errors import Fault, ProtocolError
 from portico.protocol import types as t
 from portico.protocol.httprules_params import ParamHeader, headers_for_call, param_headers
@@ -23,27 +24,31 @@ class Tools:
 
     def __init__(self, server: str) -> None:
         self._server = server
+        # What each tool takes, by its name.
+        self.inputs: dict[str, dict[str, Any]] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
         self._validators: dict[str, Validator | None] = {}
         self._headers: dict[str, tuple[ParamHeader, ...]] = {}
 
     def clear(self) -> None:
         """Nothing is known any more: they have changed, or the server is another one."""
+        self.inputs.clear()
         self._outputs.clear()
         self._validators.clear()
         self._headers.clear()
 
-    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool) -> list[t.Tool]:
+    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool) -> list[Tool]:
         """Remember what the whole list tells; those in it that can be used, nearly always all.
 
         `mirrors` is whether arguments go into headers here.
         """
         self.clear()
-        usable: list[t.Tool] = []
+        usable: list[Tool] = []
         for tool in tools:
             if mirrors and not self._mirror(tool):
                 continue
-            usable.append(tool)
+            usable.append(Tool.of(tool))
+            self.inputs[tool.name] = tool.input_schema
             if tool.output_schema is not None:
                 self._outputs[tool.name] = tool.output_schema
         return usable

@@ -8,7 +8,7 @@ and length has a bound.
 
 from typing import Any, cast
 
-from portico.cli.text import ELLIPSIS, clean, cut, one_line
+from portico.client.text import ELLIPSIS, clean, cut, one_line
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 

@@ -1,0 +1,193 @@
+"""What `portico inspect` finds for an author to mend, and what it ends with."""
+
+import json
+import re
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.by_hand import by_hand
+from cli.process import command, written
+from cli.terminal import Terminal
+from portico.cli.linting import Finding, lint, listed, tokens
+from portico.protocol import types as t
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = {"type": "string", "description": "Some words."}
+
+
+def tool(
+    name: str = "look", about: str | None = "Look.", defs: Any = None, **schema: Any
+) -> t.Tool:
+    found = {"type": "object", **schema} | ({"$defs": defs} if defs else {})
+    return t.Tool(name=name, description=about, input_schema=found)
+
+
+def found(*tools: t.Tool) -> list[Finding]:
+    return lint(list(tools), [], [], [])
+
+
+def rules(*tools: t.Tool) -> list[tuple[str, str, str]]:
+    return [one[:3] for one in found(*tools)]
+
+
+def test_what_is_well_is_not_spoken_of() -> None:
+    assert found(tool(properties={"path": TEXT}, required=["path"]), tool("listen")) == []
+
+
+@pytest.mark.parametrize("name", ["notes.write", "a/b", "was ist das", "x" * 65, "größe", ""])
+def test_a_name_that_models_refuse_is_found_with_what_they_would_be_told(name: str) -> None:
+    (one,) = found(tool(name))
+    assert one[:3] == ("warning", "name", name)
+    assert "they would be told" in one.message
+
+
+def test_what_has_no_description_is_found_once_for_each_tool() -> None:
+    silent = tool(about=None, properties={"a": {"type": "string"}, "b": TEXT, "c": True})
+    assert rules(silent) == [
+        ("warning", "description", "look"),
+        ("warning", "parameter-description", "look"),
+        ("note", "strict", "look"),
+    ]
+    assert found(silent)[1].message == "says nothing of a, c"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"oneOf": [{"type": "object"}]},
+        {"allOf": [{"type": "object"}]},
+        {"type": "array"},
+        {"enum": [{}]},
+    ],
+)
+def test_a_root_that_is_no_plain_object_is_found(schema: dict[str, Any]) -> None:
+    assert ("warning", "root", "look") in rules(tool(**schema))
+
+
+def test_references_are_found_and_whether_they_have_an_end() -> None:
+    point = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    ref = {"$ref": "#/$defs/Point", "description": "Where."}
+    short = tool(properties={"at": ref}, defs={"Point": point})
+    (one,) = found(short)
+    assert one.rule == "ref"
+    assert "#/$defs/Point" in one.message
+    assert "write out" in one.message
+    tree = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Tree"}}}
+    endless = tool(properties={"at": {**ref, "$ref": "#/$defs/Tree"}}, defs={"Tree": tree})
+    assert [one.rule for one in found(endless)] == ["ref", "strict"]
+    assert "cannot be written out" in found(endless)[0].message
+    away = tool(properties={"at": {**ref, "$ref": "https://example.com/point"}})
+    assert [one.rule for one in found(away)] == ["ref", "schema", "strict"]
+
+
+def test_a_parameter_whose_name_models_refuse_is_found() -> None:
+    assert rules(tool(properties={"a b": TEXT})) == [("warning", "parameter-name", "look")]
+
+
+def test_what_is_listed_twice_or_alike_is_found() -> None:
+    assert rules(tool(), tool()) == [("warning", "duplicate", "look")]
+    assert rules(tool("look"), tool("Look")) == [("warning", "name-clash", "Look")]
+    prompt = t.Prompt(name="ask", description="Ask.")
+    resource = t.Resource(uri="a://b", name="b", description="B.")
+    template = t.ResourceTemplate(uri_template="a://{b}", name="b", description="B.")
+    twice = lint([], [prompt] * 2, [resource] * 2, [template] * 3)
+    assert [one.where for one in twice] == ["ask", "a://b", "a://{b}"]
+    assert "3 times as a template" in twice[2].message
+
+
+def test_what_costs_much_is_a_note_and_more_tools_than_models_take_is_a_warning() -> None:
+    long = tool(about="word " * 1000)
+    assert tokens(long) > 1000
+    assert rules(long) == [("note", "cost", "look")]
+    many = [tool(f"look_{n}", "word " * 50) for n in range(200)]
+    assert rules(*many) == [("warning", "count", "tools"), ("note", "cost", "tools")]
+
+
+def test_what_else_says_nothing_of_itself_is_a_note() -> None:
+    prompt = t.Prompt(name="ask", arguments=[t.PromptArgument(name="who")])
+    resource = t.Resource(uri="a://b", name="b")
+    notes = lint([], [prompt], [resource], [])
+    assert {one.level for one in notes} == {"note"}
+    assert [one.where for one in notes] == ["ask", "ask", "b"]
+
+
+def test_a_sentence_names_a_few() -> None:
+    assert listed("abcdefgh") == "a, b, c, d, e, f and 2 more"
+
+
+# ---------------------------------------------------------------- the command
+
+ODD = {
+    "tools": [
+        {"name": "notes.write", "inputSchema": {"type": "object", "anyOf": [{"type": "object"}]}},
+        {"name": "look", "inputSchema": {"type": "object"}, "description": "Look."},
+    ]
+}
+
+
+def test_findings_fail_nothing_unless_that_is_asked_for(tmp_path: Path) -> None:
+    written(tmp_path, hand=by_hand(tools_list=ODD))
+    done = command(tmp_path, "inspect", "hand.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(
+        "\nto mend\n"
+        "  ! notes.write  models refuse its name (letters, digits, _ and -, at most 64); "
+        "they would be told notes_write_80c18f42e2d6\n"
+        "  ! notes.write  has no description: a model goes by the name alone\n"
+        "  ! notes.write  its input schema has anyOf at its root: models refuse that; "
+        "move it into a parameter\n"
+        "  3 warnings; --json has the rules\n"
+    )
+    assert command(tmp_path, "inspect", "hand.py", "--strict").returncode == 1
+    assert command(tmp_path, "inspect", "hand.py", "--strict", "--json").returncode == 1
+
+
+def test_a_note_alone_never_fails(tmp_path: Path) -> None:
+    listed = {"prompts": [{"name": "ask"}]}
+    written(tmp_path, hand=by_hand(prompts_list=listed))
+    done = command(tmp_path, "inspect", "hand.py", "--strict")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        0,
+        "  1 note; --json has the rules",
+    )
+
+
+def test_programs_are_given_the_rules_and_the_estimate(tmp_path: Path) -> None:
+    written(tmp_path, hand=by_hand(tools_list=ODD))
+    told = json.loads(command(tmp_path, "inspect", "hand.py", "--json").stdout)
+    assert [(one["level"], one["rule"], one["where"]) for one in told["lint"]] == [
+        ("warning", "name", "notes.write"),
+        ("warning", "description", "notes.write"),
+        ("warning", "root", "notes.write"),
+    ]
+    assert told["tokens"]["tools"] == sum(told["tokens"]["each"].values()) > 0
+    assert "estimate" in told["tokens"]["is"]
+
+
+def test_at_a_terminal_lines_are_wrapped_and_painted_and_nowhere_else(tmp_path: Path) -> None:
+    written(tmp_path, hand=by_hand(tools_list=ODD))
+    with Terminal(tmp_path, "inspect", "hand.py", size=(24, 60)) as terminal:
+        code, shown = terminal.end()
+    assert code == 0
+    assert "  \x1b[1;33m!\x1b[0m notes.write  models refuse its name" in shown
+    assert "\x1b[1;36mlook\x1b[0m()" in shown
+    with Terminal(tmp_path, "inspect", "hand.py", size=(24, 60), NO_COLOR="1") as terminal:
+        code, shown = terminal.end()
+    assert "\x1b" not in shown
+    assert all(len(line) <= 60 for line in shown.splitlines())
+    assert "\x1b" not in command(tmp_path, "inspect", "hand.py").stdout
+
+
+def test_the_picture_on_the_page_is_what_is_shown_today() -> None:
+    """Drawn anew by `scripts/bench chart inspect`."""
+    picture = (ROOT / "docs" / "inspect.svg").read_text("utf-8")
+    lines = re.findall(r"<text [^>]*>(.*)</text>", picture)
+    drawn = [unescape(re.sub(r"<[^>]*>", "", line)) for line in lines]
+    assert drawn[0] == "$ portico inspect weather.py"
+    with Terminal(ROOT / "examples", "inspect", "weather.py", size=(60, 96), NO_COLOR="1") as now:
+        code, shown = now.end()
+    assert (code, drawn[1:]) == (0, shown.splitlines())
