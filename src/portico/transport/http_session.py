@@ -233,7 +233,7 @@ class Session:
         self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
         lane = Lane(self, visit)
         try:
-            events = self.link.take(frame, self._shared.clock(), parts)
+            events = self.link.take(frame, self.used, parts)
             if len(events) == 1 and isinstance(call := events[0], Call) and parts is not None:
                 visit.on_gone, visit.on_silence = lane.lose, lane.commit
                 await self._answer_here(call.exchange, lane)
@@ -307,12 +307,14 @@ class Session:
         visit = lane.visit
         self._enter(exchange, visit.stop, lane)
         try:
-            data = await self._answer(SessionTurn(exchange, self, lane))
+            data = await self._service.answer(SessionTurn(exchange, self, lane))
         except asyncio.CancelledError:
             exchange.abandon()
             if not visit.is_ours():
                 raise
             data = None
+        except Exception as error:
+            data = _failed(exchange, error)
         finally:
             self._leave(exchange)
         stream = lane.made
@@ -321,7 +323,10 @@ class Session:
                 stream.answer(data)
             await self._deliver(lane, stream)
         elif not visit.gone:
-            await answer_at_once(visit, [data] if data is not None else [], rules.OK)
+            if data is not None and visit.answers.json:
+                await visit.reply(rules.OK, data)
+            else:
+                await answer_at_once(visit, [data] if data is not None else [], rules.OK)
 
     def _call(self, exchange: Exchange, lane: Lane) -> None:
         """Work on one request of a batch, beside the others."""
@@ -333,7 +338,9 @@ class Session:
         data: bytes | None = None
         stream = lane.stream()
         try:
-            data = await self._answer(SessionTurn(exchange, self, lane))
+            data = await self._service.answer(SessionTurn(exchange, self, lane))
+        except Exception as error:
+            data = _failed(exchange, error)
         except asyncio.CancelledError:
             data = exchange.abandon()  # the rest of its batch may be ready now
         finally:
@@ -343,14 +350,6 @@ class Session:
             stream.pending -= 1
             if not stream.pending:
                 stream.finish()
-
-    async def _answer(self, turn: SessionTurn) -> bytes | None:
-        try:
-            return await self._service.answer(turn)
-        except ConnectionLost:
-            return turn.exchange.abandon()
-        except Exception as error:
-            return turn.exchange.fail(unexpected(error))
 
     def _enter(self, exchange: Exchange, stop: Callable[[], object], lane: Lane) -> None:
         self._running[exchange] = (stop, lane)
@@ -545,6 +544,13 @@ class Session:
         self._act(self.link.close(why), None)
         for stream in list(self._streams.values()):
             self._forget(stream)
+
+
+def _failed(exchange: Exchange, error: Exception) -> bytes | None:
+    """What is sent where a service raised what it must not, or lost who it speaks to."""
+    if isinstance(error, ConnectionLost):
+        return exchange.abandon()
+    return exchange.fail(unexpected(error))
 
 
 async def answer_at_once(
