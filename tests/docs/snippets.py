@@ -228,7 +228,8 @@ class Prompt:
         return line
 
     def _surroundings(self) -> dict[str, str]:
-        return {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "PYTHONWARNINGS": "error"}
+        plain = {name: value for name, value in os.environ.items() if "COLOR" not in name}
+        return {**plain, "NO_COLOR": "1", "COLUMNS": "100", "PYTHONWARNINGS": "error"}
 
     def _done(self, command: list[str]) -> list[str]:
         done = subprocess.run(

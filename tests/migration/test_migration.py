@@ -4,15 +4,18 @@ Rules: the peers live in environments of their own (`scripts/_peers`); nothing o
 """
 
 import asyncio
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import portico
 from interop.peers import installed
 from migration.reader import visit
 from migration.table import Row, moved, rows
+from portico import Context, Server
 from portico.protocol.revision import JULY_2026, NOVEMBER_2025
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,6 +149,20 @@ def test_without_any_one_row_the_server_no_longer_moves(peer: str, tmp_path: Pat
 def test_the_versions_on_the_page_are_those_that_are_tested(peer: str) -> None:
     assert f"{PEERS[peer].split('.')[0]}" in page(peer).read_text("utf-8").split("\n", 4)[2]
     assert PEERS[peer] in source(peer, "library.py").split("\n", 1)[0]
+
+
+WHOSE = {"server": Server, "ctx": Context, "portico": portico}
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_is_to_be_written_by_hand_is_there_to_be_written(peer: str) -> None:
+    _, _, section = page(peer).read_text("utf-8").partition("\n## By hand\n")
+    cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert len(cells) > 10
+    used = [found for cell in cells for found in re.findall(r"\b(server|ctx)\.(\w+)", cell)]
+    used += [("portico", name) for cell in cells for name in re.findall(r"\b([A-Z]\w+)\(", cell)]
+    assert len(used) > 8
+    assert [one for one in used if not hasattr(WHOSE[one[0]], one[1])] == []
 
 
 # ---------------------------------------------------------------- how a row is applied
