@@ -43,6 +43,9 @@ log: logs.Logger = logs.getLogger("portico.server")
 # A person types some ten letters a second; those whom nobody verifies are counted together.
 COMPLETIONS_PER_S = 200.0
 
+# The second is what the protocol calls it, and what other libraries take.
+Http = Literal["http", "streamable-http"]
+
 T = TypeVar("T")
 Kind = Literal["tools", "resources", "prompts", "completions"]
 Lifespan = (
@@ -417,7 +420,7 @@ class Server(Offering):
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    def run(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
+    def run(self, transport: Http, **options: Unpack[HttpOptions]) -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`.
 
@@ -437,7 +440,7 @@ class Server(Offering):
             from portico.transport.stdio import run_stdio
 
             run_stdio(self, **options)
-        elif transport == "http":
+        elif transport in get_args(Http):
             from portico.transport.http_run import run
 
             run(self.asgi(**_taken(options)), **options)
@@ -447,7 +450,7 @@ class Server(Offering):
     @overload
     async def serve(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    async def serve(self, transport: Literal["http"], **options: Unpack[HttpOptions]) -> None: ...
+    async def serve(self, transport: Http, **options: Unpack[HttpOptions]) -> None: ...
     async def serve(self, transport: str = "stdio", **options: Any) -> None:
         """Serve inside a running loop until the end, and say nothing: `started` is told.
 
@@ -457,7 +460,7 @@ class Server(Offering):
             from portico.transport.stdio import serve_stdio
 
             await serve_stdio(self, **options)
-        elif transport == "http":
+        elif transport in get_args(Http):
             from portico.transport.http_run import serve
 
             await serve(self.asgi(**_taken(options)), **options)

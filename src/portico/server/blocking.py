@@ -104,6 +104,8 @@ class BlockingContext:
         """Report progress to a caller that wants it. It must go up."""
         self.wait(lambda: self._context.progress(progress, total, message))
 
+    report_progress = progress  # as other libraries call it
+
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it."""
         self.wait(lambda: self._context.log(level, data, logger))

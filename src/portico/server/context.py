@@ -171,6 +171,8 @@ class Context:
         if frame is not None and (progress == total or self._may_say("progress")):
             await self._send(frame)
 
+    report_progress = progress  # as other libraries call it
+
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it.
 
