@@ -109,6 +109,36 @@ async def test_a_change_of_the_list_or_another_server_takes_back_what_it_promise
 
 @WITH_OUTPUT
 @live
+async def test_a_list_that_news_has_overtaken_promises_nothing(revision: Revision) -> None:
+    """Somebody has changed it since: what it said of a tool is not held against the server."""
+    door = Door(revision)
+
+    def late(params: JSON) -> JSON:
+        if revision.handshake:
+            door.hand.tell("notifications/tools/list_changed")
+        else:
+            meta = {"io.modelcontextprotocol/subscriptionId": 2}
+            door.hand.tell("notifications/tools/list_changed", {"_meta": meta})
+        return listed(tool("forecast", output=OUTPUT))
+
+    def listen(params: JSON) -> None:
+        meta = {"io.modelcontextprotocol/subscriptionId": 2}
+        told = {"_meta": meta, "notifications": {"toolsListChanged": True}}
+        door.hand.tell("notifications/subscriptions/acknowledged", told)
+
+    door.replies = {
+        "tools/list": late,
+        "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
+        "subscriptions/listen": listen,
+    }
+    async with through(door) as client, client.listen(tools=True):
+        (listed_tool,) = await client.list_tools()
+        assert listed_tool.name == "forecast"
+        assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
+
+
+@WITH_OUTPUT
+@live
 async def test_a_schema_that_cannot_be_used_is_said_once_and_checks_nothing(
     revision: Revision,
 ) -> None:

@@ -8,7 +8,7 @@ kept. Errors say which server it was.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
@@ -325,9 +325,14 @@ class Asker:
 
     # ------------------------------------------------------------ news
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    async def answer(self, turn: Turn) -> bytes | None:
         """The answer to a question that the server sent by request."""
-        return self._answers.answer(turn)
+        self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
+        try:
+            return await self._answers.answer(turn)
+        finally:
+            self._speaker.busy -= 1
+            self._speaker.note()
 
     def told(self, told: Told) -> None:
         """What the server tells beside its answers."""
@@ -357,6 +362,11 @@ class Asker:
         """News was missed: what was kept may be older than that."""
         self._cache.clear()
         self._tools.clear()
+
+    def missed(self) -> None:
+        """The session goes on, and told something that nobody heard."""
+        self._stale()
+        self._listenings.missed_in_session()
 
     def gone(self) -> None:
         """The conversation has ended."""

@@ -80,10 +80,12 @@ class Client(Asker):
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
+        changes = self._cache.changes
         pages = await self._pages("tools/list", t.ListToolsResult, fresh=fresh)
         tools = [tool for page in pages for tool in page.tools]
         mirrors = self._way.mirrors and self.peer.revision.http.routing_headers
-        return self._tools.learn(tools, mirrors=mirrors)
+        stale = changes != self._cache.changes
+        return self._tools.learn(tools, mirrors=mirrors, stale=stale)
 
     @overload
     async def call_tool(

@@ -150,7 +150,8 @@ class Following:
                 if uri not in self._listenings.followed:
                     params = t.UnsubscribeRequestParams(uri=uri)
                     seconds = min(FAREWELL_S, self._timeout_s)
-                    await self._speaker.request(UNSUBSCRIBE, params, seconds)
+                    # In this conversation alone: in the next one nobody asks for it.
+                    await self._speaker.conversation.request(UNSUBSCRIBE, params, seconds)
 
     async def _watch_session(self) -> None:
         """Whoever asks for anything begins the session anew; where nobody does, this does."""

@@ -90,6 +90,11 @@ class Ear:
         if not self.deaf:
             self._hearer.told(told)
 
+    def missed(self) -> None:
+        """It told something that nobody heard."""
+        if not self.deaf:
+            self._hearer.missed()
+
     def gone(self) -> None:
         """It has ended."""
         if not self.deaf:

@@ -37,10 +37,12 @@ class Tools:
         self._validators.clear()
         self._headers.clear()
 
-    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool) -> list[Tool]:
+    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False) -> list[Tool]:
         """Remember what the whole list tells; those in it that can be used, nearly always all.
 
-        `mirrors` is whether arguments go into headers here.
+        `mirrors` is whether arguments go into headers here. Of a list that is `stale`, because
+        news came while it was on its way, no promise is remembered: it may have been changed, and
+        nobody is to be accused of that. Headers are: those that are wrong are asked for again.
         """
         self.clear()
         usable: list[Tool] = []
@@ -49,7 +51,7 @@ class Tools:
                 continue
             usable.append(Tool.of(tool))
             self.inputs[tool.name] = tool.input_schema
-            if tool.output_schema is not None:
+            if tool.output_schema is not None and not stale:
                 self._outputs[tool.name] = tool.output_schema
         return usable
 
