@@ -99,9 +99,12 @@ class _Thread:
         """A handler that blocks, as one that the loop can wait for."""
         if handler is None or inspect.iscoroutinefunction(handler):
             return handler
+        asked: Callable[..., T] = handler
 
-        def called(*news: Any) -> Any:
-            return self.loop.run_in_executor(self.handlers, _handled, handler, news)
+        async def called(*news: Any) -> Any:
+            made = await self.loop.run_in_executor(self.handlers, _handled, asked, news)
+            # An object that is called, or a function around one, may be `async` all the same.
+            return await made if inspect.isawaitable(made) else made
 
         return called
 

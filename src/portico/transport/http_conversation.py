@@ -150,8 +150,7 @@ class HttpConversation:
             call.runs = isinstance(error, ConnectionLost) and error.status is None
             if not call.runs:
                 raise
-            words = f"{error}, during {call.label}; whether it had an effect is unknown"  # D19
-            raise ConnectionLost(words) from None
+            raise ConnectionLost(f"{error}, during {call.label}") from None
         finally:
             self._leave(call)
         outcome = call.outcome
