@@ -157,6 +157,20 @@ def test_handlers_that_turn_out_to_be_asynchronous_are_waited_for() -> None:
     assert steps == [1, 2, 3, 1, 2, 3]
 
 
+def test_what_a_child_writes_beside_its_messages_is_heard() -> None:
+    heard: list[str] = []
+    threads_of: set[str] = set()
+
+    def hear(line: str) -> None:
+        threads_of.add(threading.current_thread().name.partition("_")[0])
+        heard.append(line)
+
+    with connect(HERE, on_stderr=hear) as client, pytest.raises(ConnectionLost, match="till"):
+        client.call_tool("die")
+    assert heard == ["the till is empty"]
+    assert threads_of == {"portico.sync handler"}
+
+
 def test_changes_are_a_loop_that_waits(revision: Revision) -> None:
     server = Server("s")
 

@@ -64,7 +64,7 @@ class Sent(Struct):
         seconds = (self.limit if self.deadline is None else self.deadline) - self.sent_at
         if abs(seconds - self.timeout_s) < 0.001:
             return f"{self.timeout_s:g}"
-        return f"{seconds:.0f}" if seconds >= WHOLE_S else f"{seconds:.2g}"
+        return f"{seconds:.0f}" if seconds >= WHOLE_S else f"{max(round(seconds, 1), 0.1):g}"
 
     def held_s(self, now: float) -> float:
         """For how long its time has stood still by now."""
