@@ -5,11 +5,11 @@ import json
 import os
 import sys
 
-MODE, REVISION = sys.argv[1], sys.argv[2]
-GREETED = REVISION
-if MODE == "slow":  # which speaks both, and is too late for the newer one until a file is there
-    GREETED = sys.argv[4]
-    MODE = "both" if os.path.exists(sys.argv[3]) else "silent"
+asked, REVISION = sys.argv[1], sys.argv[2]
+# A slow one speaks both, and is too late for the newer until a file is there.
+IS_SLOW = asked == "slow"
+GREETED = sys.argv[4] if IS_SLOW else REVISION
+MODE = asked if not IS_SLOW else "both" if os.path.exists(sys.argv[3]) else "silent"
 DISCOVERED = {
     "resultType": "complete",
     "supportedVersions": [REVISION],

@@ -8,7 +8,7 @@ kept. Errors say which server it was.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
@@ -325,8 +325,11 @@ class Asker:
 
     # ------------------------------------------------------------ news
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
         """The answer to a question that the server sent by request."""
+        return self._answered(turn)
+
+    async def _answered(self, turn: Turn) -> bytes | None:
         self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
         try:
             return await self._answers.answer(turn)
