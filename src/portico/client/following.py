@@ -74,9 +74,14 @@ class Following:
         conversation = await self._speaker.ready(LISTEN)
         self._give_up()
         self._listening.await_anew()
-        id, answer = conversation.begin(LISTEN, params, self._timeout_s)
+        id: RequestId = conversation.link.record().next_id
+        self._listenings.add(self._listening, id)  # before: a server in memory may answer at once
+        try:
+            id, answer = conversation.begin(LISTEN, params, self._timeout_s)
+        except BaseException:
+            self._listenings.discard(self._listening, id)
+            raise
         self._held = conversation, id, answer
-        self._listenings.add(self._listening, id)
         answer.add_done_callback(lambda _: self._listening.rouse())
         await self._listening.begun()
         return _failure(answer) if answer.done() else None
