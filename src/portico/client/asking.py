@@ -327,7 +327,15 @@ class Asker:
 
     def answer(self, turn: Turn) -> Awaitable[bytes | None]:
         """The answer to a question that the server sent by request."""
-        return self._answers.answer(turn)
+        return self._answered(turn)
+
+    async def _answered(self, turn: Turn) -> bytes | None:
+        self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
+        try:
+            return await self._answers.answer(turn)
+        finally:
+            self._speaker.busy -= 1
+            self._speaker.note()
 
     def told(self, told: Told) -> None:
         """What the server tells beside its answers."""
@@ -357,6 +365,11 @@ class Asker:
         """News was missed: what was kept may be older than that."""
         self._cache.clear()
         self._tools.clear()
+
+    def missed(self) -> None:
+        """The session goes on, and told something that nobody heard."""
+        self._stale()
+        self._listenings.missed_in_session()
 
     def gone(self) -> None:
         """The conversation has ended."""

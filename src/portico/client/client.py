@@ -9,6 +9,7 @@ do not allow is refused before it is sent. What may have had an effect is never 
 a round of questions, which is how the protocol goes on.
 """
 
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
@@ -21,12 +22,13 @@ from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
 from portico.client.modelled import Schemas, call_for_model
 from portico.client.offered import Tool
-from portico.client.results import ToolResult
+from portico.client.results import ToolResult, may_be_wrapped
 from portico.client.roots import Rooted
 from portico.errors import (
     ChannelError,
     FaultKind,
     LocalProtocolError,
+    PorticoError,
     RemoteError,
     RemoteProtocolError,
 )
@@ -35,7 +37,7 @@ from portico.protocol.jsonrpc import encode
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import reread
-from portico.protocol.revision import EVERY, LogControl, Pushing
+from portico.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
 from portico.providers import anthropic, openai
 from portico.providers.calls import Call
 
@@ -80,10 +82,12 @@ class Client(Asker):
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
+        changes = self._cache.changes
         pages = await self._pages("tools/list", t.ListToolsResult, fresh=fresh)
         tools = [tool for page in pages for tool in page.tools]
         mirrors = self._way.mirrors and self.peer.revision.http.routing_headers
-        return self._tools.learn(tools, mirrors=mirrors)
+        stale = changes != self._cache.changes
+        return self._tools.learn(tools, mirrors=mirrors, stale=stale)
 
     @overload
     async def call_tool(
@@ -133,7 +137,21 @@ class Client(Asker):
             if again == headers:
                 raise
             result = await self._call(params, timeout_s, report, again)
-        return ToolResult(name, result, returns, self._tools.output(name))
+        wrapped = await self._is_wrapped(name, result)
+        return ToolResult(name, result, returns, self._tools.output(name), wrapped=wrapped)
+
+    async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
+        """Whether a value came in a wrapper. Where none is needed only the list of tools tells, and
+        is read for it: once, and for the few results that look so."""
+        if result.is_error or not may_be_wrapped(result.structured_content):
+            return False
+        bare = self.peer.revision.output_root is OutputRoot.ANY
+        wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
+        if wrapped is None:
+            with contextlib.suppress(PorticoError):  # the tool has run, whatever this says
+                await self.list_tools()
+            wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
+        return bool(wrapped)
 
     async def _call(
         self,
@@ -147,7 +165,7 @@ class Client(Asker):
                 "tools/call", params, t.CallToolResult, timeout_s, report, headers=headers
             )
         except ChannelError as error:
-            if not error.unheard and "unknown" not in str(error):  # D19
+            if not error.unheard:  # D19
                 what, more = split_remarks(str(error))
                 error.args = (f"{what}; whether it had an effect is unknown{more}",)
             raise

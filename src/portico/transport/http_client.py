@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from portico.errors import CannotConnect, ConnectionLost
 from portico.transport.http_answer import Answer, Connection
 from portico.transport.http_request import Origin, Target, written
+from portico.transport.http_routes import Routes
 
 # To find an address, to connect, to agree on keys: each network hop takes a second at worst.
 CONNECT_S = 15.0
@@ -51,6 +52,7 @@ class HttpPool:
         self._idle_s = idle_s
         self._context = context
         self._environ = environ
+        self._routes = Routes()
         self._targets: dict[str, Target] = {}
         self._all: set[Connection] = set()
         self._idle: dict[Origin, list[Connection]] = {}
@@ -182,10 +184,9 @@ class HttpPool:
             return Connection(self, target.origin)
 
         if target.proxy is not None:
-            return await target.proxy.connect(target.origin, made, self._tls)
+            return await target.proxy.connect(target.origin, made, self._tls, self._routes)
         context = self._tls() if scheme == "https" else None
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(made, host, port, ssl=context)
+        _, connection = await self._routes.connect(made, host, port, context)
         return connection
 
     def _tls(self) -> ssl.SSLContext:
