@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from portico.client.asking import Asker, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
@@ -45,6 +45,7 @@ __all__ = ["Client", "OnLog", "OnProgress"]
 
 # What says that there is no such resource: in the newest revision, and in all before it.
 MISSING = frozenset(revision.codes[FaultKind.RESOURCE_MISSING] for revision in EVERY)
+CALL = "tools/call"
 # A list that has more pages than this has no end.
 MAX_PAGES = 1000
 
@@ -127,23 +128,32 @@ class Client(Asker):
         params = t.CallToolRequestParams(name=name, arguments=Raw(raw))
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(name, raw)
+        kind = t.CallToolResult
         try:
-            result = await self._call(params, timeout_s, report, headers)
-        except RemoteError as error:
-            if not self._is_mismatch(error):
-                raise
-            await self.list_tools(fresh=True)  # R0899
-            again = self._tools.headers(name, raw)
-            if again == headers:
-                raise
-            result = await self._call(params, timeout_s, report, again)
-        wrapped = await self._is_wrapped(name, result)
+            try:
+                result = await self._ask(CALL, params, kind, timeout_s, report, headers=headers)
+            except RemoteError as error:
+                if not self._is_mismatch(error):
+                    raise
+                await self.list_tools(fresh=True)  # R0899
+                again = self._tools.headers(name, raw)
+                if again == headers:
+                    raise
+                result = await self._ask(CALL, params, kind, timeout_s, report, headers=again)
+        except ChannelError as error:
+            if not error.unheard:  # D19
+                what, more = split_remarks(str(error))
+                error.args = (f"{what}; whether it had an effect is unknown{more}",)
+            raise
+        wrapped = False
+        if result.structured_content is not UNSET and may_be_wrapped(result.structured_content):
+            wrapped = await self._is_wrapped(name, result)
         return ToolResult(name, result, returns, self._tools.output(name), wrapped=wrapped)
 
     async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
         """Whether a value came in a wrapper. Where none is needed only the list of tools tells, and
         is read for it: once, and for the few results that look so."""
-        if result.is_error or not may_be_wrapped(result.structured_content):
+        if result.is_error:
             return False
         bare = self.peer.revision.output_root is OutputRoot.ANY
         wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
@@ -152,23 +162,6 @@ class Client(Asker):
                 await self.list_tools()
             wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
         return bool(wrapped)
-
-    async def _call(
-        self,
-        params: t.CallToolRequestParams,
-        timeout_s: float | None,
-        report: OnProgress,
-        headers: list[tuple[str, str]],
-    ) -> t.CallToolResult:
-        try:
-            return await self._ask(
-                "tools/call", params, t.CallToolResult, timeout_s, report, headers=headers
-            )
-        except ChannelError as error:
-            if not error.unheard:  # D19
-                what, more = split_remarks(str(error))
-                error.args = (f"{what}; whether it had an effect is unknown{more}",)
-            raise
 
     def _is_mismatch(self, error: RemoteError) -> bool:
         revision = self.peer.revision
