@@ -37,8 +37,12 @@ class Figure:
     unit: str
     better: Better
     samples: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    # Who is compared with the others.
+    ours: str = OURS
     # What the server's process took of its core for each call, in microseconds.
     cpu: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    # The same of the load; on stdio with the checking, which is outside of what is measured.
+    load: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
     missing: dict[str, str] = field(default_factory=dict[str, str])
     notes: list[str] = field(default_factory=list[str])
 
@@ -51,8 +55,9 @@ class Figure:
         """What the better quarter of the rounds reached."""
         return quarter(self.samples[entrant], self.better)
 
-    def ratio(self, against: str, ours: str = OURS) -> Ratio | None:
+    def ratio(self, against: str) -> Ratio | None:
         """Ours against another's; None where either was not measured."""
+        ours = self.ours
         if not self.samples.get(ours) or not self.samples.get(against):
             return None
         rounds = [
@@ -71,7 +76,7 @@ class Figure:
         ratios = {
             other: {"best": ratio.best, "p75": ratio.quarter, "spread": [ratio.least, ratio.most]}
             for other in self.samples
-            if other != OURS and (ratio := self.ratio(other)) is not None
+            if other != self.ours and (ratio := self.ratio(other)) is not None
         }
         entrants: dict[str, dict[str, Any]] = {
             name: {"best": self.best(name), "p75": self.quarter(name), "rounds": samples}
@@ -80,6 +85,8 @@ class Figure:
         said: dict[str, Any] = {"title": self.title, "unit": self.unit, "better": self.better}
         for name, taken in self.cpu.items():
             entrants[name]["cpu_us"] = min(taken)
+        for name, taken in self.load.items():
+            entrants[name]["load_us"] = min(taken)
         said |= {"entrants": entrants, "ratios": ratios}
         if self.missing:
             said["missing"] = self.missing

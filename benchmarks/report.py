@@ -12,22 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bars import Verdict
-from benchmarks.figures import OURS, Figure, Ratio, shown
+from benchmarks.figures import Figure, Ratio, shown
 
 
 def table(figure: Figure) -> str:
     """One figure: everybody's best and better quarter, and ours against each."""
     lines = [f"{figure.title}   ({figure.unit}, {rounds(figure)})"]
-    times = "portico is … of it" if figure.better == "less" else "portico is … times it"
-    lines.append(f"  {'':<20} {'best':>11} {'p75':>11} {'CPU µs':>8}   {times}")
+    times = f"{figure.ours} is … {'of' if figure.better == 'less' else 'times'} it"
+    lines.append(f"  {'':<20} {'best':>11} {'p75':>11} {'CPU µs':>8} {'load µs':>8}   {times}")
     for name in figure.samples:
         row = f"  {name:<20} {shown(figure.best(name)):>11} {shown(figure.quarter(name)):>11}"
         taken = figure.cpu.get(name)
+        loaded = figure.load.get(name)
         row += f" {shown(min(taken), up=True) if taken else '':>8}"
-        if name != OURS and (ratio := figure.ratio(name)) is not None:
+        row += f" {shown(min(loaded), up=True) if loaded else '':>8}"
+        if name != figure.ours and (ratio := figure.ratio(name)) is not None:
             row += f"   {said(ratio, up=figure.better == 'less')}"
-            if taken and OURS in figure.cpu:
-                row += f"   by CPU {shown(min(taken) / min(figure.cpu[OURS]))}"
+            if taken and figure.ours in figure.cpu:
+                row += f"   by CPU {shown(min(taken) / min(figure.cpu[figure.ours]))}"
         lines.append(row.rstrip())
     lines += [f"  {name:<20} not measured: {why}" for name, why in figure.missing.items()]
     lines += [f"  {note}" for note in figure.notes]
@@ -62,7 +64,7 @@ def compared(figures: Mapping[str, Figure], recorded: Mapping[str, Any]) -> str:
         old: Mapping[str, Any] = recorded.get(figure.name, {}).get("ratios", {})
         for name in figure.samples:
             ratio = figure.ratio(name)
-            if name == OURS or ratio is None:
+            if name == figure.ours or ratio is None:
                 continue
             row = f"  {figure.title:<52} {name:<20}"
             now = shown(ratio.quarter, up=figure.better == "less")

@@ -5,6 +5,7 @@ and the row goes on without it.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from benchmarks.figures import Figure
 from benchmarks.load_http import Load
 from benchmarks.load_stdio import StdioLoad
-from benchmarks.peers import Missing, Stage
+from benchmarks.peers import OWN, Missing, Stage
 from benchmarks.wire import MODERN, SESSIONS, Ask, Wrong, call, lists
 
 CONNECTIONS = 32
@@ -21,8 +22,19 @@ MIB = 1024 * KIB
 # Before the first round: caches, compilers that work while a program runs, learnt answers.
 WARM_S = 0.3
 
-# Measures for so many seconds, and gives a sample; and the microseconds of the server, if known.
-Lane = Callable[[float], tuple[float, float | None]]
+
+@dataclass(frozen=True)
+class Sample:
+    """One round: the number, and the microseconds of its core that a call took of the server (or
+    of whoever is measured), and of the load; 0 where the system does not say."""
+
+    value: float
+    cpu_us: float = 0.0
+    load_us: float = 0.0
+
+
+# Measures for so many seconds.
+Lane = Callable[[float], Sample]
 # Sets somebody up for a row; what must be closed again goes on the stack.
 Opening = Callable[[contextlib.ExitStack], Lane]
 
@@ -52,15 +64,17 @@ def in_turns(figure: Figure, openings: Mapping[str, Opening], settings: Settings
         for _ in range(settings.rounds):
             for name in list(lanes):
                 try:
-                    sample, cpu = lanes[name](settings.seconds)
+                    sample = lanes[name](settings.seconds)
                 except (Wrong, OSError) as error:
                     del lanes[name]
                     figure.samples.pop(name, None)
                     leave_out(figure, name, error, settings)
                 else:
-                    figure.samples.setdefault(name, []).append(sample)
-                    if cpu is not None:
-                        figure.cpu.setdefault(name, []).append(cpu)
+                    figure.samples.setdefault(name, []).append(sample.value)
+                    if sample.cpu_us:
+                        figure.cpu.setdefault(name, []).append(sample.cpu_us)
+                    if sample.load_us:
+                        figure.load.setdefault(name, []).append(sample.load_us)
     return figure
 
 
@@ -74,11 +88,12 @@ def leave_out(figure: Figure, name: str, error: Exception, settings: Settings) -
 def counted(load: Load | StdioLoad, pid: int) -> Lane:
     """Rounds of a load, and what each call took of the server's core."""
 
-    def lane(seconds: float) -> tuple[float, float | None]:
-        before = cpu_s(pid)
+    def lane(seconds: float) -> Sample:
+        before, own = cpu_s(pid), time.process_time()
         rate = load.round(seconds)
+        own = time.process_time() - own
         taken = cpu_s(pid) - before
-        return rate, taken / load.calls * 1e6 if taken else None
+        return Sample(rate, taken / load.calls * 1e6, own / load.calls * 1e6)
 
     return lane
 
@@ -120,13 +135,17 @@ HTTP: dict[str, Way] = {
     "http-sync": Way("HTTP 2026-07-28, sync tool in a thread", ADD_SYNC),
     "http-64k": Way("HTTP 2026-07-28, 64 KiB argument", LONG),
     "http-1m": Way("HTTP 2026-07-28, 1 MiB result", BLOB, connections=8),
-    "http-stream": Way("HTTP 2026-07-28, ten progress notices", STEPS, "stream", limit=False),
+    "http-stream": Way("HTTP 2026-07-28, ten progress notices", STEPS, "http-stream", limit=False),
     "session-async": Way("HTTP 2025-11-25 session, async tool", ADD, "session", SESSIONS),
     "session-sync": Way("HTTP 2025-11-25 session, sync tool", ADD_SYNC, "session", SESSIONS),
     "session-64k": Way("HTTP 2025-11-25 session, 64 KiB argument", LONG, "session", SESSIONS),
     "session-1m": Way("HTTP 2025-11-25 session, 1 MiB result", BLOB, "session", SESSIONS, 8),
     "session-stream": Way(
-        "HTTP 2025-11-25 session, ten progress notices", STEPS, "stream", SESSIONS, limit=False
+        "HTTP 2025-11-25 session, ten progress notices",
+        STEPS,
+        "session-stream",
+        SESSIONS,
+        limit=False,
     ),
     "list-10": Way("tools/list, 10 tools", Ask("tools/list", {}, lists(10)), tools=10, limit=False),
     "list-1000": Way(
@@ -140,7 +159,7 @@ def http_row(name: str, way: Way, entrants: tuple[str, ...], settings: Settings)
 
     def opening(entrant: str) -> Opening:
         def open(stack: contextlib.ExitStack) -> Lane:
-            own = "http" if entrant in ("limit", "portico") else way.way
+            own = "http" if entrant in OWN else way.way
             arguments = (own, str(way.tools)) if way.tools else (own,)
             url = settings.stage.http(entrant, *arguments)
             load = stack.enter_context(Load(url, way.ask, era=way.era, connections=way.connections))
@@ -170,3 +189,14 @@ def stdio_row(name: str, entrants: tuple[str, ...], settings: Settings) -> list[
 
     figure = Figure(name, title, "calls/s", "more")
     return [in_turns(figure, {one: opening(one) for one in entrants}, settings)]
+
+
+def ceiling_row(settings: Settings) -> list[Figure]:
+    """What the load itself can do, against the least that can answer; the limit is far below."""
+    entrants = ("echo", "limit")
+    http = http_row("http-async", HTTP["http-async"], entrants, settings)[0]
+    stdio = stdio_row("stdio-16", entrants, settings)[0]
+    http.name, http.title = "ceiling-http", "what the load can do, HTTP, 32 connections"
+    stdio.name, stdio.title = "ceiling-stdio", "what the load can do, stdio, pipelined (16)"
+    http.ours = stdio.ours = "limit"
+    return [http, stdio]

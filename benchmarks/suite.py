@@ -17,12 +17,17 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
-from benchmarks import peers, report
+from benchmarks import chart, peers, report
 from benchmarks.bars import judge
 from benchmarks.figures import Figure
 from benchmarks.peers import LOAD_CORE, ROOT, Stage, on_core
-from benchmarks.rows import HTTP, STDIO, Settings, http_row, stdio_row
+from benchmarks.rows import HTTP, STDIO, Settings, ceiling_row, http_row, stdio_row
+from benchmarks.rows_clients import client_row, memory_row
+from benchmarks.rows_sizes import listen_row, sizes_row
+from benchmarks.rows_start import start_row
 
 RECORDED = ROOT / "benchmarks" / "recorded.json"
 # A busy machine disturbs some rounds; the best of fewer than nine is not steady.
@@ -35,11 +40,16 @@ Run = Callable[[Settings], list[Figure]]
 def rows() -> dict[str, Run]:
     """Every row, by name, in the order in which they are run."""
     entrants = peers.NAMES
-    found: dict[str, Run] = {}
+    found: dict[str, Run] = {"ceiling": ceiling_row}
     for name, way in HTTP.items():
         found[name] = partial(http_row, name, way, entrants)
     for name in STDIO:
         found[name] = partial(stdio_row, name, entrants)
+    found["memory"] = memory_row
+    found["client"] = client_row
+    found["start"] = start_row
+    found["listen"] = listen_row
+    found["sizes"] = sizes_row
     return found
 
 
@@ -64,6 +74,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     if unknown := sorted(set(chosen.only) - set(rows())):
         parser.error(f"no row {', '.join(unknown)}; there are: {', '.join(rows())}")
     chosen.quick = chosen.quick or chosen.compare
+    if chosen.record and (chosen.quick or chosen.only):
+        parser.error("--record takes a whole run")
     return chosen
 
 
@@ -89,6 +101,7 @@ def measure(chosen: argparse.Namespace) -> tuple[dict[str, Figure], list[str]]:
 def main(arguments: Sequence[str]) -> int:
     chosen = options(arguments)
     begun = time.monotonic()
+    peers.patient = not chosen.quick
     facts = report.facts({peer.name: peer.version for peer in peers.PEERS})
     print(report.told(facts))
     if peers.pinned():
@@ -103,15 +116,19 @@ def main(arguments: Sequence[str]) -> int:
         "machine": facts,
         "load average": os.getloadavg(),
         "figures": {name: figure.to_json() for name, figure in figures.items()},
+        "bars": [one.to_json() for one in found],
     }
     if chosen.json:
-        with open(chosen.json, "w") as file:
-            json.dump(whole, file, indent=1)
+        Path(chosen.json).write_text(json.dumps(whole, indent=1) + "\n")
     if chosen.compare:
-        recorded = json.loads(RECORDED.read_text())["figures"] if RECORDED.exists() else {}
-        print(report.compared(figures, recorded))
+        recorded: dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+        print(report.compared(figures, recorded.get("figures", {})))
     if chosen.record:
         RECORDED.write_text(json.dumps(whole, indent=1) + "\n")
+        rounds = max(len(one) for figure in figures.values() for one in figure.samples.values())
+        how = f"the better quarter of {rounds} rounds in turns, one run"
+        foot = [how, *report.told(facts).splitlines()]
+        (chart.DOCS / "benchmark.svg").write_text(chart.benchmark(figures, foot))
     for failure in failures:
         print(f"WRONG: {failure}")
     print(f"{time.monotonic() - begun:.0f} s; load average {os.getloadavg()[0]:.1f}")

@@ -83,7 +83,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": body})
     elif method == "initialize":
         info = META["io.modelcontextprotocol/serverInfo"]
-        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
+        result: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}}
         result["serverInfo"] = info
         body = encode({"jsonrpc": "2.0", "id": message["id"], "result": result})
         headers = [JSON, (b"content-length", b"%d" % len(body)), (b"mcp-session-id", b"0" * 32)]

@@ -1,9 +1,8 @@
 """The server of the benchmarks on the official Python SDK, 2.x, by its public decorators.
 
-    python mcp_server.py http | session | stream | stdio [TOOLS]
+    python mcp_server.py http | http-stream | session | session-stream | stdio [TOOLS]
 
-`http` answers in JSON and keeps nothing, `session` the same with sessions, `stream` in event
-streams. Rules: run by the Python of the SDK's environment; imports nothing of ours.
+`http` keeps nothing, `session` has sessions; they answer in JSON, or in event streams. Rules: run by the Python of the SDK's environment; imports nothing of ours.
 """
 
 # pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
@@ -69,6 +68,6 @@ if __name__ == "__main__":
         from serving import serve
 
         app = server.streamable_http_app(
-            json_response=way != "stream", stateless_http=way == "http"
+            json_response="stream" not in way, stateless_http="http" in way
         )
         serve(app)
