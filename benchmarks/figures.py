@@ -71,17 +71,18 @@ class Figure:
             max(rounds),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """All that was measured, and the ratios."""
+    def to_json(self, *, rounds: bool = True) -> dict[str, Any]:
+        """What was measured, with every round of it or without, and the ratios."""
         ratios = {
             other: {"best": ratio.best, "p75": ratio.quarter, "spread": [ratio.least, ratio.most]}
             for other in self.samples
             if other != self.ours and (ratio := self.ratio(other)) is not None
         }
         entrants: dict[str, dict[str, Any]] = {
-            name: {"best": self.best(name), "p75": self.quarter(name), "rounds": samples}
-            for name, samples in self.samples.items()
+            name: {"best": self.best(name), "p75": self.quarter(name)} for name in self.samples
         }
+        for name, samples in self.samples.items() if rounds else ():
+            entrants[name]["rounds"] = samples
         said: dict[str, Any] = {"title": self.title, "unit": self.unit, "better": self.better}
         for name, taken in self.cpu.items():
             entrants[name]["cpu_us"] = min(taken)

@@ -7,20 +7,20 @@ and the row goes on without it.
 import contextlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.load_http import Load
 from benchmarks.load_stdio import StdioLoad
-from benchmarks.peers import OWN, Missing, Stage
+from benchmarks.peers import NAMES, OWN, Missing, Stage
 from benchmarks.wire import MODERN, SESSIONS, Ask, Wrong, call, lists
 
 CONNECTIONS = 32
 KIB = 1024
 MIB = 1024 * KIB
 # Before the first round: caches, compilers that work while a program runs, learnt answers.
-WARM_S = 0.3
+WARM_S, QUICK_WARM_S = 0.3, 0.1
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Settings:
     rounds: int
     seconds: float
     quick: bool = False
+    entrants: tuple[str, ...] = NAMES
     failures: list[str] = field(default_factory=list[str])
 
 
@@ -57,7 +58,7 @@ def in_turns(figure: Figure, openings: Mapping[str, Opening], settings: Settings
         for name, opening in openings.items():
             try:
                 lane = opening(stack)
-                lane(WARM_S)
+                lane(QUICK_WARM_S if settings.quick else WARM_S)
                 lanes[name] = lane
             except (Missing, Wrong, OSError) as error:
                 leave_out(figure, name, error, settings)
@@ -149,12 +150,16 @@ HTTP: dict[str, Way] = {
     ),
     "list-10": Way("tools/list, 10 tools", Ask("tools/list", {}, lists(10)), tools=10, limit=False),
     "list-1000": Way(
-        "tools/list, 1,000 tools", Ask("tools/list", {}, lists(1000)), tools=1000, limit=False
+        "tools/list, 1,000 tools",
+        Ask("tools/list", {}, lists(1000)),
+        tools=1000,
+        limit=False,
+        connections=4,
     ),
 }
 
 
-def http_row(name: str, way: Way, entrants: tuple[str, ...], settings: Settings) -> list[Figure]:
+def http_row(name: str, way: Way, settings: Settings) -> list[Figure]:
     """Calls a second over HTTP."""
 
     def opening(entrant: str) -> Opening:
@@ -168,14 +173,14 @@ def http_row(name: str, way: Way, entrants: tuple[str, ...], settings: Settings)
         return open
 
     figure = Figure(name, f"{way.title}, {way.connections} connections", "calls/s", "more")
-    chosen = [one for one in entrants if one != "limit" or way.limit]
+    chosen = [one for one in settings.entrants if one != "limit" or way.limit]
     return [in_turns(figure, {one: opening(one) for one in chosen}, settings)]
 
 
 STDIO = {"stdio-16": ("stdio, pipelined (16)", 16), "stdio-1": ("stdio, one at a time", 1)}
 
 
-def stdio_row(name: str, entrants: tuple[str, ...], settings: Settings) -> list[Figure]:
+def stdio_row(name: str, settings: Settings) -> list[Figure]:
     """Calls a second over pipes."""
     title, window = STDIO[name]
 
@@ -188,14 +193,14 @@ def stdio_row(name: str, entrants: tuple[str, ...], settings: Settings) -> list[
         return open
 
     figure = Figure(name, title, "calls/s", "more")
-    return [in_turns(figure, {one: opening(one) for one in entrants}, settings)]
+    return [in_turns(figure, {one: opening(one) for one in settings.entrants}, settings)]
 
 
 def ceiling_row(settings: Settings) -> list[Figure]:
     """What the load itself can do, against the least that can answer; the limit is far below."""
-    entrants = ("echo", "limit")
-    http = http_row("http-async", HTTP["http-async"], entrants, settings)[0]
-    stdio = stdio_row("stdio-16", entrants, settings)[0]
+    settings = replace(settings, entrants=("echo", "limit"))
+    http = http_row("http-async", HTTP["http-async"], settings)[0]
+    stdio = stdio_row("stdio-16", settings)[0]
     http.name, http.title = "ceiling-http", "what the load can do, HTTP, 32 connections"
     stdio.name, stdio.title = "ceiling-stdio", "what the load can do, stdio, pipelined (16)"
     http.ours = stdio.ours = "limit"

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 from benchmarks.figures import Figure
 from benchmarks.load_http import Load
-from benchmarks.rows import ADD, Lane, Opening, Settings, counted, in_turns, leave_out
+from benchmarks.rows import ADD, Lane, Opening, Settings, counted, cpu_s, in_turns, leave_out
 from benchmarks.streams import Streams, room
 from benchmarks.wire import FIRST_ID, INITIALIZE, MODERN, SESSIONS, Ask, Wrong, call, read_answer
 
 STREAMS = 9_500
-SIZES = (10, 100, 1_000, 10_000)
+SIZES, QUICK_SIZES = (10, 100, 1_000, 10_000), (10, 1_000)
 # The number only makes it a server of its own; its tools do not matter.
 LISTENED = ("http", "1")
 GROW = call("grow", "")
@@ -43,6 +43,7 @@ def listen_row(settings: Settings) -> list[Figure]:
             streams = Streams(url, count)
             stack.callback(streams.close)
             memory.samples["portico"] = [(resident_kib(pid) - before) / count]
+            memory.notes.append(f"idle, all of them take {idle_ms(pid):.0f} ms of a second")
             caller = Caller(url)
             stack.callback(caller.close)
             for _ in range(settings.rounds + 1):
@@ -105,13 +106,21 @@ def sizes_row(settings: Settings) -> list[Figure]:
         "sessions": lambda size: _beside_sessions(settings, size),
         "subscriptions": lambda size: _beside_subscriptions(settings, size),
     }
+    sizes = QUICK_SIZES if settings.quick else SIZES
     figures: list[Figure] = []
     for kind, opening in kinds.items():
         figure = Figure(f"size-{kind}", f"a call beside so many {kind}", "calls/s", "more")
-        figure.ours = f"{SIZES[-1]:,}"
-        openings = {f"{size:,}": opening(size) for size in SIZES}
+        figure.ours = f"{sizes[-1]:,}"
+        openings = {f"{size:,}": opening(size) for size in sizes}
         figures.append(in_turns(figure, openings, settings))
     return figures
+
+
+def idle_ms(pid: int) -> float:
+    """What a process takes of a second in which nobody asks anything."""
+    before = cpu_s(pid)
+    time.sleep(1.0)
+    return (cpu_s(pid) - before) * 1000
 
 
 def _served(settings: Settings, stack: contextlib.ExitStack, *key: str) -> tuple[str, int]:

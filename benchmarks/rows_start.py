@@ -25,7 +25,7 @@ def command(name: str, folder: Path) -> list[str]:
         return [ours, str(SERVERS / "limit.py"), "stdio"]
     if name == TYPESCRIPT.name or name in [peer.name for peer in TOOLCHAINS]:
         return peers.command(name, "one")
-    program = folder / f"{name}.py"
+    program = folder / f"one_{name}.py"  # a name of its own, or it would hide the library
     program.write_text(PROGRAMS[name])
     peer = next((peer for peer in PEERS if peer.name == name), None)
     # Without what uvicorn runs faster on: a server on stdio has no use for it.
@@ -43,7 +43,7 @@ def start_row(settings: Settings) -> list[Figure]:
         folder = Path(made)
         env = environment(folder)
         commands: dict[str, list[str]] = {}
-        for name in peers.NAMES:
+        for name in settings.entrants:
             try:
                 commands[name] = command(name, folder)
                 start(commands[name], ERAS[1], env)  # which compiles
