@@ -5,8 +5,8 @@
 
 One request at a time on each connection. What an answer must be is read out of the first one, which
 is checked as JSON; the others are compared with it as bytes, and read again where they differ. This
-is the only load, also where `wrk` is installed: every row is checked and counted alike, and `ceiling`
-among the rows shows that it can do several times what the fastest server does.
+is the only load, also where `wrk` is installed: every row is checked and counted alike. What it can do
+itself is a row, `ceiling`, and what each call takes of its core is in every table.
 
 Rules: nothing is counted that was not checked; imports nothing of ours.
 """
