@@ -123,6 +123,8 @@ def main(arguments: Sequence[str]) -> int:
         print("servers on one core, the load on another\n")
     else:
         print("cannot be pinned: servers and load share what there is; ratios say little\n")
+    if chosen.quick:
+        print(f"quick: {', '.join(sorted(set(peers.NAMES) - set(QUICK_ENTRANTS)))} are left out\n")
     with on_core(LOAD_CORE):
         figures, failures = measure(chosen)
     found = judge(figures)
