@@ -221,6 +221,38 @@ class Service(Protocol):
 Verify: TypeAlias = Callable[[Headers], Awaitable[str]]
 
 
+class HttpAnswer(Protocol):
+    """What a server answered: its status, its headers by name in small letters, and its body."""
+
+    status: int
+    headers: dict[str, str]
+
+    async def whole(self, limit: int) -> bytes:
+        """The whole body. Raises `RemoteProtocolError` for more than a limit."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
+        ...
+
+
+class HttpSend(Protocol):
+    """Sends one HTTP request to one address: no look-up, no redirect, no retry.
+
+    Only the guarded fetcher of `auth` is given one, and it has checked the address.
+    """
+
+    async def __call__(
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        address: str,
+    ) -> HttpAnswer: ...
+
+
 class Seal(Protocol):
     """Protects what travels through a stranger's hands."""
 

@@ -67,16 +67,26 @@ class HttpPool:
         return sum(map(len, self._idle.values()))
 
     async def send(
-        self, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes = b""
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        address: str | None = None,
     ) -> Answer:
         """Send a request and wait for the headers of its answer.
 
+        `address` is the one to connect to, whatever others the host has; TLS is with the host.
         Raises `CannotConnect`, `ConnectionLost` where it may have arrived, `RemoteProtocolError`
         for what is no HTTP, `LocalProtocolError` for what cannot be sent.
         """
         if self._closed:
             raise ConnectionLost("the client was closed")
-        target = self._targets.get(url) or self._target(url)
+        if address is None:
+            target = self._targets.get(url) or self._target(url)
+        else:
+            target = Target(url, self._environ, address)
         request = written(method, target, headers, body)
         connection = self._take(target.origin) or await self._connect(target)
         answer = Answer(self, connection, target.authority)
@@ -176,16 +186,20 @@ class HttpPool:
         raise CannotConnect(words)
 
     async def _connected(self, target: Target) -> Connection:
-        scheme, host, port = target.origin
+        scheme, _, port = target.origin
 
         def made() -> Connection:
             return Connection(self, target.origin)
 
         if target.proxy is not None:
-            return await target.proxy.connect(target.origin, made, self._tls)
+            origin = (scheme, target.address, port)
+            return await target.proxy.connect(origin, made, self._tls, target.host)
         context = self._tls() if scheme == "https" else None
+        named = target.host if context is not None else None
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(made, host, port, ssl=context)
+        _, connection = await loop.create_connection(
+            made, target.address, port, ssl=context, server_hostname=named
+        )
         return connection
 
     def _tls(self) -> ssl.SSLContext:

@@ -53,8 +53,9 @@ class Proxy:
         origin: tuple[str, str, int],
         made: Callable[[], P],
         context: Callable[[], ssl.SSLContext],
+        named: str,
     ) -> P:
-        """A connection through it. Raises `OSError` where it does not let us."""
+        """A connection through it, TLS with who is named. Raises `OSError` where it says no."""
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         if scheme == "http":
@@ -68,7 +69,7 @@ class Proxy:
             transport.write("\r\n".join(lines).encode() + b"\r\n\r\n")
             await gate.passed
             protocol = made()
-            through = await loop.start_tls(transport, protocol, context(), server_hostname=host)
+            through = await loop.start_tls(transport, protocol, context(), server_hostname=named)
         except BaseException:
             transport.abort()
             raise
