@@ -18,6 +18,7 @@ CLIENT_OF = {
     "transport.http_conversation",  # a user's URL
     "transport.http_sse_client",  # a user's URL
     "client.ways",  # makes the pool for a user's URL
+    "server.door",  # gives a pool to the fetcher, for issuers
 }
 # Other ways to a socket: libraries, and the calls of a loop.
 LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "telnetlib", "aiohttp")
