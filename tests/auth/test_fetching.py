@@ -180,6 +180,35 @@ async def _no_http(visitor: Visitor) -> None:
     await visitor.gone()
 
 
+@pytest.mark.parametrize(
+    ("url", "cause"),
+    [
+        ("http://ann:secret@127.0.0.1:1/", "a name or a password"),
+        ("http://@127.0.0.1:1/", "a name or a password"),
+        ("http://127.1:1/", "neither a name nor a plain address"),
+        ("http://0177.0.0.1:1/", "neither a name nor a plain address"),
+        ("http://0x7f000001:1/", "neither a name nor a plain address"),
+        ("http://2130706433:1/", "neither a name nor a plain address"),
+        ("http://localhost.:1/", "neither a name nor a plain address"),
+        ("http://public.example/", "not https"),
+        ("ftp://127.0.0.1/", "not https"),
+        ("http://127.0.0.1:0/", "port is none"),
+        ("http://127.0.0.1\\@public.example/", "characters that no URL has"),
+        ("http://127.0.0.1/" + "a" * 3000, "too long"),
+    ],
+)
+@live
+async def test_a_url_is_refused_by_what_it_says_before_anybody_is_asked(
+    url: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SF-03: also where this machine may be reached, and each by its own check."""
+    asked = dns(monkeypatch, lambda name: ["127.0.0.1"])
+    async with pooled() as pool:
+        with connects() as seen:
+            assert cause in await why(Fetcher(pool.send, loopback=True), url)
+    assert (seen, asked) == ([], [])
+
+
 @live
 async def test_a_url_that_is_none_is_not_repeated() -> None:
     async with pooled() as pool:

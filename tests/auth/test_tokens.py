@@ -21,7 +21,7 @@ from http_client import Response
 from live import Records, live
 from portico import Introspection, Jwt
 from portico.auth.issuers import MAX_SKEW_S, SKEW_S
-from portico.auth.jwt import MAX_TOKEN_CHARACTERS
+from portico.auth.jwt import MAX_TOKEN_CHARACTERS, BadToken, parse
 
 NOW = int(time.time())
 
@@ -223,8 +223,8 @@ def _padded(stage: Stage) -> str:
 
 def _twice(stage: Stage) -> str:
     """A member that is there twice: which one would count?"""
-    pen, claims = stage.pen, json.dumps(stage.claims(aud="https://other.example"))
-    return pen.sign(claims.replace("{", f'{{"aud": "{RESOURCE}", ', 1).encode())
+    claims = json.dumps(stage.claims())
+    return stage.pen.sign(claims.replace("{", '{"aud": "https://other.example", ', 1).encode())
 
 
 def _deep(stage: Stage) -> str:
@@ -294,6 +294,14 @@ async def test_a_forged_token_is_not_believed(name: str) -> None:
             assert challenge(answer)[1]["error"] == "invalid_token"
         assert set(stage.issuer.visits) <= {stage.issuer.place, "/keys"}
         assert await stage.status(stage.token()) == 200
+
+
+def test_a_token_beyond_its_limit_is_not_even_decoded() -> None:
+    """RS-14: our own server refuses such headers before; one that we are mounted in may not."""
+    pen = Pen()
+    assert parse(pen.sign({"more": "x" * 8000})).claims
+    with pytest.raises(BadToken):
+        parse(pen.sign({"more": "x" * MAX_TOKEN_CHARACTERS}))
 
 
 # ---------------------------------------------------------------- several issuers
