@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from auth.denied_forms import urls
 from auth.minting import Issuer, Pen, issuing
+from auth.watching import connects, dns
 from http_hand import pooled
 from live import live
 from portico.auth.fetching import Fetcher
-from portico.auth.issuers import Jwt, Trusted, read_token
+from portico.auth.issuers import Introspection, Jwt, Trusted, read_token
 from portico.auth.issuers_document import places
 from portico.auth.jwt import BadToken, read_key
 from portico.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
@@ -183,9 +185,24 @@ async def test_a_document_that_names_another_issuer_is_not_used() -> None:
 
 
 @live
-async def test_keys_at_a_denied_place_are_not_fetched_though_the_issuer_says_so() -> None:
-    """SF-01: the address of the keys is the issuer's word, and not the operator's."""
+async def test_no_document_of_an_issuer_leads_to_a_denied_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SF-01: where the keys are is the issuer's word, and not the operator's. The same for the
+    endpoint that is asked about tokens."""
+    dns(monkeypatch, lambda name: ["10.0.0.1"])
+    forms = [url for url in dict.fromkeys(urls(1)) if "127." not in url and "::1" not in url][::7]
+    assert len(forms) > 250
     async with bench() as b:
-        b.issuer.metadata["jwks_uri"] = "https://169.254.169.254/keys"
-        with pytest.raises(ChannelError):
-            await b.verify()
+        for url in forms:
+            b.issuer.metadata["jwks_uri"] = b.issuer.metadata["introspection_endpoint"] = url
+            b.trust = Jwt(b.issuer.url)
+            with connects() as seen:
+                with pytest.raises(ChannelError):
+                    await b.verify()
+                asked = Introspection(b.issuer.url, "me", "secret")
+                with pytest.raises(ChannelError):
+                    await asked.verify("token", None, US, b.now, b.fetcher)
+            # An issuer on this machine may name this machine: `[::0.0.0.1]` is one of the forms.
+            assert set(seen) <= {"127.0.0.1", "::1"}, url
+            assert b.fetches == 0

@@ -45,6 +45,7 @@ async def test_a_session_is_the_principals_and_not_the_tokens() -> None:
         assert (await ann.ask("tools/list")).status == 200
 
 
+@pytest.mark.spec("R0615")
 @live
 async def test_a_request_state_of_one_is_refused_to_another_and_to_another_token_of_nobody() -> (
     None

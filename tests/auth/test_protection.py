@@ -406,6 +406,21 @@ def test_two_ways_to_say_who_comes_in_are_one_too_many() -> None:
         server.asgi(verify=verify)
 
 
+def test_what_is_mounted_is_as_closed_as_the_server_that_it_is_mounted_in() -> None:
+    """CVE-2026-33032: a way to the same tools that nobody guards."""
+    inner = notes(auth=Protection(RESOURCE, Jwt("https://b.example")))
+    with pytest.raises(LocalProtocolError, match="auth= of its own"):
+        Server("outer").mount(inner)
+    shared = Protection(RESOURCE, Jwt("https://b.example"))
+    Server("outer", auth=shared).mount(notes(auth=shared))
+    Server("outer", auth=shared).mount(notes())
+
+
+def test_an_issuer_alone_is_no_protection() -> None:
+    with pytest.raises(LocalProtocolError, match="takes Protection"):
+        Server("s", auth=Jwt("https://b.example"))  # type: ignore[arg-type]
+
+
 @live
 async def test_words_for_development_let_in_who_they_stand_for() -> None:
     words = StaticTokens({"open-sesame": ("ann", {WRITE}), "knock": "bob"})

@@ -152,6 +152,11 @@ class Server(Offering):
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
         self._store = store
+        if auth is not None and not hasattr(auth, "admit"):
+            raise LocalProtocolError(
+                f"auth= takes Protection(URL, ...), and not {type(auth).__name__}: "
+                "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))"
+            )
         self._auth = auth
         self._doors: list[Door] = []
         # The time of day, which is all that replicas share; tests move it.
@@ -204,6 +209,11 @@ class Server(Offering):
         """
         if other is self or self in other.mounted:
             raise LocalProtocolError(f"{other!r} cannot be mounted in itself")
+        if other._auth is not None and other._auth is not self._auth:
+            raise LocalProtocolError(
+                f"{other!r} has an auth= of its own, which nobody would ask here: give it to "
+                f"{self!r}, and scopes to what only some may use"
+            )
         late = self._is_served
         lives = any(one._lifespan for one in (other, *other.mounted))
         if late and lives and not other._is_served:
