@@ -105,6 +105,25 @@ async def test_a_list_that_depends_on_the_caller_is_cached_for_nobody_else() -> 
 
 
 @live
+async def test_a_cursor_of_one_shows_another_nothing_that_is_closed() -> None:
+    async with protected(server=notes(page_size=1)) as stage:
+        many = stage.caller(stage.token(sub="ann", scope="notes:write"))
+        few = stage.caller(stage.token(sub="bob", scope="notes:read"))
+        cursor, seen = None, set[str]()
+        while True:
+            params = {"cursor": cursor} if cursor else {}
+            for caller in (many, few):
+                page = (await caller.modern("tools/list", params)).json
+                names = [tool["name"] for tool in page.get("result", {}).get("tools", ())]
+                assert caller is many or "erase" not in names
+                seen.update(names)
+            cursor = (await many.modern("tools/list", params)).json["result"].get("nextCursor")
+            if cursor is None:
+                break
+        assert seen == {"whoami", "erase"}
+
+
+@live
 async def test_news_of_what_is_closed_reach_only_who_may_read_it() -> None:
     async with protected() as stage:
         ann, _ = people(stage)

@@ -5,9 +5,11 @@ bearer), #3430 (HS256 with a public key), CVE-2026-32597 (unknown `crit`), pytho
 that nobody looked at. Each is sent over HTTP to a live server.
 """
 
+import asyncio
 import hashlib
 import hmac
 import json
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +20,16 @@ from auth.challenge import challenge
 from auth.minting import Issuer, Pen, b64, issuing, packed
 from auth.protected import READ, RESOURCE, Stage, protected
 from http_client import Response
+from http_hand import pooled
 from live import Records, live
-from portico import Introspection, Jwt
+from portico import Introspection, Jwt, Protection
+from portico.auth.fetching import Fetcher
 from portico.auth.issuers import MAX_SKEW_S, SKEW_S
 from portico.auth.jwt import MAX_TOKEN_CHARACTERS, BadToken, parse
+from portico.auth.protection import Asked, Surroundings
+from portico.auth.seal import KeyRing
+from portico.protocol.httprules_gate import Refusal
+from portico.store.memory import MemoryStore
 
 NOW = int(time.time())
 
@@ -429,3 +437,40 @@ async def test_the_token_does_not_reach_those_who_work_for_its_bearer() -> None:
     assert b"host" in seen[0]
     assert token.encode() not in repr(seen).encode()
     assert b"authorization" not in seen[0]
+
+
+# ---------------------------------------------------------------- many
+
+
+def _asked(token: str) -> Asked:
+    return Asked("POST", RESOURCE, {b"authorization": f"Bearer {token}".encode()}, "")
+
+
+@live
+async def test_no_character_of_a_token_can_be_another_one() -> None:
+    """RS-14: every position, and whatever is put there, is refused and nothing else."""
+    async with issuing() as issuer, pooled() as pool:
+        protection = Protection(RESOURCE, Jwt(issuer.url))
+        around = Surroundings(Fetcher(pool.send), MemoryStore(), KeyRing())
+        token = issuer.pens[0].sign(issuer.claims(RESOURCE))
+        assert (await protection.admit(_asked(token), around)).principal.endswith("#ann")
+        chance = random.Random(7)
+        for position in range(len(token)):
+            for _ in range(3):
+                letter = chance.choice("ABCxyz019-_.~+/ =\x00\xff")
+                forged = token[:position] + letter + token[position + 1 :]
+                if forged == token:
+                    continue
+                with pytest.raises(Refusal) as caught:
+                    await protection.admit(_asked(forged), around)
+                assert caught.value.status in (400, 401), (position, letter)
+
+
+@live
+async def test_an_issuer_is_asked_once_about_a_token_that_many_show_at_once() -> None:
+    """RS-16."""
+    async with protected(trust=introspected) as stage:
+        stage.issuer.told["t"] = {"active": True, **stage.claims()}
+        statuses = await asyncio.gather(*(stage.status("t") for _ in range(40)))
+        assert set(statuses) == {200}
+        assert stage.issuer.visits.count("/introspect") == 1
