@@ -1,7 +1,12 @@
+from portico.auth.issuers import Introspection as Introspection
+from portico.auth.issuers import Jwt as Jwt
+from portico.auth.issuers import StaticTokens as StaticTokens
+from portico.auth.protection import Protection as Protection
 from portico.client.client import Client as Client
 from portico.client.connect import connect as connect
 from portico.errors import AuthError as AuthError
 from portico.errors import CannotConnect as CannotConnect
+from portico.errors import CannotFetch as CannotFetch
 from portico.errors import ChannelError as ChannelError
 from portico.errors import ConnectionLost as ConnectionLost
 from portico.errors import Declined as Declined
@@ -15,6 +20,7 @@ from portico.errors import RemoteProtocolError as RemoteProtocolError
 from portico.errors import ScopeRequired as ScopeRequired
 from portico.errors import TimedOut as TimedOut
 from portico.errors import ToolError as ToolError
+from portico.ports import Caller as Caller
 from portico.ports import Handler as Handler
 from portico.ports import Middleware as Middleware
 from portico.ports import Turn as Turn

@@ -8,6 +8,7 @@
     ├─ RemoteError            the peer answered with an error: code, message, data
     ├─ ChannelError           nothing was answered
     │  ├─ CannotConnect
+    │  ├─ CannotFetch           a document that somebody else named
     │  ├─ ConnectionLost
     │  └─ TimedOut
     ├─ AuthError
@@ -111,6 +112,16 @@ class CannotConnect(ChannelError):
     """The other side was never reached."""
 
     unheard: bool = True
+
+
+class CannotFetch(ChannelError):
+    """A document was not fetched. The words are the same for every cause, and may be passed on;
+    `why` is for whoever runs this program, and says whether something answered in their network.
+    """
+
+    def __init__(self, message: str, why: str) -> None:
+        super().__init__(message)
+        self.why = why
 
 
 class ConnectionLost(ChannelError):

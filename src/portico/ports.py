@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from portico.errors import Fault
 from portico.protocol.events import Told
@@ -16,7 +16,7 @@ from portico.protocol.exchange import Exchange
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
-from portico.protocol.jsonrpc import RequestId
+from portico.protocol.jsonrpc import Batch, Request, RequestId
 from portico.protocol.link import Link
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question
@@ -221,8 +221,72 @@ class Service(Protocol):
         ...
 
 
+class Caller(Struct, frozen=True):
+    """Who sent a request: their name, what they may do, and until when, by the time of day.
+
+    `scopes` has also what the granted ones imply.
+    """
+
+    principal: str
+    scopes: frozenset[str] = frozenset()
+    expires_at: float | None = None
+
+
 # Who sent a request, from its headers. Raises `AuthError`, or a `Refusal` with headers of its own.
-Verify: TypeAlias = Callable[[Headers], Awaitable[str]]
+# A name alone has no scopes.
+Verify: TypeAlias = Callable[[Headers], Awaitable[str | Caller]]
+
+
+class Guard(Protocol):
+    """Who may come in over HTTP, and what strangers are told about the way.
+
+    `root` is where the application is mounted, empty at the top; `place` is the path of a request,
+    empty for the one endpoint.
+    """
+
+    async def admit(self, method: str, place: str, root: str, headers: Headers) -> Caller:
+        """Who sent a request. Raises `Refusal`: 401, 403, 400, and 503 where nobody knows."""
+        ...
+
+    def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
+        """Raise `Refusal` (403) where a message needs more than was granted."""
+        ...
+
+    async def document(self, path: str, root: str) -> bytes | None:
+        """A document for clients that look for the way in; None where there is none."""
+        ...
+
+
+class HttpAnswer(Protocol):
+    """What a server answered: its status, its headers by name in small letters, and its body."""
+
+    status: int
+    headers: dict[str, str]
+
+    async def whole(self, limit: int) -> bytes:
+        """The whole body. Raises `RemoteProtocolError` for more than a limit."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
+        ...
+
+
+class HttpSend(Protocol):
+    """Sends one HTTP request to one address: no look-up, no redirect, no retry.
+
+    Only the guarded fetcher of `auth` is given one, and it has checked the address.
+    """
+
+    async def __call__(
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        address: str,
+    ) -> HttpAnswer: ...
 
 
 class Seal(Protocol):

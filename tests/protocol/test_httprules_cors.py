@@ -41,7 +41,7 @@ def test_a_page_of_an_admitted_origin_is_told_what_it_may_send() -> None:
     assert found == {
         b"access-control-allow-origin": APP,
         b"access-control-allow-methods": b"GET, POST, DELETE",
-        b"access-control-allow-headers": b"accept, authorization, content-type, last-event-id, "
+        b"access-control-allow-headers": b"accept, authorization, content-type, dpop, last-event-id, "
         b"mcp-method, mcp-name, mcp-protocol-version, mcp-session-id",
         b"access-control-max-age": b"600",
         b"vary": b"origin",
@@ -61,12 +61,12 @@ def test_headers_that_mirror_arguments_are_taken_by_their_names() -> None:
     [b"*", b"mcp-param-a\r\nx: y", b"mcp-param-a b", b"mcp-param-\xff", b"mcp-param-a;b", b",,,"],
 )
 def test_nothing_is_repeated_that_is_no_header_of_ours(wanted: bytes) -> None:
-    assert len(taken(wanted)) == 8
+    assert len(taken(wanted)) == 9
 
 
 def test_a_page_that_asks_for_very_much_gets_an_answer_of_bounded_size() -> None:
     many = b",".join(b"mcp-param-%d" % n for n in range(1000))
-    assert len(taken(many)) <= 8 + MAX_ASKED
+    assert len(taken(many)) <= 9 + MAX_ASKED
     assert sum(map(len, taken(b"mcp-param-" + b"a" * 10_000))) < MAX_ASKED_BYTES
 
 
@@ -111,7 +111,7 @@ def test_an_answer_names_the_origin_and_shows_the_session() -> None:
     assert found is not None
     assert dict(found) == {
         b"access-control-allow-origin": APP,
-        b"access-control-expose-headers": b"Mcp-Session-Id, MCP-Protocol-Version, Retry-After, "
+        b"access-control-expose-headers": b"DPoP-Nonce, Mcp-Session-Id, MCP-Protocol-Version, Retry-After, "
         b"WWW-Authenticate",
         b"vary": b"origin",
     }

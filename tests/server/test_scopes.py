@@ -261,7 +261,7 @@ async def test_where_callers_are_verified_one_without_a_name_has_no_scopes_eithe
         async with Caller(site.port) as caller:
             for user in (None, "ann"):
                 answer = await caller.modern("tools/call", {"name": "shut"}, x_user=user)
-                assert answer.status == 400
+                assert answer.status == 403
                 assert "needs the scope admin" in answer.json["error"]["message"]
                 tools = await caller.modern("tools/list", x_user=user)
                 assert "shut" not in json.dumps(tools.json)

@@ -27,6 +27,7 @@ _TAKEN: Final = (
     b"accept",
     b"authorization",
     b"content-type",
+    b"dpop",
     b"last-event-id",
     b"mcp-method",
     b"mcp-name",
@@ -36,7 +37,7 @@ _TAKEN: Final = (
 # Without this a page sees none of them, and so could not go on with its session.
 _SHOWN: Final = (
     b"access-control-expose-headers",
-    b"Mcp-Session-Id, MCP-Protocol-Version, Retry-After, WWW-Authenticate",
+    b"DPoP-Nonce, Mcp-Session-Id, MCP-Protocol-Version, Retry-After, WWW-Authenticate",
 )
 _VARIES: Final = (b"vary", b"origin")
 _PARAM = re.compile(rb"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")

@@ -34,6 +34,8 @@ from portico.server.workers import Workers
 from portico.store.memory import MemoryStore
 
 if TYPE_CHECKING:  # what only HTTP needs is loaded when it is served
+    from portico.auth.protection import Protection
+    from portico.server.door import Door
     from portico.transport.http_run import RunLimits
     from portico.transport.http_server import HttpApp
     from portico.transport.http_visit import App, Limits
@@ -95,6 +97,7 @@ class Server(Offering):
     `ttl_s` and `cache_scope` say how long, and for whom, lists keep. `declares` names kinds that
     are added only later, at run time: clients of the older revisions ask once what there is.
     `completions_per_s` is how many completions each caller gets (R0150), None for any number.
+    `auth` says who may use it over HTTP; on a pipe its caller is whoever started it (R0188).
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Server(Offering):
         logging: bool | None = None,
         declares: Iterable[Kind] = (),
         completions_per_s: float | None = COMPLETIONS_PER_S,
+        auth: "Protection | None" = None,
         debug: bool = False,
     ) -> None:
         if page_size < 1:
@@ -148,6 +152,13 @@ class Server(Offering):
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
         self._store = store
+        if auth is not None and not hasattr(auth, "admit"):
+            raise LocalProtocolError(
+                f"auth= takes Protection(URL, ...), and not {type(auth).__name__}: "
+                "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))"
+            )
+        self._auth = auth
+        self._doors: list[Door] = []
         # The time of day, which is all that replicas share; tests move it.
         self.clock: Callable[[], float] = time.time
         self._interviewer = Interviewer(lambda: self._keys, self, lambda: self.clock())
@@ -198,6 +209,11 @@ class Server(Offering):
         """
         if other is self or self in other.mounted:
             raise LocalProtocolError(f"{other!r} cannot be mounted in itself")
+        if other._auth is not None and other._auth is not self._auth:
+            raise LocalProtocolError(
+                f"{other!r} has an auth= of its own, which nobody would ask here: give it to "
+                f"{self!r}, and scopes to what only some may use"
+            )
         late = self._is_served
         lives = any(one._lifespan for one in (other, *other.mounted))
         if late and lives and not other._is_served:
@@ -395,6 +411,8 @@ class Server(Offering):
             return
         self._running = None
         self._catalogue.news.stop()
+        for door in self._doors:
+            await door.close()
         try:
             await self._surroundings.shared.close()
         finally:
@@ -475,7 +493,20 @@ class Server(Offering):
         """
         from portico.transport.http_server import HttpApp
 
-        return HttpApp(self, **options)
+        if self._auth is None:
+            return HttpApp(self, **options)
+        if "verify" in options:
+            raise LocalProtocolError("auth= says who comes in, and verify= too; leave one out")
+        return HttpApp(self, guard=self._door(self._auth, options.get("path", "/mcp")), **options)
+
+    def _door(self, auth: "Protection", path: str) -> "Door":
+        from portico.server.door import Door
+
+        title = self.info.title or self.info.name
+        needs = self._dispatch.needs
+        door = Door(auth, path, title, needs, lambda: self.store, lambda: self._keys)
+        self._doors.append(door)
+        return door
 
 
 def _kinds(declares: Iterable[str]) -> frozenset[str]:

@@ -16,8 +16,9 @@ from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError,
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
+from portico.protocol.httprules_gate import FORBIDDEN, Refusal
 from portico.protocol.identity import Identity
-from portico.protocol.jsonrpc import is_bare_call, refuse_repeats
+from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
 from portico.protocol.reading import read
 from portico.protocol.revision import Revisions
@@ -261,6 +262,30 @@ class Dispatch:
         others = (params.context.arguments if params.context is not None else None) or {}
         return completion(await completer(turn, argument.value, others))
 
+    # ------------------------------------------------------------ scopes
+
+    def needs(self, request: Request) -> frozenset[str]:
+        """The scopes that a request needs, for whoever answers before it is read; what is not
+        known or malformed needs none, and is refused in its own place."""
+        row, params = request.method, request.params
+        entry: Entry | None = None
+        found = None
+        try:
+            if row == "tools/call":
+                entry = self._catalogue.tools.get(read(t.CallToolRequestParams, params).name)
+            elif row == "prompts/get":
+                entry = self._catalogue.prompts.get(read(t.GetPromptRequestParams, params).name)
+            elif row == "resources/read":
+                uri = read(t.ReadResourceRequestParams, params).uri
+                found = self._catalogue.find_resource(uri)
+            elif row == "resources/subscribe":
+                uri = read(t.SubscribeRequestParams, params).uri
+                found = self._catalogue.find_resource(uri)
+        except Fault:
+            return frozenset()
+        entry = found[0] if found is not None else entry
+        return entry.scopes if entry is not None else frozenset()
+
     # ------------------------------------------------------------ subscriptions
 
     async def _subscribe(self, turn: Turn) -> t.Noun:
@@ -352,5 +377,4 @@ def _admit(entry: Entry, turn: Turn) -> None:
         granted = _granted(turn)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
-            words = f"this needs the scope {' '.join(lacking)}"
-            raise Fault(FaultKind.INVALID_REQUEST, words)
+            raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

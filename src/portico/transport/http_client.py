@@ -69,16 +69,26 @@ class HttpPool:
         return sum(map(len, self._idle.values()))
 
     async def send(
-        self, method: str, url: str, headers: Iterable[tuple[str, str]], body: bytes = b""
+        self,
+        method: str,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        body: bytes = b"",
+        *,
+        address: str | None = None,
     ) -> Answer:
         """Send a request and wait for the headers of its answer.
 
+        `address` is the one to connect to, whatever others the host has; TLS is with the host.
         Raises `CannotConnect`, `ConnectionLost` where it may have arrived, `RemoteProtocolError`
         for what is no HTTP, `LocalProtocolError` for what cannot be sent.
         """
         if self._closed:
             raise ConnectionLost("the client was closed")
-        target = self._targets.get(url) or self._target(url)
+        if address is None:
+            target = self._targets.get(url) or self._target(url)
+        else:
+            target = Target(url, self._environ, address)
         request = written(method, target, headers, body)
         connection = self._take(target.origin) or await self._connect(target)
         answer = Answer(self, connection, target.authority)
@@ -178,15 +188,16 @@ class HttpPool:
         raise CannotConnect(words)
 
     async def _connected(self, target: Target) -> Connection:
-        scheme, host, port = target.origin
+        scheme, _, port = target.origin
 
         def made() -> Connection:
             return Connection(self, target.origin)
 
         if target.proxy is not None:
-            return await target.proxy.connect(target.origin, made, self._tls, self._routes)
+            origin = (scheme, target.address, port)
+            return await target.proxy.connect(origin, made, self._tls, self._routes, target.host)
         context = self._tls() if scheme == "https" else None
-        _, connection = await self._routes.connect(made, host, port, context)
+        _, connection = await self._routes.connect(made, target.address, port, context, target.host)
         return connection
 
     def _tls(self) -> ssl.SSLContext:

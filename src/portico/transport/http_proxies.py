@@ -55,8 +55,9 @@ class Proxy:
         made: Callable[[], P],
         context: Callable[[], ssl.SSLContext],
         routes: Routes,
+        named: str,
     ) -> P:
-        """A connection through it. Raises `OSError` where it does not let us."""
+        """A connection through it, TLS with who is named. Raises `OSError` where it says no."""
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         if scheme == "http":
@@ -71,7 +72,7 @@ class Proxy:
             transport.write("\r\n".join(lines).encode() + b"\r\n\r\n")
             await gate.passed
             protocol = made()
-            through = await loop.start_tls(transport, protocol, context(), server_hostname=host)
+            through = await loop.start_tls(transport, protocol, context(), server_hostname=named)
         except BaseException:
             transport.abort()
             raise

@@ -25,19 +25,31 @@ _FRAMING = frozenset(
 
 
 class Target:
-    """Where a request goes: an origin, and what is asked of it."""
+    """Where a request goes: an origin, and what is asked of it.
 
-    __slots__ = ("authority", "origin", "path", "proxy")
+    `address` is where the host was found by whoever asks, and the only place to connect to;
+    connections to it are shared with no request that would look for itself.
+    """
 
-    def __init__(self, url: str, environ: Mapping[str, str] | None = None) -> None:
+    __slots__ = ("address", "authority", "host", "origin", "path", "proxy")
+
+    def __init__(
+        self, url: str, environ: Mapping[str, str] | None = None, address: str | None = None
+    ) -> None:
         parts = _split(url)
         host = cast("str", parts.hostname)
         port = parts.port or PORTS[parts.scheme]
-        self.origin: Origin = (parts.scheme, host, port)
+        self.host: str = host
+        self.address: str = address or host
+        # No host has a space in it.
+        known_as = host if address is None else f"{host} at {address}"
+        self.origin: Origin = (parts.scheme, known_as, port)
         shown = f"[{host}]" if ":" in host else host
         self.authority: str = shown if port == PORTS[parts.scheme] else f"{shown}:{port}"
         self.path: str = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.proxy: Proxy | None = proxy_for(parts.scheme, host, port, environ)
+        if address is not None and parts.scheme == "http":
+            self.proxy = None  # which would look for the host itself
 
 
 def _split(url: str) -> SplitResult:

@@ -33,15 +33,20 @@ class Routes:
         self._last: dict[tuple[str, int], Address] = {}
 
     async def connect(
-        self, made: Callable[[], P], host: str, port: int, context: ssl.SSLContext | None = None
+        self,
+        made: Callable[[], P],
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None = None,
+        named: str | None = None,
     ) -> tuple[asyncio.BaseTransport, P]:
-        """A connection, with TLS where there is a context. Raises `OSError`."""
+        """A connection, with TLS where there is a context, to who is named. Raises `OSError`."""
         loop = asyncio.get_running_loop()
+        name = (named or host) if context is not None else None
         if _is_address(host):
-            return await loop.create_connection(made, host, port, ssl=context)
+            return await loop.create_connection(made, host, port, ssl=context, server_hostname=name)
         line = await self._reach(host, port)
         try:
-            name = host if context is not None else None
             return await loop.create_connection(made, sock=line, ssl=context, server_hostname=name)
         except BaseException:
             line.close()

@@ -29,7 +29,7 @@ from portico.errors import (
     LocalProtocolError,
     LoginRequired,
 )
-from portico.ports import Service, Verify
+from portico.ports import Caller, Guard, Service, Verify
 from portico.protocol import httprules as rules
 from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.httprules_cors import beside, preflight
@@ -53,6 +53,7 @@ from portico.protocol.revision import Binding, Revision, number
 from portico.protocol.shape import Shaper
 from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
+from portico.transport.http_entrance import admit, described
 from portico.transport.http_lifespan import Keeper, Lifespan
 from portico.transport.http_session import Session
 from portico.transport.http_sessions import Sessions
@@ -84,6 +85,7 @@ ENDING_S = 1.0
 # An application that does not know its address is reached by these names, and those it is given.
 LOOPBACK = ("localhost:*", "127.0.0.1:*", "[::1]:*")
 # Where clients look for how to get in (RFC 9728); the path of the endpoint follows.
+WELL_KNOWN = "/.well-known/oauth-"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
@@ -92,6 +94,7 @@ class HttpTurn(Visit):
 
     exchange: Exchange
     fault: Fault | None = None
+    root: str = ""
 
     @property
     def wire(self) -> "HttpTurn":
@@ -128,6 +131,7 @@ class HttpApp:
         around: App | None = None,
         limits: Limits = DEFAULT_LIMITS,
         verify: Verify | None = None,
+        guard: Guard | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
     ) -> None:
@@ -150,6 +154,8 @@ class HttpApp:
         self.heeds_signals = True
         self._around = around
         self._verify = verify
+        self._guard = guard
+        self._guarded = guard is not None or verify is not None
         self._given_policy = policy
         self._recogniser = Recogniser(service.accepts)
         self._set_gates(policy or HostPolicy.of(*LOOPBACK))
@@ -194,8 +200,7 @@ class HttpApp:
             if self._has_sse and path == self._messages_path:
                 await self._serve(scope, receive, send, self._gate_post, self._first_post)
                 return
-            if path == self._metadata:
-                await self._nothing(receive, send, "no document describes this resource")
+            if path.startswith(WELL_KNOWN) and await self._described(path, scope, receive, send):
                 return
         await self._elsewhere(kind, scope, receive, send)
 
@@ -208,6 +213,15 @@ class HttpApp:
             await self._nothing(receive, send, f"nothing is here; use {self.path}")
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
+
+    async def _described(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Answer with a document for those who look for the way in; False where it is not ours."""
+        visit = Visit(receive, send, {}, self.limits)
+        if self._guard is not None and await described(visit, self._guard, path, scope):
+            return True
+        if path == self._metadata:
+            await self._nothing(receive, send, "no document describes this resource")
+        return path == self._metadata
 
     async def _nothing(self, receive: Receive, send: Send, words: str) -> None:
         await self._refuse(Visit(receive, send, {}, self.limits), Refusal(NOT_FOUND, words))
@@ -238,9 +252,8 @@ class HttpApp:
                 raise overload("this server is shutting down; try another one")
             if self.sweep.count >= self.limits.visits:
                 raise overload("too many requests at once; try again later")
-            if self._verify is not None:
-                turn.principal = await self._verified(headers)
-                turn.scopes = frozenset()
+            if self._guarded:
+                await self._admit(turn, scope, gate)
             if self._identity is None:
                 await self._keeper.started()
         except (Fault, AuthError) as refused:
@@ -264,24 +277,36 @@ class HttpApp:
             if turn.principal:
                 self._count(turn.principal, -1)
 
-    async def _verified(self, headers: Headers) -> str:
+    async def _admit(self, turn: HttpTurn, scope: Scope, gate: Gate) -> None:
+        """Who sent this, and may. Raises `AuthError` or `Refusal`."""
+        if self._guard is not None:
+            turn.root = scope.get("root_path", "")
+            place = "" if gate is self._gate else scope["path"]
+            await admit(turn, self._guard, scope["method"], place, turn.root)
+        else:
+            caller = await self._verified(turn.headers)
+            turn.principal, turn.scopes = caller.principal, caller.scopes
+        if self._load.get(turn.principal, 0) >= self.limits.visits_per_principal:
+            raise overload("too many requests of yours at once; wait for some")
+
+    async def _verified(self, headers: Headers) -> Caller:
         """Who sent this. Raises `AuthError` or `Refusal`."""
         assert self._verify is not None
         try:
             found: object = self._verify(headers)
-            principal = await found if inspect.isawaitable(found) else found
+            caller = await found if inspect.isawaitable(found) else found
         except (Fault, AuthError):
             raise
         except Exception as error:
             log.error("the verifier raised %s", type(error).__name__, exc_info=error)
             raise overload("who you are cannot be verified now; try again later") from None
-        if not isinstance(principal, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if isinstance(caller, Caller):
+            return caller
+        if not isinstance(caller, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             # None is what a look-up finds for a stranger; nobody is let in by that.
-            log.error("the verifier returned %s, and not a name", type(principal).__name__)
+            log.error("the verifier returned %s, and not a name", type(caller).__name__)
             raise LoginRequired("nobody knows who you are")
-        if principal and self._load.get(principal, 0) >= self.limits.visits_per_principal:
-            raise overload("too many requests of yours at once; wait for some")
-        return principal
+        return Caller(caller)
 
     def _count(self, principal: str, step: int) -> None:
         """How much of one principal is being served."""
@@ -321,6 +346,8 @@ class HttpApp:
                 await self._post_other(turn, frame, session, known)
                 return
             raw_id = frame.raw_id
+            if self._guard is not None:
+                self._guard.check(frame, turn.scopes or frozenset(), turn.root)
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
                 await self._sessions.open(turn, frame)
@@ -335,6 +362,7 @@ class HttpApp:
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
                 require_events(turn.answers)
+                turn.until = turn.expires
             shaper = self._shaper(peer.revision)
             exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=self._logs)
             if turn.scopes is not None:
@@ -386,6 +414,8 @@ class HttpApp:
         revision = session.peer.revision if session is not None else None
         if isinstance(frame, Batch):
             rules.admit_batch(frame, revision)
+            if self._guard is not None:
+                self._guard.check(frame, turn.scopes or frozenset(), turn.root)
             assert session is not None
             await session.post(turn, frame)
             return

@@ -118,7 +118,9 @@ class Sweep:
         silence = now - visit.alive_at
         if visit.ended or visit.gone:
             return
-        if visit.reading:
+        if visit.until and now >= visit.until:  # RS-07
+            visit.leave("the token has expired; come back with a new one", told=True)
+        elif visit.reading:
             age = now - visit.since
             least = limits.body_bytes_per_s * (age - BODY_GRACE_S)
             if age > limits.body_s or visit.received < least:

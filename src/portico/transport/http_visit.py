@@ -152,6 +152,9 @@ class Visit:
     principal: str = ""
     # What the credentials allow, None where nobody looks at any; and what a browser is told.
     scopes: frozenset[str] | None = None
+    # When the credentials end, by the loop's clock, and when this visit ends for that; 0 is never.
+    expires: float = 0.0
+    until: float = 0.0
     beside: Pairs | None = None
     cancelled: bool = False
     # What to do instead of a comment where a stream is silent before it has begun, and what

@@ -1,0 +1,122 @@
+"""A protected server on a port of this machine, its issuer, and callers who show tokens."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from auth.minting import Issuer, Json, Pen, issuing
+from http_client import Caller, Response, Wire
+from portico import Context, Jwt, Protection, Server
+from portico.auth.issuers import Trust
+from portico.transport.http_run import Site
+
+# As clients outside see it, behind a proxy; where it really is served matters to nobody.
+RESOURCE = "https://notes.example/mcp"
+METADATA = "https://notes.example/.well-known/oauth-protected-resource/mcp"
+READ, WRITE = "notes:read", "notes:write"
+
+
+def notes(**settings: Any) -> Server:
+    """A server with something for everybody who may come in, and something for some."""
+    server = Server("notes", version="1", title="Notes", **settings)
+
+    @server.tool
+    def whoami(ctx: Context) -> str:
+        return ctx.principal
+
+    @server.tool(scopes={WRITE})
+    def erase(name: str) -> str:
+        return f"erased {name}"
+
+    @server.resource("notes://open")
+    def opened() -> str:
+        return "open"
+
+    @server.resource("notes://shut", scopes={WRITE, "notes:see"})
+    def shut() -> str:
+        return "shut"
+
+    @server.prompt(scopes={WRITE})
+    def plan() -> str:
+        return "plan"
+
+    return server
+
+
+class Bearer(Caller):
+    """A caller who shows the same token with every request, unless told otherwise."""
+
+    def __init__(self, port: int, token: str | None, path: str = "/mcp") -> None:
+        super().__init__(port, path)
+        self.token = token
+
+    async def begin(
+        self, method: str, body: bytes = b"", path: str | None = None, **headers: Any
+    ) -> tuple[Wire, Response]:
+        if self.token is not None:
+            headers.setdefault("authorization", f"Bearer {self.token}")
+        return await super().begin(method, body, path, **headers)
+
+
+class Stage:
+    """The server, its issuer, and where they are."""
+
+    def __init__(self, server: Server, site: Site, issuer: Issuer, protection: Protection) -> None:
+        self.server = server
+        self.site = site
+        self.issuer = issuer
+        self.protection = protection
+        self.resource = protection.resource
+        self.callers: list[Bearer] = []
+
+    @property
+    def pen(self) -> Pen:
+        return self.issuer.pens[0]
+
+    def claims(self, **more: Any) -> Json:
+        return self.issuer.claims(**{"audience": self.resource, **more})
+
+    def token(self, **more: Any) -> str:
+        """A good token, but for what is said."""
+        header = more.pop("header", {})
+        return self.pen.sign(self.claims(**more), **header)
+
+    def caller(self, token: str | None = None) -> Bearer:
+        made = Bearer(self.site.port, token)
+        self.callers.append(made)
+        return made
+
+    async def status(self, token: str | None) -> int:
+        """What a plain request with this token is answered with."""
+        return (await self.caller(token).modern("tools/list")).status
+
+
+Make = Callable[[Issuer], Trust | tuple[Trust, ...]]
+
+
+@asynccontextmanager
+async def protected(
+    *,
+    trust: Make | None = None,
+    path: str = "",
+    server: Server | None = None,
+    options: dict[str, Any] | None = None,
+    **protection: Any,
+) -> AsyncGenerator[Stage]:
+    """A server that believes an issuer; `trust` makes something else of the issuer than `Jwt`."""
+    made: Make = trust or (lambda issuer: Jwt(issuer.url))
+    async with issuing(path) as issuer:
+        offered = server or notes()
+        trusted = made(issuer)
+        trusts = trusted if isinstance(trusted, tuple) else (trusted,)
+        guarded = offered._auth = Protection(RESOURCE, *trusts, **protection)
+        settings: Any = options or {}
+        site = Site(offered.asgi(**settings), port=0)
+        await site.start()
+        stage = Stage(offered, site, issuer, guarded)
+        try:
+            yield stage
+        finally:
+            for caller in stage.callers:
+                await caller.__aexit__()
+            await site.stop(0.0)

@@ -1,0 +1,208 @@
+"""The keys of an issuer: fetched once, followed as they change, and never more often than allowed.
+
+RS-15. Time is the test's own; the issuer is a live one on this machine.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from auth.denied_forms import urls
+from auth.minting import Issuer, Pen, issuing
+from auth.watching import connects, dns
+from http_hand import pooled
+from live import live
+from portico.auth.fetching import Fetcher
+from portico.auth.issuers import Introspection, Jwt, Trusted, read_token
+from portico.auth.issuers_document import places
+from portico.auth.jwt import BadToken, read_key
+from portico.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
+from portico.errors import ChannelError
+
+US = "https://notes.example/mcp"
+
+
+class Bench:
+    """An issuer, somebody who trusts it, and a clock."""
+
+    def __init__(self, issuer: Issuer, fetcher: Fetcher) -> None:
+        self.issuer = issuer
+        self.trust = Jwt(issuer.url)
+        self.fetcher = fetcher
+        self.now = float(issuer.claims(US)["iat"])
+
+    @property
+    def fetches(self) -> int:
+        return sum(path.endswith("/keys") for path in self.issuer.visits)
+
+    async def verify(self, pen: Pen | None = None, **header: Any) -> Trusted:
+        claims = self.issuer.claims(US, iat=self.now, exp=self.now + 300)
+        token = (pen or self.issuer.pens[0]).sign(claims, **header)
+        return await self.trust.verify(token, read_token(token), US, self.now, self.fetcher)
+
+
+@asynccontextmanager
+async def bench(path: str = "") -> AsyncGenerator[Bench]:
+    async with issuing(path) as issuer, pooled() as pool:
+        yield Bench(issuer, Fetcher(pool.send))
+
+
+@live
+async def test_keys_are_fetched_once_for_all_who_come_at_once() -> None:
+    async with bench() as b:
+        await asyncio.gather(*(b.verify() for _ in range(50)))
+        assert b.fetches == 1
+        b.now += FRESH_S - 1
+        await b.verify()
+        assert b.fetches == 1
+        b.now += 2
+        await asyncio.gather(*(b.verify() for _ in range(50)))
+        assert b.fetches == 2
+
+
+@live
+async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
+    """Rotation: the new key is beside the old one, then alone."""
+    async with bench() as b:
+        await b.verify()
+        old, new = b.issuer.pens[0], Pen(id="two")
+        b.issuer.pens.append(new)
+        b.now += LOOK_AGAIN_S + 1
+        await b.verify(new)
+        await b.verify(old)
+        assert b.fetches == 2
+        b.issuer.pens[:] = [new]
+        b.now += FRESH_S + 1
+        await b.verify(new)
+        with pytest.raises(BadToken):
+            await b.verify(old)
+
+
+@live
+async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
+    async with bench() as b:
+        await b.verify()
+        for minute in range(10):
+            before = b.fetches
+            for number in range(60):
+                b.now += 1
+                with pytest.raises(BadToken):
+                    await b.verify(Pen(id=f"{minute}-{number}"))
+            assert b.fetches - before <= 2
+        await b.verify()
+
+
+@live
+async def test_keys_that_cannot_be_fetched_anew_are_used_for_a_while_and_then_no_more() -> None:
+    async with bench() as b:
+        await b.verify()
+        b.issuer.down = True
+        b.now += FRESH_S + 1
+        await b.verify()
+        b.now += STALE_S - FRESH_S
+        with pytest.raises(ChannelError):
+            await b.verify()
+        b.issuer.down = False
+        b.now += RETRY_S + 1
+        await b.verify()
+
+
+@live
+async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
+    async with bench() as b:
+        b.issuer.down = True
+        for _ in range(20):
+            with pytest.raises(ChannelError):
+                await b.verify()
+        assert len(b.issuer.visits) <= len(places(b.issuer.url))
+        b.issuer.down = False
+        b.now += RETRY_S + 1
+        await b.verify()
+
+
+@live
+async def test_keys_that_are_not_for_us_are_passed_over() -> None:
+    async with bench() as b:
+        pen = b.issuer.pens[0]
+        small = Pen("RS256", "small", 1024).jwk
+        b.issuer.extra_keys = [
+            None,
+            "x",
+            {},
+            {"kty": "oct", "k": "AAAA", "kid": "one"},
+            {"kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "one"},
+            {"kty": "RSA", "n": "A" * 9000, "e": "AQAB", "kid": "one"},
+            {"kty": "EC", "crv": "secp256k1", "x": "AA", "y": "AA", "kid": "one"},
+            {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "one"},
+            {"kty": "EC", "crv": ["P-256"], "x": "AA", "y": "AA", "kid": "one"},
+            {"kty": "OKP", "crv": "X25519", "x": "AA", "kid": "one"},
+            {**small, "kid": "one"},
+            {**pen.jwk, "use": "enc"},
+            {**pen.jwk, "key_ops": ["sign"]},
+            {**pen.jwk, "alg": "ES384"},
+            {**pen.jwk, "d": "AAAA"},
+            {**pen.jwk, "kid": 7},
+        ]
+        assert [read_key(one) for one in b.issuer.extra_keys[:13]] == [None] * 13
+        await b.verify()
+        b.issuer.pens.clear()
+        b.now += FRESH_S + 1
+        with pytest.raises(BadToken):
+            await b.verify(pen)
+
+
+@live
+async def test_the_right_key_is_found_among_many_without_a_name() -> None:
+    async with bench() as b:
+        pens = [Pen(id=str(number)) for number in range(4)]
+        b.issuer.pens[:] = pens
+        await b.verify(pens[3], kid=None)
+        with pytest.raises(BadToken):
+            await b.verify(Pen(), kid=None)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@live
+async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
+    async with bench("/tenant") as b:
+        b.issuer.place = places(b.issuer.url)[place].partition(str(b.issuer.hand.port))[2]
+        await b.verify()
+        asked = [path for path in b.issuer.visits if ".well-known" in path]
+        wanted = places(b.issuer.url)[: place + 1]
+        assert asked == [url.partition(str(b.issuer.hand.port))[2] for url in wanted]
+
+
+@live
+async def test_a_document_that_names_another_issuer_is_not_used() -> None:
+    async with bench() as b:
+        b.issuer.metadata["issuer"] = f"{b.issuer.url}/"
+        with pytest.raises(ChannelError):
+            await b.verify()
+        assert b.fetches == 0
+
+
+@live
+async def test_no_document_of_an_issuer_leads_to_a_denied_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SF-01: where the keys are is the issuer's word, and not the operator's. The same for the
+    endpoint that is asked about tokens."""
+    dns(monkeypatch, lambda name: ["10.0.0.1"])
+    forms = [url for url in dict.fromkeys(urls(1)) if "127." not in url and "::1" not in url][::7]
+    assert len(forms) > 250
+    async with bench() as b:
+        for url in forms:
+            b.issuer.metadata["jwks_uri"] = b.issuer.metadata["introspection_endpoint"] = url
+            b.trust = Jwt(b.issuer.url)
+            with connects() as seen:
+                with pytest.raises(ChannelError):
+                    await b.verify()
+                asked = Introspection(b.issuer.url, "me", "secret")
+                with pytest.raises(ChannelError):
+                    await asked.verify("token", None, US, b.now, b.fetcher)
+            # An issuer on this machine may name this machine: `[::0.0.0.1]` is one of the forms.
+            assert set(seen) <= {"127.0.0.1", "::1"}, url
+            assert b.fetches == 0

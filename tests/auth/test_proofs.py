@@ -1,0 +1,193 @@
+"""Tokens that are bound to a key (DPoP, RFC 9449), against a live server.
+
+A stolen token is worth nothing without its key, and a stolen proof nothing for another request.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from auth.challenge import challenge
+from auth.minting import Pen, b64
+from auth.protected import RESOURCE, Stage, protected
+from http_client import Response
+from live import live
+from portico.auth.proofs import NONCE_S, PROOF_S
+
+KEY = Pen(id="")
+
+
+def proof(token: str, pen: Pen = KEY, header: dict[str, Any] | None = None, **more: Any) -> str:
+    """A good proof, but for what is said; what is None is left out."""
+    said = {
+        "jti": str(uuid4()),
+        "htm": "POST",
+        "htu": RESOURCE,
+        "iat": int(time.time()),
+        "ath": b64(hashlib.sha256(token.encode()).digest()),
+        **more,
+    }
+    claims = {name: value for name, value in said.items() if value is not None}
+    return pen.sign(claims, **{"typ": "dpop+jwt", "kid": None, "jwk": pen.jwk, **(header or {})})
+
+
+def bound(stage: Stage, pen: Pen = KEY, **more: Any) -> str:
+    return stage.token(cnf={"jkt": pen.thumbprint}, **more)
+
+
+async def sent(stage: Stage, token: str, proof: str | None, scheme: str = "DPoP") -> Response:
+    given = f"{scheme} {token}"
+    return await stage.caller().modern("tools/list", authorization=given, dpop=proof)
+
+
+@pytest.mark.parametrize("algorithm", ["ES256", "EdDSA", "RS256", "PS256"])
+@live
+async def test_a_bound_token_with_its_proof_is_believed(algorithm: str) -> None:
+    async with protected() as stage:
+        pen = Pen(algorithm, id="")
+        token = bound(stage, pen)
+        assert (await sent(stage, token, proof(token, pen))).status == 200
+        assert (await sent(stage, token, proof(token, pen), "dpop")).status == 200
+
+
+WRONG: dict[str, Callable[[str], str | None]] = {
+    "none": lambda token: None,
+    "rubbish": lambda token: "rubbish",
+    "two": lambda token: f"{proof(token)}, {proof(token)}",
+    "of another key": lambda token: proof(token, Pen(id="")),
+    "that shows another key": lambda token: proof(token, Pen(id=""), {"jwk": KEY.jwk}),
+    "that shows no key": lambda token: proof(token, header={"jwk": None}),
+    "that shows a private key": lambda token: proof(token, header={"jwk": {**KEY.jwk, "d": "AA"}}),
+    "that is no proof": lambda token: proof(token, header={"typ": "at+jwt"}),
+    "of another method": lambda token: proof(token, htm="GET"),
+    "of another method's spelling": lambda token: proof(token, htm="post"),
+    "of another place": lambda token: proof(token, htu="https://notes.example/other"),
+    "of another server": lambda token: proof(token, htu="https://evil.example/mcp"),
+    "of another port": lambda token: proof(token, htu="https://notes.example:444/mcp"),
+    "without encryption": lambda token: proof(token, htu="http://notes.example/mcp"),
+    "of no place": lambda token: proof(token, htu=None),
+    "of another token": lambda token: proof("other"),
+    "of no token": lambda token: proof(token, ath=None),
+    "of yesterday": lambda token: proof(token, iat=time.time() - PROOF_S - 5),
+    "of tomorrow": lambda token: proof(token, iat=time.time() + PROOF_S + 5),
+    "of no time": lambda token: proof(token, iat=None),
+    "of a time that is true": lambda token: proof(token, iat=True),
+    "without a name": lambda token: proof(token, jti=None),
+    "with an endless name": lambda token: proof(token, jti="x" * 5000),
+    "unsigned": lambda token: ".".join(proof(token).split(".")[:2]) + ".AAAA",
+    "unsigned and saying so": lambda token: proof(token, header={"alg": "none"}),
+    "signed with a secret": lambda token: proof(token, header={"alg": "HS256"}),
+    "critical": lambda token: proof(token, header={"crit": ["x"]}),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@live
+async def test_a_bound_token_with_a_wrong_proof_is_refused(name: str) -> None:
+    async with protected() as stage:
+        token = bound(stage)
+        answer = await sent(stage, token, WRONG[name](token))
+        assert answer.status == 401
+        scheme, said = challenge(answer)
+        assert (scheme, said["error"]) == ("DPoP", "invalid_dpop_proof")
+        assert "ES256" in said["algs"].split()
+        assert (await sent(stage, token, proof(token))).status == 200
+
+
+@pytest.mark.parametrize(
+    "url", ["HTTPS://notes.example/mcp", "https://NOTES.example:443/mcp", f"{RESOURCE}?a=b#c"]
+)
+@live
+async def test_the_same_place_may_be_spelled_otherwise(url: str) -> None:
+    async with protected() as stage:
+        token = bound(stage)
+        assert (await sent(stage, token, proof(token, htu=url))).status == 200
+
+
+@live
+async def test_a_bound_token_is_no_bearer_token_and_a_free_one_needs_no_proof() -> None:
+    """A stolen token must not be worth more when its proof is left out."""
+    async with protected() as stage:
+        token, free = bound(stage), stage.token()
+        for given in (None, proof(token)):
+            answer = await sent(stage, token, given, "Bearer")
+            assert answer.status == 401
+            assert challenge(answer)[1]["error"] == "invalid_token"
+        assert (await sent(stage, free, None, "Bearer")).status == 200
+        answer = await sent(stage, free, proof(free), "DPoP")
+        assert answer.status == 401
+        assert challenge(answer)[1]["error"] == "invalid_token"
+
+
+@live
+async def test_a_proof_is_good_for_one_request() -> None:
+    async with protected() as stage:
+        token = bound(stage)
+        once = proof(token)
+        assert (await sent(stage, token, once)).status == 200
+        answer = await sent(stage, token, once)
+        assert answer.status == 401
+        assert challenge(answer)[1]["error_description"] == "the proof was used before"
+        again = proof(token, jti="a name")
+        assert (await sent(stage, token, again)).status == 200
+        other = Pen(id="")
+        theirs = bound(stage, other)
+        # Names are each key's own: nobody uses up somebody else's.
+        assert (await sent(stage, theirs, proof(theirs, other, jti="a name"))).status == 200
+
+
+@live
+async def test_where_a_proof_is_required_a_free_token_is_refused() -> None:
+    async with protected(dpop="required") as stage:
+        answer = await stage.caller().modern("tools/list")
+        assert challenge(answer)[0] == "DPoP"
+        assert (await sent(stage, stage.token(), None, "Bearer")).status == 401
+        token = bound(stage)
+        assert (await sent(stage, token, proof(token))).status == 200
+        where = "/.well-known/oauth-protected-resource"
+        document = (await stage.caller().request("GET", path=where)).json
+        assert document["dpop_bound_access_tokens_required"] is True
+
+
+@live
+async def test_with_nonces_a_proof_needs_one_of_ours_that_is_not_old() -> None:
+    now = [time.time()]
+    async with protected(nonces=True, clock=lambda: now[0]) as stage:
+        token = bound(stage)
+        answer = await sent(stage, token, proof(token))
+        assert answer.status == 401
+        assert challenge(answer)[1]["error"] == "use_dpop_nonce"
+        nonce = answer.headers["dpop-nonce"]
+        assert (await sent(stage, token, proof(token, nonce=nonce))).status == 200
+        assert (await sent(stage, token, proof(token, nonce=nonce))).status == 200
+        for wrong in ("made up", nonce[:-2], nonce + "AA"):
+            answer = await sent(stage, token, proof(token, nonce=wrong))
+            assert challenge(answer)[1]["error"] == "use_dpop_nonce"
+        # What our ring sealed for another purpose is no nonce.
+        sealed = stage.server._keys.seal(b'{"answers": {}}')
+        answer = await sent(stage, token, proof(token, nonce=sealed))
+        assert challenge(answer)[1]["error"] == "use_dpop_nonce"
+        now[0] += NONCE_S + 1
+        token = bound(stage, exp=now[0] + 60)
+        answer = await sent(stage, token, proof(token, nonce=nonce, iat=now[0]))
+        assert challenge(answer)[1]["error"] == "use_dpop_nonce"
+
+
+@live
+async def test_a_proof_for_a_session_says_each_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with protected() as stage:
+        token = bound(stage)
+        caller = stage.caller()
+        given = f"DPoP {token}"
+        body = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":'
+        body += b'"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}'
+        opened = await caller.request("POST", body, authorization=given, dpop=proof(token))
+        caller.session, caller.revision = opened.headers["mcp-session-id"], "2025-11-25"
+        bad = await caller.request("DELETE", authorization=given, dpop=proof(token))
+        assert bad.status == 401
+        good = proof(token, htm="DELETE")
+        assert (await caller.request("DELETE", authorization=given, dpop=good)).status == 200

@@ -1,0 +1,178 @@
+"""What belongs to one principal is nothing to another, told apart by real tokens.
+
+Sessions, their streams, what travels in `requestState`, handles, lists; and a stream ends when the
+token that opened it does. Cases RS-07 and RQ-04, and 1A of the incidents.
+"""
+
+import logging
+import time
+from typing import Any
+
+import pytest
+
+from auth.protected import Bearer, Stage, notes, protected
+from live import Records, live
+from portico import Context, Limits, Server
+from portico.middleware import log as logged
+
+ELICITS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+
+
+def people(stage: Stage) -> tuple[Bearer, Bearer]:
+    return stage.caller(stage.token(sub="ann")), stage.caller(stage.token(sub="bob"))
+
+
+@live
+async def test_a_session_of_one_does_not_exist_for_another() -> None:
+    async with protected() as stage:
+        ann, bob = people(stage)
+        await ann.initialize("2025-11-25")
+        bob.session, bob.revision = ann.session, ann.revision
+        assert (await bob.ask("tools/list")).status == 404
+        assert (await bob.request("DELETE")).status == 404
+        _, stream = await bob.get()
+        assert stream.status == 404
+        assert (await ann.ask("tools/call", {"name": "whoami"})).text.endswith("#ann")
+
+
+@live
+async def test_a_session_is_the_principals_and_not_the_tokens() -> None:
+    """A refreshed token goes on where the last one was; the same name elsewhere does not."""
+    async with protected() as stage:
+        ann, _ = people(stage)
+        await ann.initialize("2025-11-25")
+        ann.token = stage.token(sub="ann", jti="another token")
+        assert (await ann.ask("tools/list")).status == 200
+
+
+@pytest.mark.spec("R0615")
+@live
+async def test_a_request_state_of_one_is_refused_to_another_and_to_another_token_of_nobody() -> (
+    None
+):
+    """RQ-04."""
+    server = notes()
+    ran: list[str] = []
+
+    @server.tool
+    async def book(ctx: Context) -> str:
+        answer = await ctx.elicit("Really?", bool)
+        ran.append(ctx.principal)
+        return f"{answer}"
+
+    async with protected(server=server) as stage:
+        ann, bob = people(stage)
+        params: dict[str, Any] = {"name": "book", "arguments": {}}
+        asked = (await ann.modern("tools/call", params, meta=ELICITS)).json["result"]
+        assert asked["resultType"] == "input_required"
+        (key,) = asked["inputRequests"]
+        answers = {key: {"action": "accept", "content": {"value": True}}}
+        retry = {**params, "requestState": asked["requestState"], "inputResponses": answers}
+        refused = await bob.modern("tools/call", retry, meta=ELICITS)
+        assert refused.json.get("error"), refused.body
+        assert ran == []
+        taken = await ann.modern("tools/call", retry, meta=ELICITS)
+        assert "result" in taken.json, taken.body
+        assert [who.rpartition("#")[2] for who in ran] == ["ann"]
+
+
+@live
+async def test_a_handle_of_one_names_nothing_for_another() -> None:
+    server = Server("baskets")
+    baskets = server.handles("basket", list[str])
+
+    @server.tool
+    async def begin(ctx: Context) -> str:
+        return await baskets.create(ctx, ["apple"])
+
+    @server.tool
+    async def show(handle: str, ctx: Context) -> str:
+        return " ".join(await baskets.get(ctx, handle))
+
+    async with protected(server=server) as stage:
+        ann, bob = people(stage)
+        handle = (await ann.modern("tools/call", {"name": "begin"})).text
+        ask = {"name": "show", "arguments": {"handle": handle}}
+        assert (await ann.modern("tools/call", ask)).text == "apple"
+        assert (await bob.modern("tools/call", ask)).json["result"]["isError"] is True
+
+
+@live
+async def test_a_list_that_depends_on_the_caller_is_cached_for_nobody_else() -> None:
+    async with protected(server=notes(cache_scope="public", ttl_s=60)) as stage:
+        listed = await stage.caller(stage.token()).modern("tools/list")
+        assert listed.json["result"]["cacheScope"] == "private"
+
+
+@live
+async def test_a_cursor_of_one_shows_another_nothing_that_is_closed() -> None:
+    async with protected(server=notes(page_size=1)) as stage:
+        many = stage.caller(stage.token(sub="ann", scope="notes:write"))
+        few = stage.caller(stage.token(sub="bob", scope="notes:read"))
+        cursor, seen = None, set[str]()
+        while True:
+            params = {"cursor": cursor} if cursor else {}
+            for caller in (many, few):
+                page = (await caller.modern("tools/list", params)).json
+                names = [tool["name"] for tool in page.get("result", {}).get("tools", ())]
+                assert caller is many or "erase" not in names
+                seen.update(names)
+            cursor = (await many.modern("tools/list", params)).json["result"].get("nextCursor")
+            if cursor is None:
+                break
+        assert seen == {"whoami", "erase"}
+
+
+@live
+async def test_news_of_what_is_closed_reach_only_who_may_read_it() -> None:
+    async with protected() as stage:
+        ann, _ = people(stage)
+        wanted = {"resourceSubscriptions": ["notes://open", "notes://shut"]}
+        _, stream = await ann.stream("subscriptions/listen", {"notifications": wanted})
+        told = await stream.message()
+        assert told["params"]["notifications"]["resourceSubscriptions"] == ["notes://open"]
+
+
+@pytest.mark.parametrize("way", ["modern", "session"])
+@live
+async def test_a_stream_for_news_ends_with_the_token_that_opened_it(way: str) -> None:
+    """RS-07: and a call that is running is let finish."""
+    async with protected() as stage:
+        # Within the skew a token is still taken, and its streams end at once.
+        ann = stage.caller(stage.token(exp=time.time() - 1))
+        if way == "modern":
+            _, stream = await ann.stream("subscriptions/listen", {"notifications": {}})
+        else:
+            await ann.initialize("2025-11-25")
+            _, stream = await ann.get()
+        assert stream.status == 200
+        await stream.rest()  # ends, within the time that each wait here has
+        assert (await ann.modern("tools/list", mcp_session_id=None)).status == 200
+
+
+@live
+async def test_the_principal_is_in_the_log_and_the_token_is_not() -> None:
+    server = notes()
+    server.use(logged())
+    logging.getLogger("portico.requests").setLevel(logging.INFO)
+    with Records("portico.requests") as records:
+        async with protected(server=server) as stage:
+            ann, _ = people(stage)
+            await ann.modern("tools/call", {"name": "whoami"})
+            await ann.modern("tools/call", {"name": "erase"})
+    assert len(records.lines) == 1  # what the guard refused never came in
+    assert "#ann" in records.lines[0]
+    assert ann.token is not None
+    assert ann.token not in records.lines[0]
+
+
+@live
+async def test_one_principal_does_not_take_the_place_of_all() -> None:
+    async with protected(options={"limits": Limits(visits_per_principal=1)}) as stage:
+        ann, bob = people(stage)
+        listen = {"notifications": {}}
+        wire, stream = await ann.stream("subscriptions/listen", listen)
+        await stream.message()
+        assert (await ann.modern("tools/list")).status == 503
+        assert (await bob.modern("tools/list")).status == 200
+        wire.close()

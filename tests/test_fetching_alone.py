@@ -1,0 +1,94 @@
+"""Who may reach the network, by name: whatever fetches a stranger's URL goes through the fetcher.
+
+SF-01. A new module that opens connections fails here until somebody has decided what it fetches:
+a URL of the user's own choice, or one that came from outside, which is for `auth/fetching.py`.
+"""
+
+import ast
+from pathlib import Path
+
+from layers import Module, given, imports, read
+
+PORTICO = read(Path(__file__).resolve().parent.parent / "src" / "portico")
+
+# The HTTP client: its own folder, and who puts it together with the fetcher or a user's own URL.
+HTTP_CLIENT = "portico.transport.http_client"
+CLIENT_OF = {
+    "transport.http_endpoint",  # a user's URL, and the endpoint of the same origin that it names
+    "transport.http_conversation",  # a user's URL
+    "transport.http_sse_client",  # a user's URL
+    "client.ways",  # makes the pool for a user's URL
+    "server.door",  # gives a pool to the fetcher, for issuers
+}
+# Other ways to a socket: libraries, and the calls of a loop.
+LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "telnetlib", "aiohttp")
+CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "getaddrinfo"}
+CALLS_OF = {
+    "auth.fetching": {"getaddrinfo"},
+    "transport.address": {"getaddrinfo"},  # to serve on
+    "transport.http_client": {"create_connection"},
+    "transport.http_proxies": {"create_connection"},
+}
+SEAM = "portico.ports.HttpSend"
+
+
+def touching(modules: dict[str, Module]) -> set[str]:
+    """The modules that name the HTTP client."""
+    return {
+        module.name
+        for module in modules.values()
+        for found in imports(module)
+        if found.target.startswith(HTTP_CLIENT) and module.name != "transport.http_client"
+    }
+
+
+def calling(modules: dict[str, Module]) -> dict[str, set[str]]:
+    """The modules that make connections of their own, and how."""
+    found: dict[str, set[str]] = {}
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute | ast.Name):
+                name = node.attr if isinstance(node, ast.Attribute) else node.id
+                if name in CALLS:
+                    found.setdefault(module.name, set()).add(name)
+        for one in imports(module):
+            if one.target.startswith(LIBRARIES):
+                found.setdefault(module.name, set()).add(one.target)
+    return found
+
+
+def holding(modules: dict[str, Module]) -> set[str]:
+    """The modules that name the seam through which requests go to an address."""
+    return {
+        module.name
+        for module in modules.values()
+        for found in imports(module)
+        if found.target == SEAM
+    }
+
+
+def test_only_these_modules_know_the_http_client() -> None:
+    assert touching(PORTICO) == CLIENT_OF
+
+
+def test_only_these_modules_make_connections() -> None:
+    assert calling(PORTICO) == CALLS_OF
+
+
+def test_only_the_fetcher_sends_to_an_address() -> None:
+    assert holding(PORTICO) == {"auth.fetching"}
+
+
+def test_a_module_that_goes_around_the_fetcher_is_found() -> None:
+    bad = given(
+        auth__keys="import urllib.request",
+        auth__flow="from portico.ports import HttpSend",
+        client__icons="def f():\n    from portico.transport.http_client import HttpPool",
+        host__skills="async def f(loop): await loop.create_connection(None, 'a', 1)",
+    )
+    assert touching(bad) == {"client.icons"}
+    assert holding(bad) == {"auth.flow"}
+    assert calling(bad) == {
+        "auth.keys": {"urllib.request"},
+        "host.skills": {"create_connection"},
+    }
