@@ -26,8 +26,7 @@ CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "
 CALLS_OF = {
     "auth.fetching": {"getaddrinfo"},
     "transport.address": {"getaddrinfo"},  # to serve on
-    "transport.http_client": {"create_connection"},
-    "transport.http_proxies": {"create_connection"},
+    "transport.http_routes": {"create_connection", "getaddrinfo", "sock_connect"},  # of the pool
 }
 SEAM = "portico.ports.HttpSend"
 

@@ -313,6 +313,9 @@ class _Paused:
     async def send(self, frame: bytes) -> None:
         await self._turn.wire.send(frame)
 
+    def post(self, frame: bytes) -> bool:
+        return self._turn.wire.post(frame)
+
     async def hang_up(self) -> None:
         await self._turn.wire.hang_up()
 

@@ -36,6 +36,10 @@ class Wire(Protocol):
         """Write a notification that belongs to this exchange."""
         ...
 
+    def post(self, frame: bytes) -> bool:
+        """Write it at once, if the other side has kept up; False where somebody must wait."""
+        ...
+
     async def ask(self, question: Question) -> Raw:
         """Put a question by request and wait for its raw answer, where the revision does that.
 

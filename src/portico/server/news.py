@@ -5,6 +5,7 @@ Rules: watchers are called in the loop that serves, whichever thread the change 
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from typing import TypeAlias
 
 from portico.protocol import types as t
@@ -16,7 +17,9 @@ class News:
     """The changes of one server."""
 
     def __init__(self) -> None:
-        self._watchers: list[Watcher] = []
+        # By a number each, so that thousands come and go without a search.
+        self._watchers: dict[int, Watcher] = {}
+        self._numbers = count()
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         # Told at once, in whichever thread: other servers that pass it on.
@@ -33,11 +36,11 @@ class News:
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
         """Be told of every change until the returned function is called."""
-        self._watchers.append(watcher)
+        number = next(self._numbers)
+        self._watchers[number] = watcher
 
         def unwatch() -> None:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+            self._watchers.pop(number, None)
 
         return unwatch
 
@@ -62,7 +65,7 @@ class News:
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (method, _), params in waiting.items():
-            for watcher in tuple(self._watchers):
+            for watcher in tuple(self._watchers.values()):
                 watcher(method, params)
 
 

@@ -22,8 +22,9 @@ class Listener:
         self._subscription = subscription
         self._turn = turn
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}
-        self._wake = asyncio.Event()
         self._ended: str | None = None
+        # Whether it was acknowledged and nothing is being told; and what is waited for then.
+        self._idle: asyncio.Future[None] | None = None
 
     async def run(self, news: News) -> t.Noun:
         """Acknowledge, then pass news on until one side ends it."""
@@ -33,8 +34,12 @@ class Listener:
             if first is not None:
                 await self._turn.wire.send(first)
             while self._ended is None:
-                await self._wake.wait()
-                self._wake.clear()
+                if not self._waiting:
+                    self._idle = asyncio.get_running_loop().create_future()
+                    try:
+                        await self._idle
+                    finally:
+                        self._idle = None
                 await self._pass_on()
             for frame in self._subscription.end(self._ended):
                 await self._turn.wire.send(frame)
@@ -53,12 +58,21 @@ class Listener:
         uri = getattr(params, "uri", None)
         if not self._subscription.wants(method, uri):
             return
+        if self._idle is not None and not self._waiting and not self._idle.done():
+            # Most keep up, and there may be thousands: no task is woken for them.
+            frame = self._subscription.news(method, params)
+            if frame is None or self._turn.wire.post(frame):
+                return
         self._waiting[method, uri] = params  # the same news twice is one
         if len(self._waiting) > MAX_WAITING:
             self.end("too much news at once; listen again, and look at everything anew")
-        self._wake.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
     def end(self, why: str) -> None:
         """End it from this side, after what is still to be told."""
         self._ended = self._ended or why
-        self._wake.set()
+        self._wake()

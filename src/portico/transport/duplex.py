@@ -95,6 +95,10 @@ class DuplexTurn:
         self._duplex.channel.write(frame)
         await self._duplex.channel.drain()
 
+    def post(self, frame: bytes) -> bool:
+        """Whoever writes here may have to wait."""
+        return False
+
     async def ask(self, question: Question) -> Raw:
         """Ask by request, and wait for as long as a person may need."""
         return await self._duplex.request(question.kind.method, question.params, ASK_S)

@@ -31,6 +31,8 @@ from portico.transport.http_visit import (
 PROGRESS_BYTES = 1024
 # Of so many requests at once the answers leave together.
 TOGETHER = 8
+# More than this is written before the turn ends, so that a slow reader is noticed.
+OUTBOX_BYTES = 256 * 1024
 # From here on a second write costs less than a copy.
 LARGE_BODY = 64 * 1024
 # A chunk of one byte takes five more around it; what takes more is not there for its body.
@@ -68,19 +70,23 @@ class Outbox:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[asyncio.Transport, bytes]] = []
+        self._waiting: dict[asyncio.Transport, list[bytes]] = {}
+        self._size = 0
 
     def put(self, transport: asyncio.Transport, data: bytes) -> None:
         """Write this at the end of the turn."""
         if not self._waiting:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._waiting.append((transport, data))
+        self._waiting.setdefault(transport, []).append(data)
+        self._size += len(data)
+        if self._size > OUTBOX_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Write all of it now: something else is to be written after it."""
-        waiting, self._waiting = self._waiting, []
-        for transport, data in waiting:
-            transport.write(data)
+        waiting, self._waiting, self._size = self._waiting, {}, 0
+        for transport, parts in waiting.items():
+            transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 class _Cut(Exception):
@@ -236,18 +242,11 @@ class Connection(HttpToolsProtocol):
         Only where `send` is the server's own: whoever wraps it wants to see what passes.
         """
         cycle = self.cycle
-        if (
-            getattr(send, "__self__", None) is not cycle
-            or cycle.response_started
-            or self.flow.write_paused
-            or cycle.scope["method"] == "HEAD"
-        ):
+        if not self._takes(send) or cycle.response_started:
             return False
         if cycle.disconnected:
             return True
-        lines = [STATUS_LINE[status]]
-        for name, value in [*cycle.default_headers, *headers]:
-            lines += (name, b": ", value, b"\r\n")
+        lines = self._head(status, headers)
         if CLOSE_HEADER in headers:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
@@ -269,6 +268,64 @@ class Connection(HttpToolsProtocol):
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
+        return True
+
+    def _takes(self, send: Send) -> bool:
+        """Whether what is written by this `send` may go past it."""
+        cycle = self.cycle
+        return (
+            getattr(send, "__self__", None) is cycle
+            and not self.flow.write_paused
+            and cycle.scope["method"] != "HEAD"
+        )
+
+    def _head(self, status: int, headers: Pairs) -> list[bytes]:
+        lines = [STATUS_LINE[status]]
+        for name, value in [*self.cycle.default_headers, *headers]:
+            lines += (name, b": ", value, b"\r\n")
+        return lines
+
+    def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
+        """Begin a stream with its first piece; False where it must go the usual way, by `send`."""
+        cycle = self.cycle
+        if (
+            not self._takes(send)
+            or cycle.response_started
+            or not cycle.keep_alive
+            or cycle.disconnected
+            or CLOSE_HEADER in headers
+        ):
+            return False
+        lines = self._head(200, headers)
+        lines.append(b"transfer-encoding: chunked\r\n\r\n")
+        if first:
+            lines.append(b"%x\r\n%b\r\n" % (len(first), first))
+        cycle.response_started = cycle.chunked_encoding = True
+        cycle.waiting_for_100_continue = False
+        self._outbox.put(self.transport, b"".join(lines))
+        return True
+
+    def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:
+        """One more piece of a stream, which leaves with others at the end of this turn.
+
+        False where it must go the usual way, by `send`: what is here already goes first then.
+        """
+        cycle = self.cycle
+        if (
+            not self._takes(send)
+            or not cycle.chunked_encoding
+            or cycle.response_complete
+            or cycle.disconnected
+            or (last and not cycle.keep_alive)
+        ):
+            self._outbox.flush()
+            return False
+        framed = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+        self._outbox.put(self.transport, framed + b"0\r\n\r\n" if last else framed)
+        if last:
+            cycle.response_complete = True
+            cycle.message_event.set()
+            cycle.on_response()
         return True
 
     def drop(self, send: Send) -> None:

@@ -87,6 +87,10 @@ class HttpClientTurn:
         """POST a notification."""
         await self._tell(frame)
 
+    def post(self, frame: bytes) -> bool:
+        """Whoever writes here may have to wait."""
+        return False
+
     async def ask(self, question: Question) -> Raw:
         """A client does not ask while it answers."""
         raise RemoteProtocolError(f"{question.kind.method} is asked by servers")

@@ -111,6 +111,10 @@ class HttpTurn(Visit):
         if self.answers.events:
             await self.write(write(frame))
 
+    def post(self, frame: bytes) -> bool:
+        """Write it if nobody has to wait for that."""
+        return self.answers.events and self.write_at_once(write(frame))
+
     async def ask(self, question: Question) -> Raw:
         """R0858: no request ever goes to the client here."""
         raise LocalProtocolError(f"{question.kind.method} is asked by result in this revision")

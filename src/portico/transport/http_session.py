@@ -104,6 +104,10 @@ class SessionTurn:
             self.session.put(stream, frame)
             await stream.drained()
 
+    def post(self, frame: bytes) -> bool:
+        """Whoever writes here may have to wait."""
+        return False
+
     async def ask(self, question: Question) -> Raw:
         """Ask by request, on the stream of this very exchange, and wait."""
         return await self.session.ask(question, self._lane.stream())

@@ -109,6 +109,14 @@ class Line(Protocol):
         """Write a whole answer at once; False where it must go the usual way, by `send`."""
         ...
 
+    def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
+        """Begin a stream; False where it must go the usual way."""
+        ...
+
+    def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:
+        """One more piece of it; False where it must go the usual way."""
+        ...
+
     def drop(self, send: Send) -> None:
         """End the connection as it is, if this answer is still on it."""
         ...
@@ -255,9 +263,12 @@ class Visit:
         """Begin a stream of events, once."""
         if not self.streaming:
             self.started = self.streaming = True
+            headers = [*EVENT_HEADERS, *(more or ()), *(self.beside or ())]
+            if self.line is not None and self.line.begin(self._send, headers, first):
+                self.writes += 1
+                return
             self._lock = asyncio.Lock()
             async with self._lock:
-                headers = [*EVENT_HEADERS, *(more or ()), *(self.beside or ())]
                 await self._put({"type": "http.response.start", "status": 200, "headers": headers})
                 await self._put({"type": "http.response.body", "body": first, "more_body": True})
 
@@ -265,22 +276,44 @@ class Visit:
         """More of the stream. Raises `ConnectionLost` where nobody reads it."""
         if self.gone or self.ended:
             raise ConnectionLost(self.gone or "the answer was complete already")
-        if self._lock is None:
+        if not self.streaming:
             await self.open(chunk)
             return
+        if self.write_at_once(chunk):
+            return
+        if self._lock is None:
+            self._lock = asyncio.Lock()
         async with self._lock:
             if not self.ended:
                 await self._put({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
         """The end of the stream, after one more chunk perhaps."""
-        if self._lock is None:
+        if not self.streaming:
             await self.open()
-        assert self._lock is not None
+        line = self._free_line()
+        if line is not None and line.piece(self._send, last, last=True):
+            self.ended = True
+            return
+        if self._lock is None:
+            self._lock = asyncio.Lock()
         async with self._lock:
             if not self.ended:
                 await self._put({"type": "http.response.body", "body": last})
                 self.ended = True
+
+    def write_at_once(self, chunk: bytes) -> bool:
+        """The same without waiting; False where the reader has not kept up, or nobody can tell."""
+        line = self._free_line()
+        if line is None or not line.piece(self._send, chunk):
+            return False
+        self.writes += 1
+        return True
+
+    def _free_line(self) -> Line | None:
+        """A connection of our own server, on which nobody waits to write."""
+        busy = self._lock is not None and self._lock.locked()
+        return self.line if self.streaming and not (busy or self.ended or self.gone) else None
 
     async def _put(self, message: Message) -> None:
         self.writing = True
