@@ -1,9 +1,10 @@
 """Pictures of what was measured, for the pages: bars, and a terminal. SVG, drawn by hand.
 
-    scripts/bench chart             all of them
+    scripts/bench chart             all of them, but that of the suite
     scripts/bench chart start       docs/start.svg, from what scripts/bench start prints
     scripts/bench chart demo        docs/demo.svg, from what scripts/demo prints
     scripts/bench chart inspect     docs/inspect.svg, from what `portico inspect` shows at a terminal
+    scripts/bench --record          docs/benchmark.svg, from what the suite has measured
 
 Rules: nothing is drawn that a run has not printed.
 """
@@ -18,13 +19,31 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
+
+from benchmarks.figures import Figure, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 FONT = "font-family='ui-monospace, SFMono-Regular, Menlo, Consolas, monospace'"
 OURS, THEIRS = "#2f6f4f", "#b7b2a8"
+# What docs/benchmark.svg shows of the suite.
+CHARTED = (
+    "http-async",
+    "http-sync",
+    "session-async",
+    "http-stream",
+    "stdio-16",
+    "stdio-1",
+    "memory",
+    "client-1",
+    "client-16",
+    "list-1000",
+    "start",
+    "resident",
+)
 # Of the demo; the rest scrolls away on a small screen, too.
 LINES = 44
 # The terminal of `inspect`: so wide that its lines fit the picture.
@@ -62,6 +81,65 @@ def bars(title: str, rows: list[tuple[str, float, str, bool]], foot: str) -> str
         ]
     drawn.append(f"<text x='16' y='{height - 10}' font-size='11' fill='#777'>{escape(foot)}</text>")
     return "\n".join([*drawn, "</svg>", ""])
+
+
+# A heading, and a bar for each row under it: its name, its length, what it says, whether it is ours.
+Group = tuple[str, list[tuple[str, float, str, bool]]]
+
+
+def groups(title: str, drawn_of: list[Group], foot: list[str]) -> str:
+    """Several charts of bars under each other, the longest bar of each as long as the others'."""
+    height = 48 + sum(34 + 20 * len(rows) for _, rows in drawn_of) + 16 * len(foot)
+    drawn = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='720' height='{height}' {FONT}>",
+        f"<rect width='720' height='{height}' fill='#fdfcf9'/>",
+        f"<text x='16' y='26' font-size='15' fill='#222'>{escape(title)}</text>",
+    ]
+    y = 40
+    for heading, rows in drawn_of:
+        most = max((length for _, length, _, _ in rows), default=1.0)
+        y += 16
+        drawn.append(f"<text x='16' y='{y}' font-size='13' fill='#222'>{escape(heading)}</text>")
+        y += 6
+        for name, length, said, ours in rows:
+            width = max(1, round(300 * length / most))
+            colour = OURS if ours else THEIRS
+            drawn += [
+                f"<text x='28' y='{y + 13}' font-size='12' fill='#444'>{escape(name)}</text>",
+                f"<rect x='190' y='{y + 1}' width='{width}' height='15' fill='{colour}'/>",
+                f"<text x='{198 + width}' y='{y + 13}' font-size='12' fill='#222'>{escape(said)}</text>",
+            ]
+            y += 20
+        y += 12
+    for line in foot:
+        y += 14
+        drawn.append(f"<text x='16' y='{y}' font-size='11' fill='#777'>{escape(line)}</text>")
+    return "\n".join([*drawn, "</svg>", ""])
+
+
+def benchmark(figures: Mapping[str, Figure], foot: list[str]) -> str:
+    """The figures of the suite that have a chart: everybody's better quarter."""
+    drawn_of: list[Group] = []
+    for name in CHARTED:
+        if (figure := figures.get(name)) is None or figure.ours not in figure.samples:
+            continue
+        rows = [
+            (one, figure.quarter(one), _said(figure, one), one == figure.ours)
+            for one in figure.samples
+        ]
+        less = ", less is better" if figure.better == "less" else ""
+        drawn_of.append((f"{figure.title} ({figure.unit}{less})", rows))
+    return groups("Portico, its peers, and the limit of Python", drawn_of, foot)
+
+
+def _said(figure: Figure, entrant: str) -> str:
+    said = shown(figure.quarter(entrant), up=figure.better == "less")
+    ratio = figure.ratio(entrant) if entrant != figure.ours else None
+    if ratio is None:
+        return said
+    if figure.better == "less":
+        return f"{said}   (ours {shown(ratio.quarter, up=True)} of it)"
+    return f"{said}   (ours {shown(ratio.quarter)}×)"
 
 
 def terminal(command: str, lines: list[str]) -> str:

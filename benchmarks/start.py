@@ -1,7 +1,7 @@
 """What starting costs: a server of one tool on stdio, from `exec` to its first answers.
 
-The same server twice, of portico and of `mcp` 2.3.0 (in an environment of its own, which
-scripts/_peers makes), each started anew in every round, in turns:
+The same server twice, of portico and of `mcp` 2.3.0 (each installed in an environment of its own,
+which scripts/_peers makes), each started anew in every round, in turns:
 
     2025-11-25   until `initialize` and then a `tools/call` are answered
     2026-07-28   until a `tools/call` is answered; it is the first message
@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.peers import SERVER_CORE, Missing, installed, on_core
+
 PEER = ("mcp", "2.3.0")
 
 # What `scripts/bench start` promises, against the peer.
@@ -44,10 +45,12 @@ def add(a: int, b: int) -> int:
 if __name__ == "__main__":
     server.run()
 '''
-PORTICO_SERVER = f"from portico import Server\n\nserver = Server('one')\n\n\n@server.tool{TOOL}"
-PEER_SERVER = (
-    f"from mcp.server import MCPServer\n\nserver = MCPServer('one')\n\n\n@server.tool(){TOOL}"
-)
+QUIET = TOOL.replace("run()", "run(show_banner=False)")
+PROGRAMS = {
+    "portico": f"from portico import Server\n\nserver = Server('one')\n\n\n@server.tool{TOOL}",
+    "mcp": f"from mcp.server import MCPServer\n\nserver = MCPServer('one')\n\n\n@server.tool(){TOOL}",
+    "FastMCP": f"from fastmcp import FastMCP\n\nserver = FastMCP('one')\n\n\n@server.tool{QUIET}",
+}
 
 CLIENT = {"name": "bench", "version": "1"}
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT}
@@ -90,7 +93,11 @@ def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 def start(command: list[str], era: str, env: dict[str, str]) -> Start:
     """Start a server, ask it, look at it, and end it."""
     begun = time.perf_counter()
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+    pipe = subprocess.PIPE
+    with on_core(SERVER_CORE):
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=env
+        )
     with process:
         try:
             if era == "2025-11-25":
@@ -116,18 +123,16 @@ def peak_kib(pid: int) -> int:
 
 def commands(folder: Path) -> dict[str, list[str]]:
     """How each server is started."""
-    home = subprocess.run(
-        [str(ROOT / "scripts" / "_peers"), *PEER], stdout=subprocess.PIPE, text=True
-    )
-    if home.returncode:
-        sys.exit(1)  # it has said why
     ours, theirs = folder / "ours.py", folder / "theirs.py"
-    ours.write_text(PORTICO_SERVER)
-    theirs.write_text(PEER_SERVER)
-    peer_python = str(Path(home.stdout.strip()) / "bin" / "python")
+    ours.write_text(PROGRAMS["portico"])
+    theirs.write_text(PROGRAMS["mcp"])
+    try:
+        homes = installed("portico", "clone"), installed(*PEER)
+    except Missing as missing:
+        sys.exit(str(missing))
     return {
-        "portico": [sys.executable, str(ours)],
-        " ".join(PEER): [peer_python, str(theirs)],
+        "portico": [str(homes[0] / "bin" / "python"), str(ours)],
+        " ".join(PEER): [str(homes[1] / "bin" / "python"), str(theirs)],
     }
 
 

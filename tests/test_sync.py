@@ -16,13 +16,15 @@ from typing import Any
 
 import pytest
 
+from client.http_beast import SESSION, Beast, done
 from client.shop import HERE, shop, site
+from http_hand import Heard, Visitor, by_hand, head
 from portico import Client as AsyncClient
 from portico import Server, sync
 from portico.client.connect import connect as connect_in_loop
 from portico.client.listening import Change
 from portico.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
-from portico.protocol.revision import Revision
+from portico.protocol.revision import NOVEMBER_2025, Revision
 from portico.sync import Client, connect
 
 
@@ -131,6 +133,42 @@ def test_handlers_may_block_and_may_use_the_client(revision: Revision) -> None:
         asked = client.call_tool("ask")
         assert asked.text == "as blue as 2" or not revision.elicitation.modes
     assert steps == [1, 2, 3]
+
+
+def test_handlers_that_turn_out_to_be_asynchronous_are_waited_for() -> None:
+    steps: list[float] = []
+
+    class Asks:
+        async def __call__(self, asked: Any) -> str:
+            await asyncio.sleep(0)
+            return "as blue as it gets"
+
+    asks = Asks()
+
+    class Notes:
+        async def __call__(self, done: float, of: float | None, words: str | None) -> None:
+            await asyncio.sleep(0)
+            steps.append(done)
+
+    for ask in (asks, lambda asked: asks(asked)):
+        with connect(shop(), on_elicit=ask, on_progress=Notes()) as client:
+            assert client.call_tool("ask").text == "as blue as it gets"
+            assert client.call_tool("count", {"to": 3}).text == "counted"
+    assert steps == [1, 2, 3, 1, 2, 3]
+
+
+def test_what_a_child_writes_beside_its_messages_is_heard() -> None:
+    heard: list[str] = []
+    threads_of: set[str] = set()
+
+    def hear(line: str) -> None:
+        threads_of.add(threading.current_thread().name.partition("_")[0])
+        heard.append(line)
+
+    with connect(HERE, on_stderr=hear) as client, pytest.raises(ConnectionLost, match="till"):
+        client.call_tool("die")
+    assert heard == ["the till is empty"]
+    assert threads_of == {"portico.sync handler"}
 
 
 def test_changes_are_a_loop_that_waits(revision: Revision) -> None:
@@ -264,6 +302,37 @@ def test_who_forgets_to_close_is_closed_at_exit_with_nothing_left() -> None:
         timeout=60,
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "3\n\n", "")
+
+
+def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> None:
+    """By then no name can be resolved any more, and what was connected may be closed."""
+    heard: list[str] = []
+
+    async def note(visitor: Visitor, one: Heard) -> None:
+        heard.append(one.headers["mcp-session-id"])
+        await visitor.say(head(202, "Content-Length: 0"))
+
+    script = (
+        "import sys\n"
+        "from portico.sync import connect\n"
+        "from portico.transport.http_client import HttpPool\n"
+        "HttpPool.__init__.__kwdefaults__['idle_s'] = 0.0\n"
+        "print(connect(sys.argv[1], revision='2025-11-25').call_tool('t').text)\n"
+    )
+
+    async def play() -> tuple[bytes, bytes]:
+        async with by_hand(Beast(NOVEMBER_2025, done, {"DELETE": note}).serve) as hand:
+            url = hand.url.replace("127.0.0.1", "localhost")
+            run = await asyncio.create_subprocess_exec(
+                *[sys.executable, "-X", "dev", "-W", "error", "-c", script, url],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            return await asyncio.wait_for(run.communicate(), 60)
+
+    said, complained = asyncio.run(play())
+    assert (said.strip(), complained) == (b"done", b"")
+    assert heard == [SESSION]
 
 
 def test_the_module_offers_what_it_says() -> None:

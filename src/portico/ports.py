@@ -112,6 +112,10 @@ class Hearer(Protocol):
         """A notification that belongs to no call of ours, or to a subscription."""
         ...
 
+    def missed(self) -> None:
+        """The conversation goes on, but what it told for a while nobody has heard."""
+        ...
+
     def gone(self) -> None:
         """The conversation has ended."""
         ...

@@ -34,6 +34,7 @@ from portico.client.offered import Tool
 from portico.client.results import ToolResult
 from portico.client.roots import GivenRoots, Rooted
 from portico.client.targets import GivenHeaders, Target
+from portico.client.ways import OnStderr
 from portico.errors import ConnectionLost, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.link import TIMEOUT_S
@@ -102,9 +103,12 @@ class _Thread:
         """A handler that blocks, as one that the loop can wait for."""
         if handler is None or inspect.iscoroutinefunction(handler):
             return handler
+        asked: Callable[..., T] = handler
 
-        def called(*news: Any) -> Any:
-            return self.loop.run_in_executor(self.handlers, _handled, handler, news)
+        async def called(*news: Any) -> Any:
+            made = await self.loop.run_in_executor(self.handlers, _handled, asked, news)
+            # An object that is called, or a function around one, may be `async` all the same.
+            return await made if inspect.isawaitable(made) else made
 
         return called
 
@@ -205,6 +209,7 @@ def connect(
     on_sample: OnSample | None = None,
     on_log: OnLog | None = None,
     on_progress: OnProgress | None = None,
+    on_stderr: OnStderr | None = None,
     roots: GivenRoots | None = None,
     revision: str | Iterable[str] | None = None,
     env: Mapping[str, str] | None = None,
@@ -229,6 +234,7 @@ def connect(
             on_sample=thread.in_thread(on_sample),
             on_log=thread.in_thread(on_log),
             on_progress=thread.in_thread(on_progress),
+            on_stderr=thread.in_thread(on_stderr),
             roots=thread.in_thread(roots) if callable(roots) else roots,
             revision=revision,
             env=env,

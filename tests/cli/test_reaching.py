@@ -210,9 +210,10 @@ def test_a_server_that_dies_is_told_with_its_last_lines(tmp_path: Path) -> None:
 
 def test_a_server_that_is_silent_is_given_up(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="silence"))
+    words = "no answer to tools/call within 2 s; whether it had an effect is unknown"
     assert told(tmp_path, "call", "hand.py", "look", "--timeout", "2") == (
         4,
-        "portico: server 'hand': no answer within 2 s; whether it had an effect is unknown\n",
+        f"portico: server 'hand': {words}\n",
     )
 
 
@@ -243,6 +244,14 @@ def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
     assert code == 5
     assert "Traceback" in words
     assert words.endswith("portico: no such method: resources/read (-32601)\n")
+
+
+def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: Path) -> None:
+    written(tmp_path, hand=by_hand(tools_list=tool(), tools_call="die"))
+    _, words = told(tmp_path, "call", "hand.py", "look", "--debug")
+    assert words.startswith("hand.py writes: the server is awake\n")
+    assert "hand.py writes: Traceback: no more memory\n" in words
+    assert "writes:" not in told(tmp_path, "call", "hand.py", "look")[1]
 
 
 def test_an_interrupt_is_an_exit_code_of_its_own(tmp_path: Path) -> None:

@@ -2,9 +2,14 @@
 argument. Rules: nothing of Portico is imported, so that it starts at once."""
 
 import json
+import os
 import sys
 
-MODE, REVISION = sys.argv[1], sys.argv[2]
+asked, REVISION = sys.argv[1], sys.argv[2]
+# A slow one speaks both, and is too late for the newer until a file is there.
+IS_SLOW = asked == "slow"
+GREETED = sys.argv[4] if IS_SLOW else REVISION
+MODE = asked if not IS_SLOW else "both" if os.path.exists(sys.argv[3]) else "silent"
 DISCOVERED = {
     "resultType": "complete",
     "supportedVersions": [REVISION],
@@ -22,9 +27,9 @@ def say(message: dict[str, object]) -> None:
 
 def answer(method: str, id: object) -> None:
     if method == "initialize" and MODE != "modern":
-        opened = {"protocolVersion": REVISION, "capabilities": {"tools": {}}, "serverInfo": INFO}
+        opened = {"protocolVersion": GREETED, "capabilities": {"tools": {}}, "serverInfo": INFO}
         say({"id": id, "result": opened})
-    elif method == "server/discover" and MODE == "modern":
+    elif method == "server/discover" and MODE in ("modern", "both"):
         say({"id": id, "result": DISCOVERED})
     elif method == "tools/list":
         say({"id": id, "result": TOOLS})

@@ -217,6 +217,10 @@ def tool(name: str, returns: Any, **arguments: Any) -> Callable[[Scene], Awaitab
     return call
 
 
+# The same call, as two models ask for it.
+OPENAI = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
+ANTHROPIC = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1, "b": 2}}
+
 OPERATIONS: dict[str, Operation] = {
     "connect": Operation(lambda scene: scene.joining(), "connect", after=leave_result),
     "connect, and find out": Operation(
@@ -255,6 +259,10 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "call_tool asking a form": Operation(
         tool("ask_colour", str), "call_tool", exists=has_forms, result="red"
+    ),
+    "call_openai": Operation(lambda scene: scene.client.call_openai(OPENAI), "call_openai"),
+    "call_anthropic": Operation(
+        lambda scene: scene.client.call_anthropic(ANTHROPIC), "call_anthropic"
     ),
     "read_resource": Operation(
         lambda scene: scene.client.read_resource(RESOURCE, fresh=True), "read_resource"

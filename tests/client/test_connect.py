@@ -333,6 +333,14 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "headers go with a URL, and this is a command",
     ),
     "a folder for a URL": (lambda: connect("http://h/mcp", cwd="/"), "env and cwd are for a comm"),
+    "an ear for a URL": (
+        lambda: connect("http://h/mcp", on_stderr=print),
+        "on_stderr hears a command, and this is a URL",
+    ),
+    "an ear for a server": (
+        lambda: connect(shop(), on_stderr=print),
+        "on_stderr hears a command, and this is a server in this process",
+    ),
     "variables for a server": (lambda: connect(shop(), env={}), "env and cwd are for a command"),
     "headers of the protocol": (
         lambda: connect("http://h/mcp", headers={"Mcp-Session-Id": "x"}),
@@ -386,6 +394,8 @@ def test_a_string_never_becomes_a_command_even_where_a_program_of_that_name_is()
         (["uv", "run", "server.py"], "server"),
         (["node", "/a/b/index.js"], "index"),
         (["python"], "python"),
+        (["python", "-I", "-c", "import this"], "python"),
+        (["node", "-e", "serve()"], "node"),
         (["./own-program", "serve"], "own-program"),
     ],
 )
@@ -399,3 +409,32 @@ async def test_a_site_that_nobody_serves_is_an_error_that_names_it() -> None:
         url = f"http://127.0.0.1:{here.port}/mcp"
     with pytest.raises(CannotConnect, match=rf"127.0.0.1:{here.port} cannot be reached"):
         await connect(url)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@live
+async def test_what_a_child_writes_beside_its_messages_is_heard_to_the_last_line(
+    waits: bool,
+) -> None:
+    heard: list[str] = []
+
+    async def later(line: str) -> None:
+        await asyncio.sleep(0)
+        heard.append(line)
+
+    secret = "correct-horse-battery"
+    target = {"command": sys.executable, "args": ["-I", "-c", NOISY], "env": {"KEY": secret}}
+    with pytest.raises(ConnectionLost, match="exited with 3 during initialize") as lost:
+        await connect(target, on_stderr=later if waits else heard.append)
+    # It is started twice, since some die of the first question that they do not know.
+    assert heard == ["the key is [redacted]", "and no more"] * 2
+    assert secret not in str(lost.value)
+
+
+NOISY = """
+import os, sys
+sys.stdin.readline()
+sys.stderr.write(f"the key is {os.environ['KEY']}\\nand no more")
+sys.stderr.flush()
+os._exit(3)
+"""

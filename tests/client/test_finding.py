@@ -326,6 +326,18 @@ def test_silence_costs_one_wait_even_where_memory_was_wrong() -> None:
     assert attempts(find(EVERY, PIPE, Known(handshake=True)), [silence]) == ([GREETING], silence)
 
 
+@pytest.mark.parametrize("means", [CHILD, HTTP, PIPE], ids=["child", "http", "pipe"])
+def test_silence_is_no_proof_and_is_asked_for_once_more(means: Means) -> None:
+    _, opening = play(find(EVERY, means), [answered(TimedOut), agreed()])
+    assert not opening.sure
+    _, opening = play(find(EVERY, means), [refused(-32601), agreed()])
+    assert opening.sure
+    doubtful = Known(handshake=True, sure=False)
+    tried, opening = play(find(EVERY, means, doubtful), [discovered(NEWEST.date)])
+    assert tried == [PROBE]
+    assert opening.revision is NEWEST
+
+
 def test_what_is_remembered_is_bounded_and_the_oldest_makes_room() -> None:
     memory = Memory(most=3)
     for number in range(3):

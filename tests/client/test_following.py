@@ -15,7 +15,7 @@ from portico.client import following
 from portico.client.client import Client
 from portico.client.listening import Change, Listening
 from portico.errors import CannotConnect, ConnectionLost, RemoteError
-from portico.protocol.revision import ALL, NEWEST, Pushing, Revision
+from portico.protocol.revision import ALL, NEWEST, NOVEMBER_2025, Pushing, Revision
 
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -237,3 +237,18 @@ async def test_a_stream_over_http_that_was_cut_is_opened_again() -> None:
         await client.close()
         with pytest.raises(ConnectionLost):
             await listener.task
+
+
+@live
+async def test_who_leaves_does_not_begin_anew_to_say_goodbye() -> None:
+    door = door_of(NOVEMBER_2025)
+
+    def fall(params: JSON) -> None:
+        door.fall()
+
+    door.replies = {**door.replies, "resources/unsubscribe": fall}
+    async with through(door) as client:
+        async with client.listen(resources=["a://b"]):
+            await door.hand.hears("resources/subscribe")
+        assert len(door.hands) == 1
+        assert len(door.hand.requests("resources/unsubscribe")) == 1

@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from live import live
+from client.hand import by_hand
+from client.http_beast import beast, outcome
+from http_hand import Heard, Visitor, chunk, events, stream
+from live import live, until
 from portico import Client, Context, Server, TimedOut, connect
-from portico.protocol.revision import ALL, Asking
+from portico.client.answers import Answers
+from portico.protocol.revision import ALL, NOVEMBER_2025, Asking
 from portico.transport.http_run import Site
 
 ASKING = [one.date for one in ALL if one.asking is Asking.BY_REQUEST and one.elicitation.modes]
 # Short beside what a person takes here, long beside what a busy machine needs for a message.
 TIMEOUT_S = 2.0
+# For what is never answered.
+SOON_S = 0.3
+FORM = {"type": "object", "properties": {"seat": {"type": "string"}}}
+QUESTION = {"message": "Which seat?", "requestedSchema": FORM}
+ASKED = {"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": QUESTION}
 
 
 def desk() -> Server:
@@ -61,3 +70,70 @@ async def test_a_person_may_take_longer_than_the_call(way: str, revision: str) -
         assert (await client.call_tool("book")).text == "12A"
         with pytest.raises(TimedOut):
             await client.call_tool("sleep")
+
+
+class Slow(Answers):
+    """Somebody who was asked, and never says anything."""
+
+    def __init__(self) -> None:
+        super().__init__(on_elicit=self._think)
+        self.asked = asyncio.Event()
+
+    async def _think(self, params: Any) -> str:
+        self.asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+@live
+async def test_over_http_a_question_holds_only_the_call_on_whose_stream_it_came(
+    given_up: bool,
+) -> None:
+    async def play(visitor: Visitor, heard: Heard) -> None:
+        if heard.message["params"]["name"] == "asks":
+            await visitor.say(stream(), chunk(events(ASKED)))
+        await visitor.gone()
+
+    answers = Slow()
+    async with beast(NOVEMBER_2025, play, answers=answers) as (client, _):
+        asks = asyncio.create_task(client.call_tool("asks", timeout_s=SOON_S))
+        await answers.asked.wait()
+        if given_up:
+            asks.cancel()
+        error = await outcome(client.call_tool("beside", timeout_s=2 * SOON_S))
+        assert isinstance(error, TimedOut)
+        assert asks.done() is given_up
+        asks.cancel()
+        await asyncio.wait([asks])
+
+
+@live
+async def test_on_a_pipe_a_question_does_not_hold_what_is_called_after_it() -> None:
+    answers = Slow()
+    never = {"tools/call": lambda params: None}
+    async with by_hand(NOVEMBER_2025, never, answers=answers) as (client, hand):
+        asks = asyncio.create_task(client.call_tool("asks", timeout_s=SOON_S))
+        await hand.hears("tools/call")
+        hand.say(ASKED)
+        await answers.asked.wait()
+        error = await outcome(client.call_tool("later", timeout_s=2 * SOON_S))
+        assert isinstance(error, TimedOut)
+        assert "within 0.6 s" in str(error)
+        assert not asks.done()
+        asks.cancel()
+        await asyncio.wait([asks])
+
+
+@live
+async def test_nobody_is_pinged_while_they_wait_for_a_person() -> None:
+    """Who asks one thing at a time reads nothing else before that is answered."""
+    answers, pong = Slow(), {"ping": lambda params: {}}
+    async with by_hand(NOVEMBER_2025, pong, answers=answers, ping_s=0.05) as (client, hand):
+        hand.say(ASKED)
+        await answers.asked.wait()
+        asked = len(hand.requests("ping"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2 * SOON_S):
+                await until(lambda: len(hand.requests("ping")) > asked)
+        assert client.revision == NOVEMBER_2025.date

@@ -192,11 +192,29 @@ async def test_how_a_child_wants_to_be_spoken_to_is_remembered(
 ) -> None:
     monkeypatch.setattr(speaking, "PROBE_S", 0.2)
     target = child("silent", ALL[1])
-    async with connect(target) as client:
-        assert client.revision == ALL[1].date
+    for _ in range(2):  # silence alone is believed the second time
+        async with connect(target) as client:
+            assert client.revision == ALL[1].date
     monkeypatch.setattr(speaking, "PROBE_S", 3600.0)  # which would be a wait without an end
     async with connect(target, timeout_s=3600.0) as client:
         assert client.revision == ALL[1].date
+
+
+@live
+async def test_a_child_that_was_too_slow_once_is_not_taken_for_an_older_one_for_ever(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first time a package manager has to fetch it, say."""
+    fetched = tmp_path / "fetched"
+    target = [*child("slow", NEWEST), str(fetched), ALL[1].date]
+    monkeypatch.setattr(speaking, "PROBE_S", 0.2)
+    async with connect(target) as client:
+        assert client.revision == ALL[1].date
+    fetched.touch()
+    monkeypatch.setattr(speaking, "PROBE_S", 30.0)
+    for _ in range(2):
+        async with connect(target) as client:
+            assert client.revision == NEWEST.date
 
 
 @pytest.mark.spec("R0846", "R0932")

@@ -103,12 +103,12 @@ async def test_what_may_have_had_an_effect_is_not_called_again(revision: Revisio
     door = Door(revision)
 
     def drop(params: JSON) -> JSON | None:
-        door.fall()
+        door.fall("an unknown option; its last words: unknown")
         return None
 
     door.replies = {"tools/call": drop}
     async with through(door) as client:
-        words = r"server 'door': the server fell over .*; whether it had an effect is unknown"
+        words = r"server 'door': an unknown option.*; whether it had an effect is unknown$"
         with pytest.raises(ConnectionLost, match=words):
             await client.call_tool("pay")
         assert len(door.hands) == 1

@@ -112,3 +112,14 @@ def test_a_picture_has_no_words_and_no_data() -> None:
     found: ToolResult[Any] = ToolResult("draw", noun)
     assert found.content == [picture]
     assert (found.text, found.data, found.meta) == ("", None, {"a": 1})
+
+
+def test_where_nothing_is_wrapped_an_object_with_a_result_in_it_is_that_object() -> None:
+    noun = t.CallToolResult(content=[], structured_content={"result": {"result": 5}})
+
+    def read(returns: Any = None) -> Any:
+        return ToolResult[Any]("tool", noun, returns, wrapped=False).data
+
+    assert read() == {"result": {"result": 5}}
+    assert read(dict[str, dict[str, int]]) == {"result": {"result": 5}}
+    assert read(Sum) == Sum(5)  # which nothing else can be

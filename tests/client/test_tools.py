@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, Door, by_hand, through
+from client.hand import JSON, Door, Refusal, by_hand, through
 from client.shop import site
 from http_hand import Heard, Visitor, whole
 from http_hand import by_hand as http_by_hand
@@ -104,6 +104,96 @@ async def test_a_change_of_the_list_or_another_server_takes_back_what_it_promise
             door.fall()
             await until(lambda: client.conversation.link.phase is Phase.CLOSED)
         await client.ping()
+        assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
+
+
+BY_SDK: JSON = {
+    "type": "object",
+    "properties": {"result": {"type": "integer", "title": "Result"}},
+    "required": ["result"],
+}
+UNTITLED: JSON = {**BY_SDK, "properties": {"result": {"type": "integer"}}}
+MARKED: JSON = {**UNTITLED, "x-fastmcp-wrap-result": True}
+
+
+@pytest.mark.parametrize("lists_first", [True, False])
+@pytest.mark.parametrize(
+    ("output", "meta", "needed", "bare"),
+    [
+        pytest.param({**BY_SDK, "title": "addOutput"}, {}, 5, 5, id="sdk"),
+        pytest.param({**BY_SDK, "title": "Sum"}, {}, {"result": 5}, {"result": 5}, id="class"),
+        pytest.param(MARKED, {}, 5, 5, id="marked"),
+        pytest.param(None, {"fastmcp": {"wrap_result": True}}, 5, 5, id="marked itself"),
+        pytest.param(UNTITLED, {}, 5, {"result": 5}, id="untitled"),
+        pytest.param(None, {}, 5, {"result": 5}, id="no schema"),
+        pytest.param({"type": "object"}, {}, {"result": 5}, {"result": 5}, id="any object"),
+    ],
+)
+@WITH_OUTPUT
+@live
+async def test_a_wrapper_is_taken_off_where_it_is_one(
+    revision: Revision, output: JSON | None, meta: JSON, needed: Any, bare: Any, lists_first: bool
+) -> None:
+    """Where any value may be a result, an object with a `result` in it is an object."""
+    replies = {
+        "tools/list": lambda params: listed(tool("add", output=output)),
+        "tools/call": lambda params: gave(structuredContent={"result": 5}, _meta=meta),
+    }
+    async with by_hand(revision, replies) as (client, hand):
+        if lists_first:
+            await client.list_tools()
+        any_value = revision.output_root is OutputRoot.ANY
+        for _ in range(2):
+            found = (await client.call_tool("add")).data
+            if any_value or lists_first:
+                assert found == (bare if any_value else needed)
+            else:
+                assert found == 5  # as it is likeliest where only objects may be results
+        asked = len(hand.requests("tools/list"))
+        assert asked == (lists_first or (any_value and not meta))
+
+
+@WITH_OUTPUT
+@live
+async def test_where_the_list_cannot_be_read_a_result_is_there_all_the_same(
+    revision: Revision,
+) -> None:
+    def no(params: JSON) -> JSON:
+        raise Refusal(-32603, "not today")
+
+    replies = {"tools/list": no, "tools/call": lambda params: gave(structuredContent={"result": 5})}
+    async with by_hand(revision, replies) as (client, _):
+        found = (await client.call_tool("add")).data
+        assert found == ({"result": 5} if revision.output_root is OutputRoot.ANY else 5)
+
+
+@WITH_OUTPUT
+@live
+async def test_a_list_that_news_has_overtaken_promises_nothing(revision: Revision) -> None:
+    """Somebody has changed it since: what it said of a tool is not held against the server."""
+    door = Door(revision)
+
+    def late(params: JSON) -> JSON:
+        if revision.handshake:
+            door.hand.tell("notifications/tools/list_changed")
+        else:
+            meta = {"io.modelcontextprotocol/subscriptionId": 2}
+            door.hand.tell("notifications/tools/list_changed", {"_meta": meta})
+        return listed(tool("forecast", output=OUTPUT))
+
+    def listen(params: JSON) -> None:
+        meta = {"io.modelcontextprotocol/subscriptionId": 2}
+        told = {"_meta": meta, "notifications": {"toolsListChanged": True}}
+        door.hand.tell("notifications/subscriptions/acknowledged", told)
+
+    door.replies = {
+        "tools/list": late,
+        "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
+        "subscriptions/listen": listen,
+    }
+    async with through(door) as client, client.listen(tools=True):
+        (listed_tool,) = await client.list_tools()
+        assert listed_tool.name == "forecast"
         assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
 
 

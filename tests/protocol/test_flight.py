@@ -82,11 +82,11 @@ def test_a_time_out_is_the_shorter_of_the_two() -> None:
 def test_progress_gives_more_time_but_never_more_than_the_limit() -> None:
     flight = Flight()
     call = sent(flight, timeout_s=10, max_s=25)
-    assert call.waits_s == 10
+    assert call.waits == "10"
     for now, deadline in ((108.0, 118.0), (117.0, 125.0), (124.0, 125.0)):
         assert flight.progress(call, now, now)
         assert call.deadline == deadline
-    assert call.waits_s == 25
+    assert call.waits == "25"
 
 
 def test_progress_that_does_not_go_up_gives_nothing() -> None:
@@ -116,7 +116,7 @@ def test_what_stays_open_has_no_deadline_and_never_gets_one() -> None:
     flight.keep_open(call)
     assert flight.progress(call, 1, 5.0)
     assert (call.deadline, flight.next_deadline, flight.overdue(1e9)) == (None, None, [])
-    assert call.waits_s == 25
+    assert call.waits == "25"
     other = sent(flight)
     assert flight.overdue(1e9) == [other]
     assert flight.next_deadline == 110.0
@@ -136,9 +136,48 @@ def test_what_stays_open_has_no_end_while_the_time_stands_still_nor_after() -> N
     flight = Flight()
     call = sent(flight)
     flight.keep_open(call)
-    flight.hold(100.0)
+    held = flight.hold(100.0)
     assert flight.next_deadline is None
     assert flight.overdue(1e9) == []
-    flight.release(130.0)
+    flight.release(held, 130.0)
     assert call.deadline is None
     assert flight.overdue(1e9) == []
+
+
+def test_progress_while_the_time_stands_still_begins_it_anew_from_there() -> None:
+    flight = Flight()
+    call = sent(flight, timeout_s=10, max_s=500)
+    held = flight.hold(104.0)
+    assert flight.progress(call, 1, 190.0)
+    flight.release(held, 200.0)
+    assert call.deadline == 210.0
+
+
+def test_who_goes_on_elsewhere_is_held_by_no_question_of_before() -> None:
+    flight = Flight()
+    sent(flight)
+    flight.hold(104.0)
+    assert Flight(5, flight.calls).next_deadline == 110.0
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "after_s", "words"),
+    [
+        (0.5, 0.001202, "0.5"),
+        (0.5, 0.0123, "0.5"),
+        (0.05, 0.0, "0.05"),
+        (0.01, 0.002, "0.1"),
+        (1.25, 0.0, "1.25"),
+        (60, 3.21, "63"),
+        (0.2, 2.345678, "2.5"),
+        (600, 0.0, "600"),
+    ],
+)
+def test_how_long_it_was_waited_for_is_said_in_numbers_for_people(
+    timeout_s: float, after_s: float, words: str
+) -> None:
+    flight = Flight()
+    call = flight.open(CALL_TOOL, 100.0, timeout_s, 1000, True)
+    if after_s:
+        flight.progress(call, 1, 100.0 + after_s)
+    assert call.waits == words

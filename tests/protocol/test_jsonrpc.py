@@ -29,6 +29,7 @@ from portico.protocol.jsonrpc import (
     encode_reply,
     encode_request,
     head,
+    is_bare_call,
     parse_id,
 )
 from portico.protocol.revision import Revision
@@ -371,3 +372,25 @@ def test_an_integer_of_five_thousand_digits_is_kept_as_it_is_until_somebody_read
     assert plain(decode(CALL % inside)) == ("request", 7, "a", inside, b"7")
     assert plain(decode(b" " + CALL % inside)) == ("request", 7, "a", inside, b"7")
     assert plain(decode(GOOD % inside)) == ("reply", 7, inside)
+
+
+@pytest.mark.parametrize(
+    ("params", "bare"),
+    [
+        (b'{"name":"a","arguments":{"b":1}}', True),
+        (b'{"_meta":{"x":1},"name":"a","arguments":{}}', True),
+        (b'{"arguments":{},"name":"a"}', True),
+        (b'{"name":"a"}', False),
+        (b'{"arguments":{}}', False),
+        (b'{"name":"a","arguments":{},"requestState":"s"}', False),
+        (b'{"name":"a","arguments":{},"task":{}}', False),
+        (b'{"name":"a", "arguments":{}}', False),
+        (b'{"name":"\\u0061","arguments":{}}', False),
+        (b'{"name":7,"arguments":{}}', False),
+    ],
+)
+def test_a_call_of_nothing_but_a_name_and_arguments_is_known_by_its_length(
+    params: bytes, bare: bool
+) -> None:
+    raw = Raw(params)
+    assert is_bare_call(head(raw), raw) is bare

@@ -537,13 +537,13 @@ def test_progress_gives_more_time_and_never_more_than_the_most(revision: Revisio
 def test_the_time_stands_still_while_a_question_is_answered(revision: Revision) -> None:
     for asker, _ in askers(revision):
         id, _ = calling(asker, timeout_s=10)
-        asker.hold(4)
-        asker.hold(5)  # two questions at once
+        one, other = asker.hold(4), asker.hold(5)  # two questions at once
+        assert one == other == (id,)
         assert asker.tick(300) == []
         assert asker.next_deadline == 10 + MAX_HELD_S
-        asker.release(300)
+        asker.release(one, 300)
         assert asker.tick(310) == []
-        asker.release(404)
+        asker.release(other, 404)
         assert asker.next_deadline == 410
         assert asker.tick(409) == []
         over, _ = asker.tick(410)
@@ -559,9 +559,9 @@ def test_a_peer_that_asks_again_and_again_does_not_keep_a_call_for_ever(
         calling(asker, timeout_s=10)
         now, ended = 0.0, False
         while not ended and now < 10 * MAX_HELD_S:
-            asker.hold(now)
+            held = asker.hold(now)
             now += 9
-            asker.release(now)
+            asker.release(held, now)
             ended = bool(asker.tick(now))
         assert MAX_HELD_S < now < MAX_HELD_S + 30
 
@@ -570,12 +570,40 @@ def test_a_peer_that_asks_again_and_again_does_not_keep_a_call_for_ever(
 def test_even_a_person_does_not_hold_a_call_for_ever(revision: Revision) -> None:
     for asker, _ in askers(revision):
         id, _ = calling(asker, timeout_s=10)
-        asker.hold(0)
+        held = asker.hold(0)
         over, _ = asker.tick(10 + MAX_HELD_S)
         assert isinstance(over, Answered)
         assert over.id == id
-        asker.release(10 + MAX_HELD_S)
+        asker.release(held, 10 + MAX_HELD_S)
         assert asker.next_deadline is None
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_a_question_holds_what_it_may_be_about_and_nothing_else(revision: Revision) -> None:
+    for asker, _ in askers(revision):
+        asked, _ = calling(asker, timeout_s=10)
+        beside, _ = calling(asker, timeout_s=10)
+        assert asker.hold(1, asked) == (asked,)
+        assert asker.ends_at(beside) == 10
+        asker.cancel(asked)
+        later, _ = calling(asker, timeout_s=10)
+        assert asker.ends_at(asked) is None
+        assert asker.ends_at(later) == asker.ends_at(beside) == asker.next_deadline == 10
+        # A question of what was given up holds nothing at all.
+        assert asker.hold(2, asked) == ()
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+def test_a_question_of_before_does_not_hold_what_is_sent_after_it(revision: Revision) -> None:
+    for asker, _ in askers(revision):
+        first, _ = calling(asker, timeout_s=10)
+        held = asker.hold(0)
+        later, _ = calling(asker, timeout_s=10)
+        (over, _) = asker.tick(10)
+        assert isinstance(over, Answered)
+        assert over.id == later
+        asker.release(held, 30)
+        assert asker.ends_at(first) == 40
 
 
 # ---------------------------------------------------------------- a client is asked

@@ -93,6 +93,8 @@ class Nobody:
 
     def told(self, told: Told) -> None: ...
 
+    def missed(self) -> None: ...
+
     def gone(self) -> None:
         self.ended += 1
 

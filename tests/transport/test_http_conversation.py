@@ -257,7 +257,8 @@ async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
             assert (await client.call_tool("t")).text == "done"
             await until(lambda: pongs == http_conversation.MAX_COURTESIES)
         assert hand.visits <= http_conversation.MAX_COURTESIES + 5
-    assert "is not answered: it asks too much at once" in records.lines[0]
+    (line,) = records.lines  # once: or whoever asks could fill a log
+    assert "is not answered: it asks too much at once" in line
 
 
 @live
@@ -328,7 +329,9 @@ async def test_progress_begins_the_time_out_anew_up_to_a_bound(revision: Revisio
         assert call.limit is not None
         ends.append(call.limit.when())
         if progress == 1:
-            call.latest = asyncio.get_running_loop().time() + 1  # ten minutes later, say
+            known = held.link._flight.get(call.id)
+            assert known is not None
+            known.limit = asyncio.get_running_loop().time() + 1  # ten minutes later, say
         going.set()
 
     async with beast(revision, play) as (client, _):

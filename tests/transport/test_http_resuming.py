@@ -310,6 +310,31 @@ async def test_a_place_that_the_server_has_forgotten_is_not_asked_for_again(soon
 
 
 @live
+async def test_who_listens_learns_that_something_may_have_been_missed(soon: None) -> None:
+    """It was told while nobody heard, and by a server that cannot say it again."""
+    forgotten = stream() + chunk(events(LOG, id="news-1")) + END
+    for parts in ((stream() + END,), (forgotten, whole(400), whole(503))):
+        news = News(*parts, stream())
+        async with (
+            beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _),
+            client.listen(tools=True, resources=["a://b"]) as changes,
+        ):
+            heard = [await asyncio.wait_for(anext(changes), 5) for _ in range(2)]
+            assert [change.kind for change in heard] == ["tools", "resource"]
+        assert news.after[-1] is None
+
+
+@live
+async def test_a_place_that_was_forgotten_by_a_busy_server_is_come_back_to(soon: None) -> None:
+    first = stream() + chunk(events(CHANGED, id="news-1")) + END
+    news = News(first, whole(400), whole(503), whole(503), stream())
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+        await until(lambda: len(news.after) == 5)
+        assert (await client.call_tool("t")).text == "done"
+    assert news.after == [None, "news-1", None, None, None]
+
+
+@live
 async def test_news_is_never_given_up_for_what_only_stands_in_the_way(
     soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from portico.cli.arguments import Words, prompt_arguments, read_words, texts, tool_arguments
 from portico.cli.content import Folder, plain_blocks, show_blocks, show_contents
 from portico.cli.reaching import Terms
-from portico.cli.talking import PERSON_S, Desk, show_json, talk
+from portico.cli.talking import Desk, show_json, talk
 from portico.cli.text import clean, one_line
 from portico.cli.trouble import FAILED, USAGE, Trouble
 from portico.client.results import ToolResult
@@ -37,11 +37,11 @@ def call_target(terms: Terms, tool: str, typed: tuple[str, ...], out: str) -> in
 
 
 async def _call(desk: Desk, *, terms: Terms, name: str, words: Words, folder: Folder) -> int:
-    client, screen, _ = desk
+    client, screen = desk
     tools = (await client.list_tools()) if client.capabilities.tools is not None else []
     tool = _chosen("tool", name, tools)
     arguments = tool_arguments(tool, words)
-    result = await desk.wait(client.call_tool(name, arguments, timeout_s=PERSON_S))
+    result = await client.call_tool(name, arguments)
     if terms.as_json:
         show_json(_plain(result), screen)
         return FAILED if result.is_error else 0
@@ -88,7 +88,7 @@ def read_target(terms: Terms, uri: str, out: str) -> int:
 
 
 async def _read(desk: Desk, *, terms: Terms, uri: str, folder: Folder) -> int:
-    result = await desk.wait(desk.client.read_resource(uri, timeout_s=PERSON_S))
+    result = await desk.client.read_resource(uri)
     if terms.as_json:
         show_json({"contents": result.contents}, desk.screen)
     else:
@@ -106,11 +106,11 @@ def prompt_target(terms: Terms, name: str, typed: tuple[str, ...], out: str) -> 
 
 
 async def _prompt(desk: Desk, *, terms: Terms, name: str, words: Words, folder: Folder) -> int:
-    client, screen, _ = desk
+    client, screen = desk
     prompts = (await client.list_prompts()) if client.capabilities.prompts is not None else []
     prompt = _chosen("prompt", name, prompts)
     arguments = prompt_arguments(prompt, words)
-    result = await desk.wait(client.get_prompt(name, arguments, timeout_s=PERSON_S))
+    result = await client.get_prompt(name, arguments)
     if terms.as_json:
         messages = [
             {"role": one.role, "content": plain_blocks([one.content])[0]} for one in result.messages
@@ -154,7 +154,7 @@ async def _complete(
     prefix: str,
     context: dict[str, str],
 ) -> int:
-    client, screen, _ = desk
+    client, screen = desk
     found = await client.complete(argument, prefix, context=context, **ref)
     if terms.as_json:
         show_json({"completion": found}, screen)

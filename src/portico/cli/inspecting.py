@@ -37,7 +37,7 @@ def inspect_target(terms: Terms, strict: bool) -> int:
 
 
 async def _inspect(desk: Desk, *, terms: Terms, strict: bool) -> int:
-    client, screen, _ = desk
+    client, screen = desk
     found = await offer(client)
     spoken = await supported(client)
     findings = lint(*found)

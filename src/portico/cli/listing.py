@@ -76,7 +76,7 @@ def list_target(terms: Terms) -> int:
 
 
 async def _list(desk: Desk, *, terms: Terms) -> int:
-    client, screen, _ = desk
+    client, screen = desk
     found = await offer(client)
     if terms.as_json:
         show_json(found.plain(), screen)

@@ -2,24 +2,27 @@
 
 A form is asked field by field, shown once more, and sent, changed, declined or left (R0590, R0591).
 A page is shown with its whole address and its host (R0592, R0632, R0634), and what is odd about it
-(R0635); it is never opened or fetched here (R0630, R0631).
+(R0635). It is never fetched here (R0630), and opened only for who says so (R0631); when they are
+done there, or have had enough, they say that, too, whatever the server tells (R0607, R0936).
 
-Rules: who asks is always said (R0589, R0624). Where there is no terminal nobody is asked: it is
+Rules: who asks is always said (R0589, R0624). An address is a link nowhere but where it is what is
+asked for (R0636). Where there is no terminal nobody is asked: it is
 declined at once, with a sentence. What a server wrote cannot act on the terminal, nor pose as ours.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from ipaddress import ip_address
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
+from portico.cli.browser import can_open, open_page
 from portico.cli.screen import Screen
 from portico.cli.text import clean, cut, first_line, one_line
-from portico.errors import Declined, Fault, TimedOut
+from portico.errors import Declined, Fault
 from portico.protocol import types as t
 from portico.protocol.forms import check_content
 
@@ -35,7 +38,6 @@ EMPTY: Final = ", may be empty"
 YES: Final = frozenset({"y", "yes", "true", "1"})
 NO: Final = frozenset({"n", "no", "false", "0"})
 
-T = TypeVar("T")
 Asked: TypeAlias = Callable[[t.ElicitRequestParams], Awaitable[Any]]
 
 
@@ -43,44 +45,7 @@ class Left(Exception):
     """Whoever was asked went away: they ended their input."""
 
 
-class Patience:
-    """How long an answer is waited for; no time passes while a person is asked."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._limit: asyncio.Timeout | None = None
-        self._asked = 0
-
-    async def wait(self, answer: Coroutine[Any, Any, T]) -> T:
-        """The answer. Raises `TimedOut`; the server is told that nobody waits any more."""
-        try:
-            async with asyncio.timeout(self.seconds) as self._limit:
-                return await answer
-        except TimeoutError:
-            words = f"no answer within {self.seconds:g} s; whether it had an effect is unknown"
-            raise TimedOut(words) from None
-        finally:
-            self._limit = None
-
-    def begin_anew(self) -> None:
-        """Something came from the server."""
-        if self._limit is not None and not self._limit.expired():
-            now = asyncio.get_running_loop().time()
-            self._limit.reschedule(None if self._asked else now + self.seconds)
-
-    @contextlib.contextmanager
-    def paused(self) -> Generator[None]:
-        """A person is asked, and may take as long as they like."""
-        self._asked += 1
-        self.begin_anew()
-        try:
-            yield
-        finally:
-            self._asked -= 1
-            self.begin_anew()
-
-
-def asker(screen: Screen, who: Callable[[], str], patience: Patience) -> Asked:
+def asker(screen: Screen, who: Callable[[], str]) -> Asked:
     """What answers a server's questions; `who` says which server it is."""
     one_at_a_time = asyncio.Lock()
 
@@ -88,10 +53,9 @@ def asker(screen: Screen, who: Callable[[], str], patience: Patience) -> Asked:
         if not screen.can_ask:
             return _refuse(screen, who(), params)
         try:
-            with patience.paused():
-                async with one_at_a_time:
-                    question = Visit if params.mode == "url" else Form
-                    return await question(screen, who()).ask(params)
+            async with one_at_a_time:
+                question = Visit if params.mode == "url" else Form
+                return await question(screen, who()).ask(params)
         except Left:
             return None  # which is the answer of a person who went away
 
@@ -108,8 +72,18 @@ def _refuse(screen: Screen, who: str, params: t.ElicitRequestParams) -> Any:
 
 def _message(text: str) -> str:
     """What a server says, set in, so that it cannot pose as a line of ours."""
-    lines = clean(text[:MAX_MESSAGE], lines=True).strip().splitlines()
+    lines = unlinked(clean(text[:MAX_MESSAGE], lines=True)).strip().splitlines()
     return "".join(f"  | {line}\n" for line in lines)
+
+
+def _label(text: str) -> str:
+    """What a server calls something, in one line."""
+    return cut(unlinked(one_line(text)), MAX_LABEL)
+
+
+def unlinked(text: str) -> str:
+    """Text in which a terminal finds no address to click on (R0636)."""
+    return re.sub(r"://(?=\S)", ":// ", text)
 
 
 # ---------------------------------------------------------------- forms
@@ -154,16 +128,16 @@ class Form:
     async def _field(
         self, name: str, field: t.PrimitiveSchema, default: Any, is_needed: bool
     ) -> Any:
-        label = cut(one_line(field.title or name), MAX_LABEL)
+        label = _label(field.title or name)
         about = first_line(field.description)
         if about:
-            self._screen.note(f"  {cut(about, MAX_LABEL)}\n")
+            self._screen.note(f"  {_label(about)}\n")
         options = choices(field)
         for number, (_, title) in enumerate(options, start=1):
-            self._screen.note(f"    {number}  {cut(one_line(title), MAX_LABEL)}\n")
+            self._screen.note(f"    {number}  {_label(title)}\n")
         words = f"  {label} ({hint(field)}{'' if is_needed or default is not None else EMPTY})"
         if default is not None:
-            words += f" [{cut(shown(default, options), MAX_LABEL)}]"
+            words += f" [{_label(shown(default, options))}]"
         for _ in range(MAX_TRIES):
             said = await self._screen.ask(f"{words}: ")
             if said is None:
@@ -180,8 +154,8 @@ class Form:
     async def _review(self, form: t.ElicitSchema, content: Mapping[str, Any]) -> str:
         for name, value in content.items():
             field = form.properties[name]
-            label = cut(one_line(field.title or name), MAX_LABEL)
-            self._screen.note(f"  {label} = {cut(shown(value, choices(field)), MAX_LABEL)}\n")
+            label = _label(field.title or name)
+            self._screen.note(f"  {label} = {_label(shown(value, choices(field)))}\n")
         if not content:
             self._screen.note("  (nothing was filled in)\n")
         said = ""
@@ -301,11 +275,18 @@ class Visit:
         screen.note(f"  address  {url}\n  host     {screen.emphasis(host_of(url))}\n")
         for warning in warnings(url):
             screen.note(f"  careful: {warning}\n")
-        screen.note("  (portico opens no page; if you trust it, visit it yourself, then agree)\n")
+        # What was cleaned is not the address that was sent, and no page that anybody should see.
+        opens = url == params.url and can_open(url)
+        yourself = "open it, or visit it yourself" if opens else "visit it yourself"
+        screen.note(f"  (if you trust it, {yourself}; agree when you are done there)\n")
+        asked = "open, agree, decline or cancel?" if opens else "agree, decline or cancel?"
         for _ in range(MAX_TRIES):
-            said = await screen.ask("agree, decline or cancel? [decline] ")
+            said = await screen.ask(f"{asked} [decline] ")
             if said is None or said.lower() in ("c", "cancel"):
                 raise Left
+            if opens and said.lower() in ("o", "open"):
+                open_page(url)
+                continue
             if said.lower() in ("a", "agree", "y", "yes"):
                 return True
             if said.lower() in ("", "d", "decline", "n", "no"):

@@ -9,12 +9,12 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from portico.cli.questions import Patience, asker
+from portico.cli.questions import asker
 from portico.cli.reaching import Reach, Terms, reach
 from portico.cli.screen import Screen
 from portico.cli.text import clean, one_line
@@ -36,7 +36,6 @@ from portico.errors import (
     LocalProtocolError,
     PorticoError,
     Refused,
-    TimedOut,
     ToolError,
 )
 from portico.protocol import types as t
@@ -45,10 +44,6 @@ from portico.protocol.jsonrpc import encode
 # Of an error, with the last lines of a server in it.
 MAX_SENTENCE = 8000
 JSON_INDENT = 2
-# What a request may take in all where a person may be asked in the middle of it.
-PERSON_S = 3600.0
-
-T = TypeVar("T")
 
 
 class Desk(NamedTuple):
@@ -56,15 +51,6 @@ class Desk(NamedTuple):
 
     client: Client
     screen: Screen
-    patience: Patience
-
-    async def wait(self, answer: Coroutine[Any, Any, T]) -> T:
-        """The answer to a request with which the server may ask something. Its own time-out is
-        `PERSON_S`: the time that a person takes to answer is not the server's."""
-        try:
-            return await self.patience.wait(answer)
-        except TimedOut as error:
-            raise TimedOut(f"server {self.client.name!r}: {error}") from None
 
 
 Talk: TypeAlias = Callable[[Desk], Awaitable[int]]
@@ -111,7 +97,6 @@ def telling(terms: Terms) -> Generator[None, None, None]:
 
 async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: Any) -> int:
     clients: list[Client] = []
-    patience = Patience(terms.timeout_s)
 
     def who() -> str:
         info = clients[0].server if clients else None
@@ -122,21 +107,22 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
         words = data if isinstance(data, str) else encode(data).decode()
         screen.note(f"{said.level} {one_line(said.logger or who())}: {one_line(words)}\n")
 
-    def progressed(done: float, total: float | None, message: str | None) -> None:
-        patience.begin_anew()
-        screen.progress(done, total, message)
+    def overhear(line: str) -> None:
+        screen.note(f"{found.shown} writes: {one_line(line)}\n")
 
+    if terms.debug and "env" in found.options:
+        found.options["on_stderr"] = overhear
     connecting = connect(
         found.target,
-        on_elicit=asker(screen, who, patience),
-        on_progress=progressed,
+        on_elicit=asker(screen, who),
+        on_progress=screen.progress,
         on_log=hear if terms.debug else None,
         auth=auth,
         **found.options,
     )
     async with connecting as client:
         clients.append(client)
-        return await deed(Desk(client, screen, patience))
+        return await deed(Desk(client, screen))
 
 
 def code_of(error: PorticoError) -> int:

@@ -244,16 +244,22 @@ class Asker:
         if kept is not None:
             return cast("R", self._read(method, kept))
         seconds = self.timeout_s if timeout_s is None else timeout_s
+        progressed = self._reporting(on_progress)
         made: dict[str, int] = {}
         first = params
         for _ in range(MAX_ROUNDS):
             changes = self._cache.changes
+            said = params if self._level is None else self._with_level(params)
             try:
-                raw = await self._send(method, params, seconds, on_progress, headers)
+                raw = await self._speaker.request(
+                    method, said, seconds, progressed=progressed, headers=headers
+                )
             except RemoteError as error:
                 if not await self._visits.answer(error, made, self.peer, seconds):
                     raise
                 continue
+            except PorticoError as error:
+                raise self._named(error) from error.__cause__
             result = self._read(method, raw)
             if not isinstance(result, t.InputRequiredResult):
                 # R1003: after a question it depends on the answer; after a change it may be older.
@@ -279,29 +285,17 @@ class Asker:
         except Fault as fault:
             raise self._named(fault) from None
 
-    async def _send(
-        self,
-        method: str,
-        params: t.RequestParams,
-        seconds: float,
-        on_progress: OnProgress | None,
-        headers: Headers,
-    ) -> Raw:
-        if self._level is not None and self.peer.revision.log_control is LogControl.PER_REQUEST:
-            meta: dict[str, Any] = params.meta or {}
-            params = replace(params, meta=meta | {t.LOG_LEVEL_KEY: self._level})
-        if on_progress is None or on_progress is ignored:
-            progressed = None if on_progress is None else _unheard
-        else:
-            progressed = self._reporting(on_progress)
-        try:
-            return await self._speaker.request(
-                method, params, seconds, progressed=progressed, headers=headers
-            )
-        except PorticoError as error:
-            raise self._named(error) from error.__cause__
+    def _with_level(self, params: t.RequestParams) -> t.RequestParams:
+        """What is to be logged, where each request says so."""
+        if self.peer.revision.log_control is not LogControl.PER_REQUEST:
+            return params
+        meta: dict[str, Any] = params.meta or {}
+        return replace(params, meta=meta | {t.LOG_LEVEL_KEY: self._level})
 
-    def _reporting(self, handler: OnProgress) -> Progressing:
+    def _reporting(self, handler: OnProgress | None) -> Progressing | None:
+        if handler is None or handler is ignored:
+            return None if handler is None else _unheard
+
         def progressed(params: t.ProgressNotificationParams) -> None:
             self._hearing.tell(handler, params.progress, params.total, params.message)
 
@@ -327,7 +321,15 @@ class Asker:
 
     def answer(self, turn: Turn) -> Awaitable[bytes | None]:
         """The answer to a question that the server sent by request."""
-        return self._answers.answer(turn)
+        return self._answered(turn)
+
+    async def _answered(self, turn: Turn) -> bytes | None:
+        self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
+        try:
+            return await self._answers.answer(turn)
+        finally:
+            self._speaker.busy -= 1
+            self._speaker.note()
 
     def told(self, told: Told) -> None:
         """What the server tells beside its answers."""
@@ -357,6 +359,11 @@ class Asker:
         """News was missed: what was kept may be older than that."""
         self._cache.clear()
         self._tools.clear()
+
+    def missed(self) -> None:
+        """The session goes on, and told something that nobody heard."""
+        self._stale()
+        self._listenings.missed_in_session()
 
     def gone(self) -> None:
         """The conversation has ended."""

@@ -9,11 +9,12 @@ do not allow is refused before it is sent. What may have had an effect is never 
 a round of questions, which is how the protocol goes on.
 """
 
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from portico.client.asking import Asker, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
@@ -21,12 +22,13 @@ from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
 from portico.client.modelled import Schemas, call_for_model
 from portico.client.offered import Tool
-from portico.client.results import ToolResult
+from portico.client.results import ToolResult, may_be_wrapped
 from portico.client.roots import Rooted
 from portico.errors import (
     ChannelError,
     FaultKind,
     LocalProtocolError,
+    PorticoError,
     RemoteError,
     RemoteProtocolError,
 )
@@ -35,7 +37,7 @@ from portico.protocol.jsonrpc import encode
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import reread
-from portico.protocol.revision import EVERY, LogControl, Pushing
+from portico.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
 from portico.providers import anthropic, openai
 from portico.providers.calls import Call
 
@@ -43,6 +45,7 @@ __all__ = ["Client", "OnLog", "OnProgress"]
 
 # What says that there is no such resource: in the newest revision, and in all before it.
 MISSING = frozenset(revision.codes[FaultKind.RESOURCE_MISSING] for revision in EVERY)
+CALL = "tools/call"
 # A list that has more pages than this has no end.
 MAX_PAGES = 1000
 
@@ -80,10 +83,12 @@ class Client(Asker):
     async def list_tools(self, *, fresh: bool = False) -> list[Tool]:
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
+        changes = self._cache.changes
         pages = await self._pages("tools/list", t.ListToolsResult, fresh=fresh)
         tools = [tool for page in pages for tool in page.tools]
         mirrors = self._way.mirrors and self.peer.revision.http.routing_headers
-        return self._tools.learn(tools, mirrors=mirrors)
+        stale = changes != self._cache.changes
+        return self._tools.learn(tools, mirrors=mirrors, stale=stale)
 
     @overload
     async def call_tool(
@@ -123,34 +128,40 @@ class Client(Asker):
         params = t.CallToolRequestParams(name=name, arguments=Raw(raw))
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(name, raw)
+        kind = t.CallToolResult
         try:
-            result = await self._call(params, timeout_s, report, headers)
-        except RemoteError as error:
-            if not self._is_mismatch(error):
-                raise
-            await self.list_tools(fresh=True)  # R0899
-            again = self._tools.headers(name, raw)
-            if again == headers:
-                raise
-            result = await self._call(params, timeout_s, report, again)
-        return ToolResult(name, result, returns, self._tools.output(name))
-
-    async def _call(
-        self,
-        params: t.CallToolRequestParams,
-        timeout_s: float | None,
-        report: OnProgress,
-        headers: list[tuple[str, str]],
-    ) -> t.CallToolResult:
-        try:
-            return await self._ask(
-                "tools/call", params, t.CallToolResult, timeout_s, report, headers=headers
-            )
+            try:
+                result = await self._ask(CALL, params, kind, timeout_s, report, headers=headers)
+            except RemoteError as error:
+                if not self._is_mismatch(error):
+                    raise
+                await self.list_tools(fresh=True)  # R0899
+                again = self._tools.headers(name, raw)
+                if again == headers:
+                    raise
+                result = await self._ask(CALL, params, kind, timeout_s, report, headers=again)
         except ChannelError as error:
-            if not error.unheard and "unknown" not in str(error):  # D19
+            if not error.unheard:  # D19
                 what, more = split_remarks(str(error))
                 error.args = (f"{what}; whether it had an effect is unknown{more}",)
             raise
+        wrapped = False
+        if result.structured_content is not UNSET and may_be_wrapped(result.structured_content):
+            wrapped = await self._is_wrapped(name, result)
+        return ToolResult(name, result, returns, self._tools.output(name), wrapped=wrapped)
+
+    async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
+        """Whether a value came in a wrapper. Where none is needed only the list of tools tells, and
+        is read for it: once, and for the few results that look so."""
+        if result.is_error:
+            return False
+        bare = self.peer.revision.output_root is OutputRoot.ANY
+        wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
+        if wrapped is None:
+            with contextlib.suppress(PorticoError):  # the tool has run, whatever this says
+                await self.list_tools()
+            wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
+        return bool(wrapped)
 
     def _is_mismatch(self, error: RemoteError) -> bool:
         revision = self.peer.revision

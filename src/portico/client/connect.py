@@ -19,7 +19,7 @@ from portico.client.answers import Answers, OnElicit, OnSample
 from portico.client.client import Client, OnLog, OnProgress
 from portico.client.roots import GivenRoots
 from portico.client.targets import GivenHeaders, Surroundings, Target, way_to
-from portico.client.ways import Way
+from portico.client.ways import OnStderr, Way
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.link import TIMEOUT_S
@@ -70,6 +70,7 @@ def connect(
     on_sample: OnSample | None = None,
     on_log: OnLog | None = None,
     on_progress: OnProgress | None = None,
+    on_stderr: OnStderr | None = None,
     roots: GivenRoots | None = None,
     revision: str | Iterable[str] | None = None,
     env: Mapping[str, str] | None = None,
@@ -86,11 +87,12 @@ def connect(
 
     `headers` go to a URL, and so does `auth`, for a server that wants to know who you are:
     `Login()` for a person, `ClientCredentials(…)` for a program. `env` (added to a few variables)
-    and `cwd` go to a command; `name` is what errors call the server. The client can be asked what
-    it has handlers for, and nothing else. `revision` pins or limits what is spoken. Every call ends
-    after `timeout_s`, begun anew by progress. `sample_tools` and `sample_context` say what
-    `on_sample` can do beyond words. Where conversations last, a server that was quiet for `ping_s`
-    is asked whether it is there.
+    and `cwd` go to a command; `name` is what errors call the server; `on_stderr` hears each line
+    that a command writes to its standard error, of which errors quote the last. The client can be
+    asked what it has handlers for, and nothing else. `revision` pins or limits what is spoken.
+    Every call ends after `timeout_s`, begun anew by progress. `sample_tools` and `sample_context`
+    say what `on_sample` can do beyond words. Where conversations last, a server that was quiet for
+    `ping_s` is asked whether it is there.
 
     Raises `LocalProtocolError` at once for a target that is none; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
@@ -103,7 +105,9 @@ def connect(
     for words, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
         if seconds is not None and not (isfinite(seconds) and seconds > 0):
             raise LocalProtocolError(f"{words} is a number of seconds above 0")
-    around = Surroundings(headers=headers, env=env, cwd=cwd, name=name, auth=auth)
+    around = Surroundings(
+        headers=headers, env=env, cwd=cwd, name=name, auth=auth, on_stderr=on_stderr
+    )
     return Connecting(
         made(
             way_to(target, around),

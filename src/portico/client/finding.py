@@ -12,6 +12,7 @@ from collections.abc import Generator, Hashable
 from typing import TypeAlias
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from portico.errors import (
     AuthError,
@@ -57,18 +58,25 @@ Outcome: TypeAlias = Raw | PorticoError
 
 
 class Opening(Struct, frozen=True):
-    """How a conversation began: in which revision, and what the server said of itself."""
+    """How a conversation began: in which revision, and what the server said of itself.
+
+    It is not `sure` that there is no newer one where the probe was not answered in time: a server
+    may have ignored it, or have been too slow that day.
+    """
 
     revision: Revision
     result: t.InitializeResult | t.DiscoverResult
     older: bool = False
+    sure: bool = True
 
 
 class Known(Struct, frozen=True):
-    """What is remembered of a server: how it wants to be spoken to."""
+    """What is remembered of a server: how it wants to be spoken to. What is not `sure` is asked
+    once more, and believed if it is so again."""
 
     handshake: bool
     older: bool = False
+    sure: bool = True
 
 
 class Means(Struct, frozen=True):
@@ -83,7 +91,7 @@ Finding: TypeAlias = Generator[Attempt, Outcome, Opening]
 
 def find(accepts: Revisions, means: Means, known: Known | None = None) -> Finding:
     """Find the newest revision that both sides speak. Raises `PorticoError` where there is none."""
-    if known is not None and known.handshake and accepts.handshakes:
+    if known is not None and known.handshake and known.sure and accepts.handshakes:
         outcome = yield Greet(accepts.handshakes[0], older=known.older and means.older)
         if isinstance(outcome, Raw):
             return _agreed(outcome, accepts, known.older)
@@ -104,7 +112,8 @@ def _probe(accepts: Revisions, means: Means) -> Finding:
     if verdict.era is Era.UNDECIDED or not accepts.handshakes:
         raise _too_old(outcome, accepts)
     try:
-        return (yield from _fall_back(accepts, means))
+        opening = yield from _fall_back(accepts, means)
+        return replace(opening, sure=not isinstance(outcome, TimedOut))
     except RemoteError as refused:
         if not isinstance(outcome, TimedOut):
             raise

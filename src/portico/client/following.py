@@ -74,9 +74,14 @@ class Following:
         conversation = await self._speaker.ready(LISTEN)
         self._give_up()
         self._listening.await_anew()
-        id, answer = conversation.begin(LISTEN, params, self._timeout_s)
+        id: RequestId = conversation.link.record().next_id
+        self._listenings.add(self._listening, id)  # before: a server in memory may answer at once
+        try:
+            id, answer = conversation.begin(LISTEN, params, self._timeout_s)
+        except BaseException:
+            self._listenings.discard(self._listening, id)
+            raise
         self._held = conversation, id, answer
-        self._listenings.add(self._listening, id)
         answer.add_done_callback(lambda _: self._listening.rouse())
         await self._listening.begun()
         return _failure(answer) if answer.done() else None
@@ -150,7 +155,8 @@ class Following:
                 if uri not in self._listenings.followed:
                     params = t.UnsubscribeRequestParams(uri=uri)
                     seconds = min(FAREWELL_S, self._timeout_s)
-                    await self._speaker.request(UNSUBSCRIBE, params, seconds)
+                    # In this conversation alone: in the next one nobody asks for it.
+                    await self._speaker.conversation.request(UNSUBSCRIBE, params, seconds)
 
     async def _watch_session(self) -> None:
         """Whoever asks for anything begins the session anew; where nobody does, this does."""

@@ -209,6 +209,11 @@ class Listenings:
         """Another session has followed: who listened in the one before has missed something."""
         for listening in tuple(self._in_session):
             listening.lost.clear()
+        self.missed_in_session()
+
+    def missed_in_session(self) -> None:
+        """Whoever listens in the session has missed something."""
+        for listening in tuple(self._in_session):
             listening.missed()
 
     def end(self, error: ConnectionLost, *, subscribed: bool = True) -> None:

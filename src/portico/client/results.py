@@ -35,6 +35,8 @@ class ToolResult(Generic[T]):
         result: t.CallToolResult,
         returns: Any = None,
         output: Validator | None = None,
+        *,
+        wrapped: bool = True,
     ) -> None:
         self.tool = tool
         self.content: Sequence[t.ContentBlock] = result.content
@@ -45,6 +47,8 @@ class ToolResult(Generic[T]):
         self._structured: Any = result.structured_content
         self._returns = returns
         self._output = output
+        # Whether an object whose only member is called `result` is there for the sake of that.
+        self._wrapped = wrapped
 
     def __repr__(self) -> str:
         kind = "error " if self.is_error else ""
@@ -60,7 +64,8 @@ class ToolResult(Generic[T]):
     def data(self) -> T:
         """The value: of the type that was asked for, else as plain JSON.
 
-        A value that travels as `{"result": value}` is unwrapped. Where there is no structured
+        A value that travels as `{"result": value}` is unwrapped, where it does for the sake of the
+        revision or of its server, as far as anybody can tell. Where there is no structured
         content, as in the first two revisions, it is read from the words if a type was asked for,
         and is the words themselves if not; None where there are none. Raises `ToolError` for a
         result that is an error, `RemoteProtocolError` for a value that is not of that type, or
@@ -136,9 +141,14 @@ class ToolResult(Generic[T]):
     def _values(self) -> Iterator[Any]:
         """What the structured content may mean, the likeliest first."""
         value = self._structured
-        if isinstance(value, dict) and list(cast("dict[str, Any]", value)) == [WRAPPED]:
+        if not may_be_wrapped(value):
+            yield value
+        elif self._wrapped:
             yield value[WRAPPED]
-        yield value
+            yield value
+        else:
+            yield value
+            yield value[WRAPPED]
 
     def _read(self, codec: Codec) -> Any:
         if self._structured is not UNSET:
@@ -154,6 +164,11 @@ class ToolResult(Generic[T]):
         # The first is for what was meant most likely, but for words, which are JSON then.
         said = problems[0] if self._structured is not UNSET else problems[-1]
         raise RemoteProtocolError(f"{self.tool} gave no {codec.where}: {said}")
+
+
+def may_be_wrapped(structured: Any) -> bool:
+    """Whether it looks like a value that is wrapped; there are objects that look so, too."""
+    return isinstance(structured, dict) and list(cast("dict[str, Any]", structured)) == [WRAPPED]
 
 
 def codec_of(returns: Any) -> Codec:

@@ -90,6 +90,11 @@ class Ear:
         if not self.deaf:
             self._hearer.told(told)
 
+    def missed(self) -> None:
+        """It told something that nobody heard."""
+        if not self.deaf:
+            self._hearer.missed()
+
     def gone(self) -> None:
         """It has ended."""
         if not self.deaf:
@@ -177,7 +182,10 @@ class Speaker:
             # nothing is refused for what it offered once.
             self._tried.link.adopt(opening.revision)
         if self._accepts.enveloped:  # else nobody has asked whether it is a modern one
-            self._memory.keep(self.way.key, Known(opening.revision.handshake, opening.older))
+            # Twice silent is an answer: or what ignores the probe would cost that wait each time.
+            sure = opening.sure or (known is not None and not known.sure)
+            kept = Known(opening.revision.handshake, opening.older, sure)
+            self._memory.keep(self.way.key, kept)
         return opening
 
     def _spoken(self) -> Revisions:

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from portico.client.ways import (
@@ -16,6 +17,7 @@ from portico.client.ways import (
     Issuing,
     MemoryWay,
     OneWay,
+    OnStderr,
     SseWay,
     Way,
     is_service,
@@ -72,6 +74,8 @@ BY_SSE, BY_STDIO = "sse", "stdio"
 # Programs that run another one, and the words that they take before it.
 RUNNERS = frozenset({"python", "node", "npx", "npm", "pnpm", "bun", "bunx", "deno", "uv", "uvx"})
 VERBS = frozenset({"run", "exec", "tool", "dlx", "x"})
+# What they are told to run is the next word itself, and no name.
+CODE = ("-c", "-e")
 
 SHOWN_CHARACTERS = 80
 
@@ -87,7 +91,9 @@ class Surroundings:
         cwd: str | os.PathLike[str] | None = None,
         name: str | None = None,
         auth: "Auth | None" = None,
+        on_stderr: OnStderr | None = None,
     ) -> None:
+        self.on_stderr = on_stderr
         self.headers: list[tuple[str, str]] = checked_headers(headers)
         self.auth: Auth | None = auth
         self.env = env
@@ -102,6 +108,12 @@ class Surroundings:
             raise LocalProtocolError(f"auth= goes with a URL, and this is {what}; use env= there")
         if child and (self.env is not None or self.cwd is not None):
             raise LocalProtocolError(f"env and cwd are for a command, and this is {what}")
+        if child and self.on_stderr is not None:
+            raise LocalProtocolError(f"on_stderr hears a command, and this is {what}")
+
+    def child(self, argv: Sequence[str], name: str) -> ChildWay:
+        """A command with all that was said for one."""
+        return ChildWay(argv, name=name, cwd=self.cwd, env=self.env, on_stderr=self.on_stderr)
 
 
 def way_to(target: object, around: Surroundings) -> Way:
@@ -139,7 +151,7 @@ def _to_text(text: str, around: Surroundings) -> Way:
         around.refuse("a file", headers=True)
         path = os.path.abspath(text)
         name = around.name or os.path.splitext(os.path.basename(path))[0]
-        return ChildWay([PROGRAMS[ending], path], name=name, cwd=around.cwd, env=around.env)
+        return around.child([PROGRAMS[ending], path], name)
     raise LocalProtocolError(_what_to_write(text, ending))
 
 
@@ -215,14 +227,15 @@ def _to_command(words: Sequence[object], around: Surroundings) -> Way:
     if not argv[0]:
         raise LocalProtocolError("the first word of a command is the program, and this is empty")
     name = around.name or called(argv)
-    return ChildWay(argv, name=name, cwd=around.cwd, env=around.env)
+    return around.child(argv, name)
 
 
 def called(argv: Sequence[str]) -> str:
     """What a command is called in errors: the program, or what it was told to run."""
     program = _stem(argv[0])
     if program.rstrip("0123456789.") in RUNNERS:
-        words = (word for word in argv[1:] if not word.startswith("-") and word not in VERBS)
+        given = takewhile(lambda word: word not in CODE, argv[1:])
+        words = (word for word in given if not word.startswith("-") and word not in VERBS)
         return _stem(next(words, "")) or program
     return program
 
@@ -261,7 +274,8 @@ def _to_entry(entry: Mapping[str, Any], around: Surroundings) -> Way:
     if not isinstance(command, str) or not isinstance(args, list):
         raise LocalProtocolError("command is one program, and args is a list of its arguments")
     env = {**(_texts(entry, "env") or {}), **(around.env or {})}
-    merged = Surroundings(env=env, cwd=around.cwd or entry.get("cwd"), name=around.name)
+    cwd = around.cwd or entry.get("cwd")
+    merged = Surroundings(env=env, cwd=cwd, name=around.name, on_stderr=around.on_stderr)
     around.refuse("a command", headers=True)
     return _to_command([command, *cast("list[object]", args)], merged)
 

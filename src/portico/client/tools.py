@@ -5,8 +5,8 @@ once, and checks nothing. A tool whose headers nobody can make is left out, with
 """
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import msgspec
 
@@ -15,6 +15,7 @@ from portico.errors import Fault, ProtocolError
 from portico.protocol import types as t
 from portico.protocol.httprules_params import ParamHeader, headers_for_call, param_headers
 from portico.protocol.schema import Validator
+from portico.protocol.shape_schema import WRAPPED, is_object_schema
 
 log: logging.Logger = logging.getLogger("portico.client")
 
@@ -27,29 +28,34 @@ class Tools:
         # What each tool takes, by its name.
         self.inputs: dict[str, dict[str, Any]] = {}
         self._outputs: dict[str, dict[str, Any]] = {}
+        self._listed = False
         self._validators: dict[str, Validator | None] = {}
         self._headers: dict[str, tuple[ParamHeader, ...]] = {}
 
     def clear(self) -> None:
         """Nothing is known any more: they have changed, or the server is another one."""
         self.inputs.clear()
+        self._listed = False
         self._outputs.clear()
         self._validators.clear()
         self._headers.clear()
 
-    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool) -> list[Tool]:
+    def learn(self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False) -> list[Tool]:
         """Remember what the whole list tells; those in it that can be used, nearly always all.
 
-        `mirrors` is whether arguments go into headers here.
+        `mirrors` is whether arguments go into headers here. Of a list that is `stale`, because
+        news came while it was on its way, no promise is remembered: it may have been changed, and
+        nobody is to be accused of that. Headers are: those that are wrong are asked for again.
         """
         self.clear()
+        self._listed = True
         usable: list[Tool] = []
         for tool in tools:
             if mirrors and not self._mirror(tool):
                 continue
             usable.append(Tool.of(tool))
             self.inputs[tool.name] = tool.input_schema
-            if tool.output_schema is not None:
+            if tool.output_schema is not None and not stale:
                 self._outputs[tool.name] = tool.output_schema
         return usable
 
@@ -69,6 +75,20 @@ class Tools:
         params = self._headers.get(tool)
         return headers_for_call(params, msgspec.json.decode(arguments)) if params else []
 
+    def wraps(self, tool: str, meta: Mapping[str, Any], *, bare: bool) -> bool | None:
+        """Whether `{"result": value}` is the value of this tool in a wrapper; None where only its
+        list could tell. `bare` is where values need no wrapper, so that only some servers use one.
+        """
+        fastmcp: object = meta.get("fastmcp")
+        if isinstance(fastmcp, dict) and cast("dict[str, Any]", fastmcp).get("wrap_result") is True:
+            return True
+        schema = self._outputs.get(tool)
+        if schema is not None:
+            return _is_wrapper(schema, bare=bare)
+        if not bare:
+            return True
+        return False if self._listed else None
+
     def output(self, tool: str) -> Validator | None:
         """What the structured content of a tool must fit, where a list has told of it."""
         if tool not in self._outputs:
@@ -86,3 +106,21 @@ class Tools:
             log.warning(words, self._server, tool, fault.message)
             return None
         return validator
+
+
+def _is_wrapper(schema: Mapping[str, Any], *, bare: bool) -> bool:
+    """Whether an output schema is that of a value in a wrapper.
+
+    FastMCP marks its own; the official SDK gives them a title of its own making, where those of
+    other objects are named after their class. Without either it is a wrapper where one is needed.
+    """
+    if schema.get("x-fastmcp-wrap-result") is True:
+        return True
+    properties: object = schema.get("properties")
+    members = list(cast("dict[str, Any]", properties)) if isinstance(properties, dict) else []
+    if not is_object_schema(dict(schema)) or members != [WRAPPED]:
+        return False
+    if schema.get("required") != [WRAPPED]:
+        return False
+    title: object = schema.get("title")
+    return title.endswith("Output") if isinstance(title, str) else not bare

@@ -7,11 +7,15 @@ the way, and ends with `close`.
 Rules: no message is written or read here. A transport is loaded when somebody goes that way.
 """
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 from urllib.parse import urlsplit
 
+from portico.client.hearing import Hearing
 from portico.errors import ConnectionLost
 from portico.ports import Carry, Conversation, Hearer, HttpSend, Passport, Service
 from portico.protocol.link import Link
@@ -22,6 +26,11 @@ if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
 Headers = Sequence[tuple[str, str]]
 # Gives a passport for a server, over connections of this kind.
 Issuing = Callable[[HttpSend], Passport]
+# Hears every line that a child writes to its standard error.
+OnStderr: TypeAlias = Callable[[str], Any]
+
+# For handlers of what a child wrote last.
+LAST_WORDS_S = 1.0
 
 
 class Way(Protocol):
@@ -151,7 +160,10 @@ class ChildWay:
         name: str = "",
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        on_stderr: OnStderr | None = None,
     ) -> None:
+        self._hearing = Hearing()
+        self._on_stderr = on_stderr
         self.name: str = name or os.path.basename(argv[0]) or argv[0]
         self._argv = tuple(argv)
         self._cwd = cwd
@@ -162,11 +174,23 @@ class ChildWay:
         """A child that has just been started."""
         from portico.transport.child import start_child
 
-        child = await start_child(self._argv, name=self.name, cwd=self._cwd, env=self._env)
+        handler = self._on_stderr
+        child = await start_child(
+            self._argv,
+            name=self.name,
+            cwd=self._cwd,
+            env=self._env,
+            on_stderr=None if handler is None else partial(self._hearing.tell, handler),
+        )
         return child.carry
 
     async def close(self) -> None:
-        """A child ends with its conversation."""
+        """A child ends with its conversation; whoever hears what it wrote may hear its last words,
+        which say why it ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._hearing.caught_up()
+        await self._hearing.close()
 
 
 class HttpWay:

@@ -35,7 +35,7 @@ from portico.protocol.questions import (
     check_own_answer,
     questions_in,
 )
-from portico.protocol.reading import read
+from portico.protocol.reading import read, read_once
 from portico.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
 from portico.protocol.shape import Shaper, write
 
@@ -368,19 +368,19 @@ def read_result(
     if row.result is None:
         raise LocalProtocolError(f"{row.name} has no result")
     if as_task and peer.revision.tasks is Tasks.CORE:
-        return read(t.CreateTaskResult, raw)
+        return read_once(t.CreateTaskResult, raw)
     kind: Any = None
     if peer.revision.stamped:
         with suppress(Fault):  # nearly all are complete; what is not is looked at once more
-            result = read(row.result, raw)
+            result = read_once(row.result, raw)
             if getattr(result, "result_type", None) in (None, "complete"):
                 return result
-        kind = read(_Kind, raw).result_type
+        kind = read_once(_Kind, raw).result_type
     if kind in (None, "complete"):
-        return read(row.result, raw)
+        return read_once(row.result, raw)
     if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:
-        return read(t.InputRequiredResult, raw)
+        return read_once(t.InputRequiredResult, raw)
     if kind == "task" and row.may_become_task and t.TASKS_EXTENSION_ID in ours:
-        return read(t.ExtCreateTaskResult, raw)
+        return read_once(t.ExtCreateTaskResult, raw)
     words = f"{row.name} was answered with a resultType that is not recognised"
     raise Fault(FaultKind.INVALID_PARAMS, words)

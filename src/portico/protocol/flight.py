@@ -18,9 +18,11 @@ from portico.protocol.methods import Method
 
 # Calls that wait at once. A peer that stops answering must not make us remember for ever.
 MAX_SENT = 10_000
-# While a person answers a question of the peer no call runs out of time; but even they are gone
-# after so long.
+# While a person answers a question of the peer, no call runs out of time that the question may be
+# about; but even they are gone after so long.
 MAX_HELD_S = 600.0
+# From here on nobody counts tenths of a second.
+WHOLE_S = 10.0
 
 
 class Sent(Struct):
@@ -40,6 +42,9 @@ class Sent(Struct):
     last_progress: t.Number | None = None
     name: str | None = None
     patience_s: float = MAX_HELD_S
+    # Questions that hold it, and since when the first of them does.
+    holds: int = 0
+    held_at: float = 0.0
 
     @property
     def label(self) -> str:
@@ -47,10 +52,23 @@ class Sent(Struct):
         return self.method if self.name is None else repr(self.name)
 
     @property
-    def waits_s(self) -> float:
-        """How long it is waited for, all in all."""
-        end = self.limit if self.deadline is None else self.deadline
-        return end - self.sent_at
+    def ends_at(self) -> float | None:
+        """When its time has run out; None for what stays open."""
+        if self.deadline is None:
+            return None
+        return self.deadline + (self.patience_s if self.holds else 0.0)
+
+    @property
+    def waits(self) -> str:
+        """How many seconds it is waited for, all in all, for people."""
+        seconds = (self.limit if self.deadline is None else self.deadline) - self.sent_at
+        if abs(seconds - self.timeout_s) < 0.001:
+            return f"{self.timeout_s:g}"
+        return f"{seconds:.0f}" if seconds >= WHOLE_S else f"{max(round(seconds, 1), 0.1):g}"
+
+    def held_s(self, now: float) -> float:
+        """For how long its time has stood still by now."""
+        return min(now - self.held_at, self.patience_s) if self.holds else 0.0
 
     def cancellation(self, reason: str | None) -> bytes:
         """The notice that nobody waits for it any more."""
@@ -63,9 +81,9 @@ class Flight:
 
     def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
         self.next_id: int = next_id
-        self._sent: dict[RequestId | None, Sent] = {call.id: replace(call) for call in sent}
-        self._holds = 0
-        self._held_at = 0.0
+        self._sent: dict[RequestId | None, Sent] = {
+            call.id: replace(call, holds=0) for call in sent
+        }
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -123,22 +141,28 @@ class Flight:
             return False
         call.last_progress = progress
         if call.deadline is not None:
-            call.deadline = min(now + call.timeout_s, call.limit)
+            call.deadline = min(now - call.held_s(now) + call.timeout_s, call.limit)
         return True
 
-    def hold(self, now: float) -> None:
-        """The time stands still for all that waits: the peer has asked us something."""
-        self._holds += 1
-        if self._holds == 1:
-            self._held_at = now
+    def hold(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+        """The peer has asked us something: the time stands still for the call that it is about, or
+        where nobody knows for all that wait by now; which they are. What is sent later waits for
+        something else."""
+        known = self.get(about)
+        held = tuple(self._sent.values()) if about is None else (known,) if known else ()
+        for call in held:
+            call.holds += 1
+            if call.holds == 1:
+                call.held_at = now
+        return tuple(call.id for call in held)
 
-    def release(self, now: float) -> None:
+    def release(self, held: tuple[int, ...], now: float) -> None:
         """It was answered; the time goes on where it stood still."""
-        self._holds -= 1
-        if self._holds:
-            return
-        for call in self._sent.values():
-            held_s = min(now - max(self._held_at, call.sent_at), call.patience_s)
+        for call in filter(None, map(self.get, held)):
+            held_s = call.held_s(now)
+            call.holds -= 1
+            if call.holds:
+                continue
             call.patience_s -= held_s
             call.limit += held_s
             if call.deadline is not None:
@@ -146,16 +170,11 @@ class Flight:
 
     def overdue(self, now: float) -> list[Sent]:
         """Those whose time has run out."""
-        ends = ((call, self._end(call)) for call in self._sent.values())
+        ends = ((call, call.ends_at) for call in self._sent.values())
         return [call for call, end in ends if end is not None and end <= now]
-
-    def _end(self, call: Sent) -> float | None:
-        if call.deadline is None:
-            return None
-        return call.deadline + (call.patience_s if self._holds else 0.0)
 
     @property
     def next_deadline(self) -> float | None:
         """When to look again; None where nothing waits for a time."""
-        ends = [end for call in self._sent.values() if (end := self._end(call)) is not None]
+        ends = [end for call in self._sent.values() if (end := call.ends_at) is not None]
         return min(ends, default=None)

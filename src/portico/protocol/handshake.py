@@ -151,8 +151,6 @@ class Handshake:
             if method not in EARLY:
                 raise LocalProtocolError(f"{method} before the handshake is done")
             return session
-        if self.peer is not None:
-            return self.peer
         if probed is None or probed.handshake or probed not in self.accepts:
             raise LocalProtocolError(f"{method} before the peer is known; initialize or adopt")
         return Peer(probed, t.ServerCapabilities())

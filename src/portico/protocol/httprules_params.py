@@ -19,7 +19,7 @@ from msgspec import Raw, Struct
 from portico.errors import Fault, FaultKind, LocalProtocolError, ProtocolError
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.jsonrpc import MAX_DEPTH
-from portico.protocol.jsonrpc_text import FOREIGN, refuse_repeats
+from portico.protocol.jsonrpc_text import refuse_repeats
 
 # All headers of a request get 8 to 64 KiB of the servers in use; one value gets less than that.
 MAX_VALUE_BYTES = 8 * 1024
@@ -320,11 +320,8 @@ def _hides(arguments: object, path: tuple[str, ...]) -> bool:
 def _decode(arguments: Raw) -> object:
     if not arguments:
         return None
-    refuse_repeats(arguments)
-    try:
-        return _any.decode(arguments)
-    except FOREIGN as error:
-        raise Fault(FaultKind.INVALID_PARAMS, f"arguments cannot be read: {error}") from None
+    refuse_repeats(arguments)  # and whatever cannot be read
+    return _any.decode(arguments)
 
 
 _any = msgspec.json.Decoder()

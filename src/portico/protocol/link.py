@@ -460,20 +460,26 @@ class Link:
         """When `tick` is due; None where nothing waits."""
         return self._flight.next_deadline
 
-    def hold(self, now: float) -> None:
-        """A question of the peer is being answered: none of our calls runs out of time."""
-        self._flight.hold(now)
+    def ends_at(self, id: RequestId) -> float | None:
+        """When the time of one of our calls runs out, as things are; None for no such time."""
+        call = self._flight.get(id)
+        return call.ends_at if call is not None else None
 
-    def release(self, now: float) -> None:
+    def hold(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+        """A question of the peer is being answered: the call that it is `about` does not run out of
+        time, nor where that is unknown any that waits by now. Gives what `release` takes."""
+        return self._flight.hold(now, about)
+
+    def release(self, held: tuple[int, ...], now: float) -> None:
         """It was answered, or given up."""
-        self._flight.release(now)
+        self._flight.release(held, now)
 
     def tick(self, now: float) -> list[Event]:
         """End what has waited too long, and tell the peer that nobody waits any more."""
         events: list[Event] = []
         for call in self._flight.overdue(now):
             self._flight.settle(call.id)
-            error = TimedOut(f"no answer to {call.method} within {call.waits_s:g} s")
+            error = TimedOut(f"no answer to {call.method} within {call.waits} s")
             events += self._answered(call, error)
             if call.method != HANDSHAKE_METHOD:
                 events.append(Send(call.cancellation("timed out")))

@@ -39,18 +39,23 @@ def read(kind: type[T], raw: Raw | bytes) -> T:
 
     Raises `Fault` (invalid params), whose words say what is wrong, where, and what to send.
     """
+    found = read_once(kind, raw)
+    # The decoder keeps the last of two members of one name; another reader may keep the first.
+    refuse_repeats(raw)
+    return found
+
+
+def read_once(kind: type[T], raw: Raw | bytes) -> T:
+    """The same for what nobody else reads, such as an answer to us: of two members the last."""
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
-        found = cast("T", decoder.decode(raw or b"{}"))
+        return cast("T", decoder.decode(raw or b"{}"))
     except ValidationError:
-        found = _read_again(kind, raw or b"{}")
+        return _read_again(kind, raw or b"{}")
     except _UNREADABLE as error:
         raise _refusal(kind, error) from None
-    # The decoder keeps the last of two members of one name; another reader may keep the first.
-    refuse_repeats(raw)
-    return found
 
 
 def reread(kind: type[T], value: object) -> T:

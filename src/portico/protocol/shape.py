@@ -218,10 +218,9 @@ class Shaper:
     # ------------------------------------------------------------ once for each type
 
     def _check_spoken(self, kind: type[t.Noun]) -> None:
-        if kind not in self._spoken:
-            if not self.revision.knows(*kind.span):
-                raise LocalProtocolError(f"there is no {kind.__name__} in {self.revision.date}")
-            self._spoken.add(kind)
+        if not self.revision.knows(*kind.span):
+            raise LocalProtocolError(f"there is no {kind.__name__} in {self.revision.date}")
+        self._spoken.add(kind)
 
     def _stamp(self, kind: type[t.Noun]) -> Stamp | None:
         self._check_spoken(kind)

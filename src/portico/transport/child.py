@@ -249,8 +249,9 @@ class Child:
 
     def _hear_error(self, line: str) -> None:
         assert self._on_stderr is not None
+        (said,) = blotted([line], self._command.secrets())
         try:
-            self._on_stderr(line)
+            self._on_stderr(said)
         except Exception as error:  # it must go on being read all the same
             log.error("on_stderr raised %s", type(error).__name__, exc_info=error)
 
@@ -364,7 +365,8 @@ async def start_child(
     `Refused` for one that would run more than itself.
 
     `name` is what errors call it. `env` is added to the few variables that every child gets.
-    `on_stderr` hears every line that it logs. `grace_s` is what it has to end by itself, twice.
+    `on_stderr` hears every line that it logs, without the secrets that it was given. `grace_s` is
+    what it has to end by itself, twice.
     """
     command = Command.of(argv, name=name, cwd=cwd, env=env)
     child = Child(command, on_stderr=on_stderr, grace_s=grace_s, max_line_bytes=max_line_bytes)

@@ -229,8 +229,8 @@ class Duplex:
 
     async def _run(self, turn: DuplexTurn) -> None:
         asked = turn.exchange.question is not None
-        if asked:
-            self.link.hold(self._clock())
+        held = self.link.hold(self._clock()) if asked else ()
+        if held:
             self._set_alarm()
         try:
             data = await self._answer(turn)
@@ -250,8 +250,8 @@ class Duplex:
                 self.channel.write(data)
         finally:
             self._tasks.pop(turn.exchange, None)
-            if asked:
-                self.link.release(self._clock())
+            if held:
+                self.link.release(held, self._clock())
                 self._set_alarm()
 
     def _settle(self, event: Answered) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from portico.errors import CannotConnect, ConnectionLost
 from portico.transport.http_answer import Answer, Connection
 from portico.transport.http_request import Origin, Target, written
+from portico.transport.http_routes import Routes
 
 # To find an address, to connect, to agree on keys: each network hop takes a second at worst.
 CONNECT_S = 15.0
@@ -51,6 +52,7 @@ class HttpPool:
         self._idle_s = idle_s
         self._context = context
         self._environ = environ
+        self._routes = Routes()
         self._targets: dict[str, Target] = {}
         self._all: set[Connection] = set()
         self._idle: dict[Origin, list[Connection]] = {}
@@ -193,12 +195,10 @@ class HttpPool:
 
         if target.proxy is not None:
             origin = (scheme, target.address, port)
-            return await target.proxy.connect(origin, made, self._tls, target.host)
+            return await target.proxy.connect(origin, made, self._tls, target.host, self._routes)
         context = self._tls() if scheme == "https" else None
-        named = target.host if context is not None else None
-        loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            made, target.address, port, ssl=context, server_hostname=named
+        _, connection = await self._routes.connect(
+            made, target.address, port, context, named=target.host
         )
         return connection
 

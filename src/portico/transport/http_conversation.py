@@ -12,7 +12,7 @@ sent a second time. Every wait ends.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterable
 from functools import partial
 from typing import Any
 
@@ -87,9 +87,9 @@ class HttpConversation:
         self._over = False
         self._calls: dict[RequestId, Waiting] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
-        self._holds = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._courtesies: set[asyncio.Task[Any]] = set()
+        self._overwhelmed = False
         self._closed: str | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._gone = False
@@ -132,26 +132,22 @@ class HttpConversation:
     ) -> tuple[Waiting, bytes]:
         if self._closed is not None:
             raise ConnectionLost(self._closed)
-        now = _now()
-        latest = max(MAX_S, timeout_s)
         id, data = self.link.request(
             method,
             params,
-            now=now,
+            now=_now(),
             timeout_s=timeout_s,
-            max_s=latest,
+            max_s=max(MAX_S, timeout_s),
             progress=progress,
             revision=probing,
         )
         name = getattr(params, "name", None)
-        call = self._calls[id] = Waiting(id, method, timeout_s, now + latest, name)
+        call = self._calls[id] = Waiting(id, method, timeout_s, name)
         return call, data
 
     async def _wait(self, call: Waiting, data: bytes, lines: Headers) -> Raw:
         try:
-            async with asyncio.timeout(call.timeout_s) as call.limit:
-                if self._holds:
-                    call.hold(_now())
+            async with asyncio.timeout_at(self.link.ends_at(call.id)) as call.limit:
                 await self._post(call, data, lines)
         except TimeoutError:
             if call.outcome is None:
@@ -161,8 +157,7 @@ class HttpConversation:
             call.runs = isinstance(error, ConnectionLost) and error.status is None
             if not call.runs:
                 raise
-            words = f"{error}, during {call.label}; whether it had an effect is unknown"  # D19
-            raise ConnectionLost(words) from None
+            raise ConnectionLost(f"{error}, during {call.label}") from None
         finally:
             self._leave(call)
         outcome = call.outcome
@@ -240,7 +235,7 @@ class HttpConversation:
         """
         id = self.link.record().next_id
         begin = self.link.initialize(_now(), timeout_s, revision)
-        call = self._calls[id] = Waiting(id, HANDSHAKE_METHOD, timeout_s, _now() + timeout_s)
+        call = self._calls[id] = Waiting(id, HANDSHAKE_METHOD, timeout_s)
         try:
             outcome = await self._wait(call, begin.data, rules.headers_for_post(None, None))
         finally:
@@ -415,19 +410,19 @@ class HttpConversation:
                 if not passes(error):
                     raise
                 stands.set_result(None)
-                answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+                answer = await self._take_up_news(revision, parser, back)
             if not stands.done():
                 stands.set_result(None)
             while True:
                 await self._read(answer, parser, None, back)
                 parser = resumed(parser)
                 try:
-                    answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+                    answer = await self._take_up_news(revision, parser, back)
                 except RemoteProtocolError:
                     if not parser.last_event_id:
                         raise
                     parser = Parser()  # D28: it has forgotten where we were; from now on, then
-                    answer = await self._fetch(revision, parser)
+                    answer = await self._take_up_news(revision, parser, back)
         except SessionEnded as ended:
             self._close(str(ended))
             self._say_gone()
@@ -436,6 +431,14 @@ class HttpConversation:
         finally:
             if not stands.done():
                 stands.set_result(None)
+
+    async def _take_up_news(self, revision: Revision, parser: Parser, back: Resuming) -> Answer:
+        """The next connection of the stream of a session. Where the server cannot know what we
+        have heard, what it told meanwhile is lost."""
+        answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+        if not parser.last_event_id:
+            self._hearer.missed()
+        return answer
 
     # ------------------------------------------------------------ what comes in
 
@@ -452,7 +455,7 @@ class HttpConversation:
                 case Progressed():
                     call = self._calls.get(event.id)
                     if call is not None:
-                        call.extend(_now())
+                        call.ends(self.link.ends_at(call.id))
                         if call.progressed is not None:
                             call.progressed(event.params)
                 case Told():
@@ -460,7 +463,7 @@ class HttpConversation:
                     if event.subscription is not None:
                         self._keep_open(event.subscription)
                 case Call():
-                    self._exchanges[event.exchange] = self._spawn(self._answer(event.exchange))
+                    self._exchanges[event.exchange] = self._spawn(self._answer(event.exchange, own))
                 case Cancelled():
                     task = self._exchanges.get(event.exchange)
                     if task is not None:
@@ -474,19 +477,23 @@ class HttpConversation:
         """What the link itself has to say to a message."""
         if len(self._courtesies) < MAX_COURTESIES:
             self._spawn_courtesy(data)
-        else:
+        elif not self._overwhelmed:  # once: or it could fill a log as fast as it can ask
+            self._overwhelmed = True
             log.warning("%s is not answered: it asks too much at once", self._where)
 
     def _keep_open(self, subscription: RequestId) -> None:
         """A subscription that was acknowledged may last."""
         call = self._calls.get(subscription)
         if call is not None and call.method == LISTEN:
-            call.keep_open()
+            call.ends(self.link.ends_at(call.id))
 
-    async def _answer(self, exchange: Exchange) -> None:
+    async def _answer(self, exchange: Exchange, own: Waiting | None) -> None:
+        """Answer a question, which is about the call on whose stream it came; or who knows."""
         turn = HttpClientTurn(exchange, self._say)
+        held: tuple[int, ...] = ()
         if exchange.question is not None:
-            self._hold()
+            held = self.link.hold(_now(), own.id if own is not None else None)
+            self._reset(held)
         try:
             data = await self._hearer.answer(turn)
             if data is not None and self._closed is None:
@@ -497,30 +504,26 @@ class HttpConversation:
             log.warning("an answer did not arrive: %s", error)
         finally:
             self._exchanges.pop(exchange, None)
-            if exchange.question is not None:
-                self._release()
+            self.link.release(held, _now())
+            self._reset(held)
 
-    def _hold(self) -> None:
-        """While a question is being answered, no call runs out of time."""
-        self._holds += 1
-        if self._holds == 1:
-            for call in self._calls.values():
-                call.hold(_now())
+    def _reset(self, ids: Iterable[RequestId]) -> None:
+        """The time of these calls stands still, or goes on."""
+        for id in ids:
+            call = self._calls.get(id)
+            if call is not None:
+                call.ends(self.link.ends_at(id))
 
     @contextlib.contextmanager
     def _held(self) -> Generator[None, None, None]:
-        """The same while somebody logs in."""
-        self._hold()
+        """Nobody runs out of time while somebody logs in, which has an end of its own."""
+        held = self.link.hold(_now())
+        self._reset(held)
         try:
             yield
         finally:
-            self._release()
-
-    def _release(self) -> None:
-        self._holds -= 1
-        if not self._holds:
-            for call in self._calls.values():
-                call.release(_now())
+            self.link.release(held, _now())
+            self._reset(held)
 
     async def _say(self, data: bytes) -> None:
         await self._tell(data, "a message")

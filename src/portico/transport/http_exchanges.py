@@ -11,24 +11,19 @@ from msgspec import Raw
 from portico.errors import Fault, PorticoError, RemoteProtocolError
 from portico.ports import Progressing
 from portico.protocol.exchange import Exchange
-from portico.protocol.flight import MAX_HELD_S
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.questions import Question
 
 
 class Waiting:
-    """One request of ours: what became of it, and how long it may take."""
+    """One request of ours: what became of it. How long it may take is known to the link."""
 
     __slots__ = (
-        "held",
-        "held_at",
         "id",
-        "latest",
         "limit",
         "method",
         "name",
         "outcome",
-        "patience_s",
         "progressed",
         "runs",
         "task",
@@ -36,18 +31,13 @@ class Waiting:
     )
 
     def __init__(
-        self, id: RequestId, method: str, timeout_s: float, latest: float, name: str | None = None
+        self, id: RequestId, method: str, timeout_s: float, name: str | None = None
     ) -> None:
         self.id: RequestId = id
         self.method: str = method
         self.name: str | None = name
         self.timeout_s: float = timeout_s
-        self.latest: float = latest
         self.outcome: Raw | PorticoError | None = None
-        # When its time would have run out, while it stands still.
-        self.held: float | None = None
-        self.held_at: float = 0.0
-        self.patience_s: float = MAX_HELD_S
         # Whether the server may still be at work on it, for all that we know.
         self.runs: bool = True
         self.progressed: Progressing | None = None
@@ -59,33 +49,10 @@ class Waiting:
         """What it is called in an error: the tool or prompt that it is about, or its method."""
         return self.method if self.name is None else repr(self.name)
 
-    def extend(self, now: float) -> None:
-        """Progress begins the time anew, up to a bound (R0241)."""
-        if self.held is not None:
-            self.held = min(now + self.timeout_s, self.latest)
-        elif self.limit is not None and self.limit.when() is not None:
-            self._set(min(now + self.timeout_s, self.latest))
-
-    def hold(self, now: float) -> None:
-        """A question of the server is being answered: the time stands still, for as long as a
-        person may need."""
-        when = self.limit.when() if self.limit is not None else None
-        if when is not None and self.held is None and self.outcome is None:
-            self.held, self.held_at = when, now
-            self._set(when + self.patience_s)
-
-    def release(self, now: float) -> None:
-        """It was answered; the time goes on where it stood still."""
-        if self.held is not None and self.outcome is None:
-            held_s = min(now - self.held_at, self.patience_s)
-            self.patience_s -= held_s
-            self.latest += held_s
-            self._set(self.held + held_s)
-        self.held = None
-
-    def keep_open(self) -> None:
-        """From here on it may take as long as it likes."""
-        self._set(None)
+    def ends(self, when: float | None) -> None:
+        """Its time runs out then, by what the link knows of it; None for what may stay open."""
+        if self.outcome is None:
+            self._set(when)
 
     def wake(self, now: float) -> None:
         """It is over, and whoever waits for it in a task of their own learns so."""

@@ -16,6 +16,7 @@ from typing import TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from portico.errors import LocalProtocolError
+from portico.transport.http_routes import Routes
 
 # What a proxy says before it lets us through.
 MAX_REPLY_BYTES = 8 * 1024
@@ -54,14 +55,16 @@ class Proxy:
         made: Callable[[], P],
         context: Callable[[], ssl.SSLContext],
         named: str,
+        routes: Routes,
     ) -> P:
         """A connection through it, TLS with who is named. Raises `OSError` where it says no."""
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         if scheme == "http":
-            _, protocol = await loop.create_connection(made, self.host, self.port)
+            _, protocol = await routes.connect(made, self.host, self.port)
             return protocol
-        transport, gate = await loop.create_connection(_Gate, self.host, self.port)
+        reached, gate = await routes.connect(_Gate, self.host, self.port)
+        transport = cast("asyncio.Transport", reached)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {shown} HTTP/1.1", f"host: {shown}"]
         lines += [f"{name}: {value}" for name, value in self.headers]
