@@ -58,7 +58,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "redis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
-    "keyring": ("auth.tokens",),
+    "keyring": ("auth.keyring",),
     "opentelemetry": ("middleware",),
     "pytest": ("testing",),
     "click": ("cli",),

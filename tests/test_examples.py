@@ -18,6 +18,8 @@ ELSEWHERE = {
     "fastapi_app": "integration/test_fastapi.py",
     "agent_openai": "examples/test_agents.py",
     "agent_anthropic": "examples/test_agents.py",
+    "machine_client": "auth/test_login_commands.py",
+    "person_client": "auth/test_login_commands.py",
 }
 SERVERS = sorted({path.stem for path in EXAMPLES.glob("*.py")} - {*PLAYS, *ELSEWHERE})
 

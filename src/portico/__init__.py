@@ -16,10 +16,12 @@ _HOMES = {
     "CannotFetch": "errors",
     "ChannelError": "errors",
     "Client": "client.client",
+    "ClientCredentials": "auth.logins",
     "ConnectionLost": "errors",
     "Context": "server.context",
     "Declined": "errors",
     "Depends": "server.depends",
+    "EnterpriseLogin": "auth.logins",
     "File": "server.content",
     "Handler": "ports",
     "Icon": "protocol.types",
@@ -29,6 +31,7 @@ _HOMES = {
     "Limits": "transport.http_visit",
     "Link": "server.content",
     "LocalProtocolError": "errors",
+    "Login": "auth.logins",
     "LoginRequired": "errors",
     "Message": "server.content",
     "Middleware": "ports",
@@ -50,6 +53,7 @@ _HOMES = {
     "TimedOut": "errors",
     "ToolError": "errors",
     "Turn": "ports",
+    "WorkloadIdentity": "auth.logins",
     "connect": "client.connect",
 }
 

@@ -1,6 +1,10 @@
 from portico.auth.issuers import Introspection as Introspection
 from portico.auth.issuers import Jwt as Jwt
 from portico.auth.issuers import StaticTokens as StaticTokens
+from portico.auth.logins import ClientCredentials as ClientCredentials
+from portico.auth.logins import EnterpriseLogin as EnterpriseLogin
+from portico.auth.logins import Login as Login
+from portico.auth.logins import WorkloadIdentity as WorkloadIdentity
 from portico.auth.protection import Protection as Protection
 from portico.client.client import Client as Client
 from portico.client.connect import connect as connect

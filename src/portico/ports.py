@@ -6,7 +6,7 @@ Rules: types only, no behaviour but `stack`. A new seam is added here or not at 
 from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -291,6 +291,45 @@ class HttpSend(Protocol):
         *,
         address: str,
     ) -> HttpAnswer: ...
+
+
+class Shown(NamedTuple):
+    """What a request showed of who we are: which credentials, and the headers; none where none
+    were. `nonce` is the server's own, that they were made with."""
+
+    generation: str
+    lines: tuple[tuple[str, str], ...]
+    nonce: str = ""
+
+    def __repr__(self) -> str:
+        return f"Shown({len(self.lines)} headers)"
+
+
+class Passport(Protocol):
+    """Who a client is to one server, shown with every request to it."""
+
+    def at_hand(self, method: str, url: str) -> Shown | None:
+        """What to send along, if that is known without waiting for anybody."""
+        ...
+
+    async def show(self, method: str, url: str) -> Shown:
+        """What to send along. Raises `AuthError`, `ChannelError`."""
+        ...
+
+    async def refused(
+        self, shown_before: Sequence[Shown], status: int, lines: Sequence[str], nonce: str
+    ) -> bool:
+        """Whether to send a request again that was refused (401, 403), after what was shown each
+        time so far. `lines` are its `WWW-Authenticate`. Raises `AuthError`, `ChannelError`."""
+        ...
+
+    def heard(self, nonce: str) -> None:
+        """The server gave a nonce for the next time."""
+        ...
+
+    async def close(self) -> None:
+        """Nobody shows anything any more."""
+        ...
 
 
 class Seal(Protocol):

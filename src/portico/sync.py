@@ -21,7 +21,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from portico.client.answers import OnElicit, OnSample
 from portico.client.client import Client as AsyncClient
@@ -38,6 +38,9 @@ from portico.client.ways import OnStderr
 from portico.errors import ConnectionLost, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.link import TIMEOUT_S
+
+if TYPE_CHECKING:
+    from portico.auth.logins import Auth
 
 __all__ = ["Changes", "Client", "Completer", "connect"]
 
@@ -200,7 +203,7 @@ def connect(
     target: Target,
     *,
     headers: GivenHeaders | None = None,
-    auth: object = None,
+    auth: "Auth | None" = None,
     timeout_s: float = TIMEOUT_S,
     on_elicit: OnElicit | None = None,
     on_sample: OnSample | None = None,

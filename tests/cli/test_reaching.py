@@ -314,7 +314,7 @@ def refusing(status: int) -> Generator[tuple[str, list[dict[str, str]]]]:
 
 
 STATUSES = {
-    401: (3, "it wants to know who you are; send a token: --header-env Authorization=VARIABLE"),
+    401: (3, "wants to know who you are; log in: portico login http://127.0.0.1:"),
     403: (3, "you may not do this"),
     503: (4, "try again later"),
     404: (5, "is http://127.0.0.1:"),

@@ -6,14 +6,14 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, assert_type
+from typing import Any, assert_type, cast
 
 import pytest
 
 from client.shop import HERE, shop, site
 from http_hand import Visitor, by_hand, whole
 from live import live, live_for
-from portico import Client, Server, connect
+from portico import Client, Login, Server, connect
 from portico.client.connect import Connecting
 from portico.client.targets import called
 from portico.errors import (
@@ -354,7 +354,17 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: connect("http://h/mcp", headers={"X Y": "a"}),
         "is no name of a header",
     ),
-    "authorization": (lambda: connect("http://h/mcp", auth="t"), "pass headers="),
+    "authorization": (
+        lambda: connect("https://h/mcp", auth=cast("Any", "t")),
+        "goes into headers=",
+    ),
+    "plain authorization": (lambda: connect("http://h/mcp", auth=Login()), "needs https"),
+    "authorization of a command": (lambda: connect(["x"], auth=Login()), "use env= there"),
+    "authorization of a file": (lambda: connect(__file__, auth=Login()), "use env= there"),
+    "authorization twice": (
+        lambda: connect("https://h/mcp", auth=Login(), headers={"authorization": "x"}),
+        "and not both",
+    ),
     "no time": (lambda: connect(shop(), timeout_s=0), "seconds above 0"),
     "endless time": (lambda: connect(shop(), timeout_s=float("inf")), "seconds above 0"),
     "no such revision": (lambda: connect(shop(), revision="2020-01-01"), "no such revision"),

@@ -15,14 +15,25 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from portico import connect
+from portico import (
+    AuthError,
+    ClientCredentials,
+    EnterpriseLogin,
+    Login,
+    WorkloadIdentity,
+    connect,
+)
+from portico.auth.logins import Auth
 from portico.client.client import Client
 from portico.protocol import types as t
 
-Scenario = Callable[[Client], Awaitable[None]]
+Scenario = Callable[[Client], Coroutine[Any, Any, None]]
 SCENARIOS: dict[str, Scenario] = {}
 # The only warning that is wanted, in the scenario that is about it.
 LEFT_OUT = "is left out"
@@ -148,6 +159,104 @@ async def reference_left_alone(client: Client) -> None:
     equal(reference.startswith("http://"), True)
 
 
+# ---------------------------------------------------------------- who we are
+
+REDIRECT_URI = "http://localhost:3000/callback"
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
+# Where the suite, or its server, is not what it should be, and a client must not go on.
+STOPS = {
+    "auth/resource-mismatch": "is the document of",
+    "auth/iss-supported-missing": "does not say that it is of",
+    "auth/iss-wrong-issuer": "is of another issuer",
+    "auth/iss-unexpected": "is of another issuer",
+    "auth/iss-normalized": "is of another issuer",
+    "auth/metadata-issuer-mismatch": "says that it is another issuer",
+    "auth/scope-retry-limit": "is not enough",
+}
+
+
+def visit(url: str) -> str:
+    """What a browser does with a person who says yes to everything: where it is sent back to."""
+
+    class Stay(urllib.request.HTTPRedirectHandler):
+        def redirect_request(
+            self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+        ) -> None:
+            return None
+
+    try:
+        urllib.request.build_opener(Stay).open(url, timeout=10)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.headers["Location"]
+    raise RuntimeError("the page to log in at sent nobody back")
+
+
+def operator_says(url: str) -> str:
+    """The issuer that a client was registered with: whoever registered it knows, and the suite
+    does not say."""
+    parts = urllib.parse.urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+    with urllib.request.urlopen(place, timeout=10) as reply:
+        return json.load(reply)["authorization_servers"][0]
+
+
+def auth_for(scenario: str, url: str) -> Auth | None:
+    """How we log in, as the scenario's context says."""
+    if not scenario.startswith("auth/"):
+        return None
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    match scenario:
+        case "auth/client-credentials-jwt":
+            return ClientCredentials(
+                issuer=operator_says(url),
+                client_id=context["client_id"],
+                private_key=context["private_key_pem"],
+                algorithm=context["signing_algorithm"],
+            )
+        case "auth/client-credentials-basic":
+            id, secret = context["client_id"], context["client_secret"]
+            issuer = operator_says(url)
+            return ClientCredentials(issuer=issuer, client_id=id, client_secret=secret)
+        case "auth/enterprise-managed-authorization":
+            return EnterpriseLogin(
+                issuer=operator_says(url),
+                client_id=context["client_id"],
+                client_secret=context["client_secret"],
+                idp_token_endpoint=context["idp_token_endpoint"],
+                idp_client_id=context["idp_client_id"],
+                identity=context["idp_id_token"],
+            )
+        case "auth/wif-jwt-bearer":
+            id, jwt = context["client_id"], context["valid_jwt"]
+            return WorkloadIdentity(issuer=operator_says(url), client_id=id, assertion=jwt)
+        case "auth/pre-registration":
+            return Login(
+                issuer=context["issuer"],
+                client_id=context["client_id"],
+                client_secret=context["client_secret"],
+                redirect_uri=REDIRECT_URI,
+                on_visit=visit,
+            )
+        case _:
+            return Login(client_metadata_url=DOCUMENT, redirect_uri=REDIRECT_URI, on_visit=visit)
+
+
+async def protected(client: Client) -> None:
+    equal(await names(client), ["test-tool"])
+    equal((await client.call_tool("test-tool", {})).is_error, False)
+
+
+async def stopped(scenario: str, playing: Coroutine[Any, Any, None]) -> None:
+    """See that a client stops, and why."""
+    try:
+        await playing
+    except AuthError as error:
+        equal(STOPS[scenario] in str(error), True)
+        return
+    raise RuntimeError("it went on")
+
+
 # ---------------------------------------------------------------- the program
 
 
@@ -176,12 +285,15 @@ async def play(scenario: str, revision: str, url: str) -> None:
     async with connect(
         url,
         timeout_s=20,
+        auth=auth_for(scenario, url),
+        # Its servers agree to whatever they are asked for, and the scenario is about this one.
+        revision=revision if scenario.startswith(f"auth/{revision}-") else None,
         on_elicit=elicited,
         on_sample=lambda asked: "Paris",
         roots=["file:///projects/conformance"],
     ) as client:
         opened.append(client)
-        await SCENARIOS[scenario](client)
+        await SCENARIOS.get(scenario, protected)(client)
         equal(client.revision, revision)
 
 
@@ -190,7 +302,8 @@ def main() -> None:
     revision = os.environ["MCP_CONFORMANCE_PROTOCOL_VERSION"]
     heard = Heard()
     logging.getLogger().addHandler(heard)
-    asyncio.run(play(scenario, revision, sys.argv[-1]))
+    playing = play(scenario, revision, sys.argv[-1])
+    asyncio.run(stopped(scenario, playing) if scenario in STOPS else playing)
     left_out = [line for line in heard.lines if LEFT_OUT in line]
     equal([line for line in heard.lines if line not in left_out], [])
     equal(len(left_out), 11 if scenario == "http-invalid-tool-headers" else 0)

@@ -8,8 +8,11 @@ A scenario passes with the suite's own word for it, with no FAILURE and no WARNI
 for everything that is in it, with nothing SKIPPED, and with a client that finished in silence: that
 a client which does nothing has also done nothing wrong is no pass.
 
-Rules: nothing is expected to fail. What needs authorization is left out, by name; what else a
-revision requires and is not known here has failed.
+Beside what a revision requires, the scenarios of the authorization extensions are played in each,
+and those of the revision that finds its authorization server in another way.
+
+Rules: nothing is expected to fail, and nothing is left out: what a revision requires and is not
+known here has failed.
 """
 
 import subprocess
@@ -23,12 +26,11 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
 
+from conformance.checks_auth import AUTH_CHECKS, BACK_COMPATIBLE, EXTENSIONS, OLDER
 from conformance.score import MAX_REASON_CHARACTERS, Check, Verdict, report, required
 
-# How many scenarios of a client each revision requires by the suite's own lists, and how many of
-# them need authorization.
-REQUIRED = {"2025-11-25": (18, 14), "2026-07-28": (32, 25)}
-AUTHORIZATION = "auth/"
+# How many scenarios of a client each revision requires by the suite's own lists.
+REQUIRED = {"2025-11-25": 18, "2026-07-28": 32}
 # Not scored by the suite, and required here.
 BESIDE = "json-schema-2020-12-preservation"
 # A scenario takes two seconds; the suite and the client have waits of their own within this.
@@ -100,6 +102,7 @@ CHECKS: Mapping[str, Mapping[str, int]] = {
     },
     "json-schema-ref-no-deref": {"sep-2106-no-network-ref-deref": 1},
     BESIDE: dict.fromkeys(KEPT, 1),
+    **AUTH_CHECKS,
 }
 # What may be skipped: a revision without a handshake sends neither of its two messages.
 SKIPPED = {"http-standard-headers": 2}
@@ -129,6 +132,8 @@ class Suite(NamedTuple):
         command = [self.node, str(self.package / "dist" / "index.js"), "client"]
         command += ["--command", self.command, "--scenario", scenario]
         command += ["--spec-version", revision, "--timeout", str(SUITE_MS)]
+        if scenario in EXTENSIONS:
+            command += ["--force"]  # which belong to no revision
         with (folder / "suite.log").open("w") as log:
             try:
                 ended = subprocess.run(
@@ -141,7 +146,7 @@ class Suite(NamedTuple):
 
 def read_played(folder: Path, ended: int) -> Played | None:
     """What the suite wrote into the folder of one scenario."""
-    found = list(folder.glob("*/checks.json"))
+    found = list(folder.rglob("checks.json"))
     if len(found) != 1:
         return None
     checks = msgspec.json.decode(found[0].read_bytes(), type=list[Check])
@@ -178,28 +183,31 @@ def judge(scenario: str, played: Played | None) -> Verdict:
 
 
 def score(revision: str, suite: Suite) -> bool:
-    """Play and print one revision; whether all has passed that needs no authorization."""
+    """Play and print one revision; whether all has passed."""
     text = (suite.package / "requirements" / f"{revision}.yaml").read_text("utf-8")
     listed = required(text, "client")
-    left_out = [name for name in listed if name.startswith(AUTHORIZATION)]
-    names = [name for name in listed if name not in left_out]
-    whole = (len(set(listed)), len(set(left_out))) == REQUIRED[revision]
+    whole = len(set(listed)) == REQUIRED[revision]
     if not whole:
         print(f"{revision}: {REQUIRED[revision]} are required, the suite has {listed}")
     scored = report(
-        f"{revision}, required", [judge(name, suite.play(name, revision)) for name in names]
+        f"{revision}, required", [judge(name, suite.play(name, revision)) for name in listed]
     )
-    others = report(f"{revision}, not scored", [judge(BESIDE, suite.play(BESIDE, revision))])
-    print(f"left out, for they need authorization ({len(left_out)} of {len(listed)}):")
-    print(*(f"    {name}" for name in left_out), sep="\n")
+    beside = [judge(name, suite.play(name, revision)) for name in (BESIDE, *EXTENSIONS)]
+    others = report(f"{revision}, not scored", beside)
     return whole and scored and others
+
+
+def score_older(suite: Suite) -> bool:
+    """The same for the authorization of the one revision that differs."""
+    verdicts = [judge(name, suite.play(name, BACK_COMPATIBLE)) for name in OLDER]
+    return report(f"{BACK_COMPATIBLE}, not scored", verdicts)
 
 
 def main(arguments: list[str]) -> int:
     """0 where everything has passed."""
     node, package, results, *command = arguments
     suite = Suite(node, Path(package), Path(results), " ".join(command))
-    fine = [score(revision, suite) for revision in REQUIRED]
+    fine = [*(score(revision, suite) for revision in REQUIRED), score_older(suite)]
     print("\nall passed" if all(fine) else "\nNOT all passed")
     return 0 if all(fine) else 1
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.everything_client import SCENARIOS
+from conformance.checks_auth import AUTH_CHECKS, EXTENSIONS, OLDER
+from conformance.everything_client import SCENARIOS, STOPS
 from conformance.score import Check, required
 from conformance.score_client import (
     BESIDE,
@@ -24,7 +25,8 @@ from conformance.score_client import (
 SUITE = """
 import json, pathlib, sys
 told = json.loads(pathlib.Path(sys.argv[0]).with_name("told.json").read_text())
-given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+arguments = [one for one in sys.argv if one != "--force"]
+given = dict(zip(arguments[2::2], arguments[3::2]))
 scenario = given["--scenario"]
 mine = told["changed"].get(f"{given['--spec-version']} {scenario}", {})
 checks = [
@@ -111,7 +113,8 @@ def test_a_folder_without_results_is_no_result(tmp_path: Path) -> None:
 
 
 def test_every_scenario_that_is_scored_is_played_by_our_client() -> None:
-    assert SCENARIOS.keys() == CHECKS.keys()
+    assert SCENARIOS.keys() | AUTH_CHECKS.keys() == CHECKS.keys()
+    assert STOPS.keys() | {*EXTENSIONS, *OLDER} < AUTH_CHECKS.keys()
 
 
 def test_the_list_of_a_client_is_read() -> None:
@@ -121,9 +124,18 @@ def test_the_list_of_a_client_is_read() -> None:
 
 # ---------------------------------------------------------------- the whole score
 
+NEWEST_ONLY = ("resource-mismatch", "offline-", "authorization-server-", "iss-", "metadata-issuer")
+AUTH = tuple(name for name in AUTH_CHECKS if name not in (*EXTENSIONS, *OLDER))
 OF = {
-    "2025-11-25": ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"),
+    "2025-11-25": (
+        "initialize",
+        "tools_call",
+        "elicitation-sep1034-client-defaults",
+        "sse-retry",
+        *(name for name in AUTH if not name.removeprefix("auth/").startswith(NEWEST_ONLY)),
+    ),
     "2026-07-28": (
+        *AUTH,
         "tools_call",
         "request-metadata",
         "sep-2322-client-request-state",
@@ -143,9 +155,9 @@ class Suite:
         (folder / "dist").mkdir()
         (folder / "dist" / "index.js").write_text(SUITE, "utf-8")
         (folder / "requirements").mkdir()
-        for revision, (all_of_them, authorized) in REQUIRED.items():
-            assert len(OF[revision]) == all_of_them - authorized
-            self.list(revision, [*OF[revision], *(f"auth/{nth}" for nth in range(authorized))])
+        for revision, all_of_them in REQUIRED.items():
+            assert len(OF[revision]) == all_of_them
+            self.list(revision, list(OF[revision]))
 
     def list(self, revision: str, names: list[str]) -> None:
         text = "client:\n" + "".join(f"  - {name}\n" for name in names)
@@ -162,19 +174,30 @@ def suite(tmp_path: Path) -> Suite:
     return Suite(tmp_path)
 
 
-def test_all_that_needs_no_authorization_passes_and_the_rest_is_named(
+def test_all_that_a_revision_requires_is_played_and_the_extensions_beside_it(
     suite: Suite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert suite.score() == 0
     printed = capsys.readouterr().out
-    assert "4/4 scenarios" in printed
-    assert "7/7 scenarios" in printed
+    assert "18/18 scenarios" in printed
+    assert "32/32 scenarios" in printed
     assert printed.count(f"passed  {BESIDE}") == 2
-    assert "left out, for they need authorization (14 of 18):\n    auth/0\n" in printed
+    for scenario in EXTENSIONS:
+        assert printed.count(f"passed  {scenario} ") == 2
+    for scenario in OLDER:
+        assert printed.count(f"passed  {scenario} ") == 1
 
 
-@pytest.mark.parametrize("scenario", ["2025-11-25 sse-retry", f"2026-07-28 {BESIDE}"])
-@pytest.mark.parametrize("change", [{"ended": 1}, {"status": "WARNING"}, {"said": ""}])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "change"),
+    [
+        ("2025-11-25 sse-retry", {"ended": 1}),
+        (f"2026-07-28 {BESIDE}", {"status": "WARNING"}),
+        ("2026-07-28 auth/dpop", {"said": ""}),
+        (f"2025-03-26 {OLDER[0]}", {"complained": "x"}),
+    ],
+)
 def test_one_scenario_that_fails_fails_all(
     suite: Suite, scenario: str, change: dict[str, object]
 ) -> None:

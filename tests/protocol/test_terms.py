@@ -102,8 +102,8 @@ def test_of_a_peer_that_said_nothing_yet_nothing_is_held_against_it(revision: Re
             for _ in range(2):  # what was found once is found again
                 sent = own.sent(row.name, peer, notification=row.is_notification, informed=False)
                 assert sent == row
+            other = not row.is_notification
             with pytest.raises(LocalProtocolError, match="is no"):
-                other = not row.is_notification
                 own.sent(row.name, peer, notification=other, informed=False)
     if "notifications/roots/list_changed" in revision.methods:  # our own silence still counts
         with pytest.raises(LocalProtocolError, match="this side"):

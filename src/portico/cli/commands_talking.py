@@ -263,4 +263,79 @@ def complete(
     return partial(complete_target, _terms(flags), reference, argument, prefix, arguments)
 
 
-TALKING: Final = (ls, inspect, call, read, prompt, complete)
+@click.command(
+    cls=Talking,
+    short_help="Log in to a server, and keep the login.",
+    epilog="""\b
+Examples:
+  portico login https://example.com/mcp
+  portico login https://example.com/mcp --no-browser
+  portico login https://example.com/mcp --client-id ID --issuer https://login.example.com
+""",
+)
+@reaching
+@click.option("--client-id", default="", metavar="ID", help="A client that was registered before.")
+@click.option("--issuer", default="", metavar="URL", help="Whom it was registered with.")
+@click.option(
+    "--client-secret-env",
+    "secret_env",
+    default="",
+    metavar="VARIABLE",
+    help="Its secret, where it has one, from the environment.",
+)
+@click.option(
+    "--scope", "scopes", multiple=True, metavar="SCOPE", help="Ask for this, too; again for more."
+)
+@click.option("--no-browser", is_flag=True, help="Only show the page to log in at.")
+def login(
+    client_id: str,
+    issuer: str,
+    secret_env: str,
+    scopes: tuple[str, ...],
+    no_browser: bool,
+    **flags: Any,
+) -> Deed:
+    """Log in to a server, in a browser, and keep the login for every other command.
+
+    TARGET is an address. It is kept encrypted, in a folder that only you may read; PORTICO_HOME
+    says where, if it should be elsewhere.
+    """
+    from portico.cli.logging_in import Client, login_target
+
+    client = Client(client_id, issuer, secret_env, scopes, not no_browser)
+    return partial(login_target, _terms(flags), client)
+
+
+@click.command(
+    cls=Talking,
+    short_help="Forget a login, and tell whoever gave it.",
+    epilog="Example: portico logout https://example.com/mcp",
+)
+@reaching
+def logout(**flags: Any) -> Deed:
+    """Forget the login that is kept for a server, and give back its tokens.
+
+    TARGET is an address.
+    """
+    from portico.cli.logging_in import logout_target
+
+    return partial(logout_target, _terms(flags))
+
+
+@click.command(
+    cls=Talking,
+    short_help="Show the login that is kept for a server.",
+    epilog="Example: portico whoami https://example.com/mcp --json",
+)
+@reaching
+def whoami(**flags: Any) -> Deed:
+    """Show the login that is kept for a server: whose, as what, for what, until when.
+
+    TARGET is an address. Nobody is asked anything, and no token is shown.
+    """
+    from portico.cli.logging_in import whoami_target
+
+    return partial(whoami_target, _terms(flags))
+
+
+TALKING: Final = (ls, inspect, call, read, prompt, complete, login, logout, whoami)

@@ -46,6 +46,8 @@ class Reach(NamedTuple):
     target: Any
     options: dict[str, Any]
     shown: str
+    # Whether it is an address, and nobody has said who we are.
+    asks_who: bool = False
 
 
 def reach(terms: Terms) -> Reach:
@@ -69,7 +71,8 @@ def reach(terms: Terms) -> Reach:
             options["name"] = shown
             if PATH in os.environ:
                 options["env"] = {PATH: os.environ[PATH], **env}
-    return Reach(target, options, shown)
+    said = any(name.lower() == "authorization" for name, _ in headers)
+    return Reach(target, options, shown, is_url and not said)
 
 
 def _place(terms: Terms) -> tuple[str | list[str], str, bool]:

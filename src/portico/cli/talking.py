@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -56,31 +56,46 @@ class Desk(NamedTuple):
 Talk: TypeAlias = Callable[[Desk], Awaitable[int]]
 
 
-def talk(terms: Terms, deed: Talk) -> int:
-    """Reach a server, do this with it, and leave it; the exit code. Raises `Trouble`."""
+def talk(terms: Terms, deed: Talk, auth: Any = None) -> int:
+    """Reach a server, do this with it, and leave it; the exit code. Raises `Trouble`.
+
+    `auth` is how it logs in, if not as every command does.
+    """
     found = reach(terms)
     screen = Screen()
+    if found.asks_who and auth is None:
+        from portico.cli.logins import usual_login
+
+        auth = usual_login(screen)
     _log(terms.debug)
     try:
-        return asyncio.run(_talk(found, terms, screen, deed))
+        with telling(terms):
+            return asyncio.run(_talk(found, terms, screen, deed, auth))
     except BrokenPipeError:
         _let_go_of_output()
         return 0  # whoever reads has seen enough
+    finally:
+        screen.clear()
+
+
+@contextlib.contextmanager
+def telling(terms: Terms) -> Generator[None, None, None]:
+    """Whatever goes wrong here becomes one sentence and one exit code. Raises `Trouble`."""
+    try:
+        yield
     except PorticoError as error:
         lines = whole(error) if terms.debug else ""
         raise Trouble(sentence(error), code_of(error), lines=lines) from None
-    except Trouble:
+    except (Trouble, BrokenPipeError):
         raise
     except Exception as error:
         words = f"this is a mistake of portico itself: {clean(named(error))}"
         lines = whole(error) if terms.debug else ""
         more = "" if terms.debug else "; --debug shows where"
         raise Trouble(words + more, FAILED, lines=lines) from None
-    finally:
-        screen.clear()
 
 
-async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk) -> int:
+async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: Any) -> int:
     clients: list[Client] = []
 
     def who() -> str:
@@ -102,6 +117,7 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk) -> int:
         on_elicit=asker(screen, who),
         on_progress=screen.progress,
         on_log=hear if terms.debug else None,
+        auth=auth,
         **found.options,
     )
     async with connecting as client:
@@ -125,7 +141,7 @@ def code_of(error: PorticoError) -> int:
 def sentence(error: PorticoError) -> str:
     """What happened, and what can be done about it on a command line."""
     words = clean(str(error) or type(error).__name__, lines=True)[:MAX_SENTENCE].rstrip()
-    if isinstance(error, AuthError) and error.status == 401:
+    if isinstance(error, AuthError) and error.status == 401 and "--header-env" not in words:
         return f"{words}; send a token: --header-env Authorization=VARIABLE, or --header"
     return words
 

@@ -13,7 +13,7 @@ Whoever gives up in between leaves nothing behind.
 import os
 from collections.abc import Generator, Iterable, Mapping
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from portico.client.answers import Answers, OnElicit, OnSample
 from portico.client.client import Client, OnLog, OnProgress
@@ -24,6 +24,9 @@ from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.link import TIMEOUT_S
 from portico.protocol.revision import EVERY, Revisions
+
+if TYPE_CHECKING:  # most clients are asked by nobody who they are
+    from portico.auth.logins import Auth
 
 # Servers and proxies let go of what is idle after five minutes and more.
 PING_S = 240.0
@@ -61,7 +64,7 @@ def connect(
     target: Target,
     *,
     headers: GivenHeaders | None = None,
-    auth: object = None,
+    auth: "Auth | None" = None,
     timeout_s: float = TIMEOUT_S,
     on_elicit: OnElicit | None = None,
     on_sample: OnSample | None = None,
@@ -82,24 +85,29 @@ def connect(
     The target is a URL, a `.py` or `.js` file, a list (a command), a `Server`, or a dict (one
     resolved entry of a configuration). A string never becomes a command line.
 
-    `headers` go to a URL; `env` (added to a few variables) and `cwd` to a command; `name` is what
-    errors call the server; `on_stderr` hears each line that a command writes to its standard error,
-    of which errors quote the last. The client can be asked what it has handlers for, and nothing
-    else. `revision` pins or limits what is spoken. Every call ends after `timeout_s`, begun anew by
-    progress. `sample_tools` and `sample_context` say what `on_sample` can do beyond words. Where
-    conversations last, a server that was quiet for `ping_s` is asked whether it is there.
+    `headers` go to a URL, and so does `auth`, for a server that wants to know who you are:
+    `Login()` for a person, `ClientCredentials(…)` for a program. `env` (added to a few variables)
+    and `cwd` go to a command; `name` is what errors call the server; `on_stderr` hears each line
+    that a command writes to its standard error, of which errors quote the last. The client can be
+    asked what it has handlers for, and nothing else. `revision` pins or limits what is spoken.
+    Every call ends after `timeout_s`, begun anew by progress. `sample_tools` and `sample_context`
+    say what `on_sample` can do beyond words. Where conversations last, a server that was quiet for
+    `ping_s` is asked whether it is there.
 
     Raises `LocalProtocolError` at once for a target that is none; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
     """
-    if auth is not None:
+    if auth is not None and not hasattr(auth, "grant"):
         raise LocalProtocolError(
-            "auth= is not there yet; pass headers={'Authorization': 'Bearer …'} with a token"
+            "auth= takes Login(), ClientCredentials(…), EnterpriseLogin(…) or WorkloadIdentity(…); "
+            "a token of your own goes into headers={'Authorization': 'Bearer …'}"
         )
     for words, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
         if seconds is not None and not (isfinite(seconds) and seconds > 0):
             raise LocalProtocolError(f"{words} is a number of seconds above 0")
-    around = Surroundings(headers=headers, env=env, cwd=cwd, name=name, on_stderr=on_stderr)
+    around = Surroundings(
+        headers=headers, env=env, cwd=cwd, name=name, auth=auth, on_stderr=on_stderr
+    )
     return Connecting(
         made(
             way_to(target, around),

@@ -9,11 +9,12 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from portico.client.ways import (
     ChildWay,
     HttpWay,
+    Issuing,
     MemoryWay,
     OneWay,
     OnStderr,
@@ -21,8 +22,11 @@ from portico.client.ways import (
     Way,
     is_service,
 )
-from portico.errors import LocalProtocolError
+from portico.errors import AuthError, LocalProtocolError
 from portico.ports import Carry, Service
+
+if TYPE_CHECKING:  # most clients are asked by nobody who they are
+    from portico.auth.logins import Auth
 
 
 class Channel(Protocol):
@@ -86,10 +90,12 @@ class Surroundings:
         env: Mapping[str, str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         name: str | None = None,
+        auth: "Auth | None" = None,
         on_stderr: OnStderr | None = None,
     ) -> None:
         self.on_stderr = on_stderr
         self.headers: list[tuple[str, str]] = checked_headers(headers)
+        self.auth: Auth | None = auth
         self.env = env
         self.cwd: str | None = os.fspath(cwd) if cwd is not None else None
         self.name: str = name or ""
@@ -98,6 +104,8 @@ class Surroundings:
         """Raise for what makes no sense with a target: nothing that was said is ignored."""
         if headers and self.headers:
             raise LocalProtocolError(f"headers go with a URL, and this is {what}")
+        if headers and self.auth is not None:  # R0188: there it is the environment's business
+            raise LocalProtocolError(f"auth= goes with a URL, and this is {what}; use env= there")
         if child and (self.env is not None or self.cwd is not None):
             raise LocalProtocolError(f"env and cwd are for a command, and this is {what}")
         if child and self.on_stderr is not None:
@@ -187,7 +195,23 @@ def _to_url(url: str, around: Surroundings, *, older: bool = False) -> Way:
 
     Place(url, {})  # which says what is wrong with it
     made = SseWay if older else HttpWay
-    return made(url, around.headers, name=around.name)
+    return made(url, around.headers, name=around.name, issuing=_issuing(url, around))
+
+
+def _issuing(url: str, around: Surroundings) -> Issuing | None:
+    """How this server learns who we are; None where nobody said that it should."""
+    if around.auth is None:
+        return None
+    if any(name.lower() == "authorization" for name, _ in around.headers):
+        raise LocalProtocolError("pass either auth= or an Authorization header, and not both")
+    from portico.auth.places import secure
+    from portico.client.authorizing import issuing
+
+    try:
+        secure(url, "the server's URL")  # what is shown to it must not be read on the way
+    except AuthError as error:
+        raise LocalProtocolError(f"auth= needs https: {error}") from None
+    return issuing(around.auth, url)
 
 
 # ---------------------------------------------------------------- a list
@@ -240,7 +264,8 @@ def _to_entry(entry: Mapping[str, Any], around: Surroundings) -> Way:
         if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
             raise LocalProtocolError("the url of an entry begins with https:// or http://")
         headers = checked_headers(_texts(entry, "headers"))
-        merged = Surroundings(headers=[*headers, *around.headers], name=around.name)
+        everything = [*headers, *around.headers]
+        merged = Surroundings(headers=everything, name=around.name, auth=around.auth)
         around.refuse("a URL", child=True)
         return _to_url(url, merged, older=kind == BY_SSE)
     if kind is not None and kind != BY_STDIO:

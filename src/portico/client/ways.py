@@ -17,13 +17,15 @@ from urllib.parse import urlsplit
 
 from portico.client.hearing import Hearing
 from portico.errors import ConnectionLost
-from portico.ports import Carry, Conversation, Hearer, Service
+from portico.ports import Carry, Conversation, Hearer, HttpSend, Passport, Service
 from portico.protocol.link import Link
 
 if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
     from portico.transport.http_client import HttpPool
 
 Headers = Sequence[tuple[str, str]]
+# Gives a passport for a server, over connections of this kind.
+Issuing = Callable[[HttpSend], Passport]
 # Hears every line that a child writes to its standard error.
 OnStderr: TypeAlias = Callable[[str], Any]
 
@@ -199,13 +201,17 @@ class HttpWay:
     mirrors: bool = True
     greets: bool = False
 
-    def __init__(self, url: str, headers: Headers = (), *, name: str = "") -> None:
+    def __init__(
+        self, url: str, headers: Headers = (), *, name: str = "", issuing: Issuing | None = None
+    ) -> None:
         self.name: str = name or urlsplit(url).netloc
         self.key: Hashable | None = url
         self._url = url
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
-        self.older: Way | None = SseWay(url, headers, name=self.name)
+        self._issuing = issuing
+        self._passport: Passport | None = None
+        self.older: Way | None = SseWay(url, headers, name=self.name, issuing=issuing)
 
     async def reach(self, timeout_s: float) -> Carry:
         """A conversation of its own over connections that are kept for the next one."""
@@ -213,9 +219,12 @@ class HttpWay:
         from portico.transport.http_conversation import HttpConversation
 
         pool = self._pool = self._pool or HttpPool()
+        if self._passport is None and self._issuing is not None:
+            self._passport = self._issuing(pool.send)
+        url, headers, passport = self._url, self._headers, self._passport
 
         def carry(link: Link, hearer: Hearer) -> Conversation:
-            return HttpConversation(link, hearer, pool, self._url, headers=self._headers)
+            return HttpConversation(link, hearer, pool, url, headers=headers, passport=passport)
 
         return carry
 
@@ -223,6 +232,8 @@ class HttpWay:
         """Close every connection."""
         if self.older is not None:
             await self.older.close()
+        if self._passport is not None:
+            await self._passport.close()
         if self._pool is not None:
             await self._pool.close()
 
@@ -237,11 +248,15 @@ class SseWay:
     greets: bool = True
     older: Way | None = None
 
-    def __init__(self, url: str, headers: Headers = (), *, name: str = "") -> None:
+    def __init__(
+        self, url: str, headers: Headers = (), *, name: str = "", issuing: Issuing | None = None
+    ) -> None:
         self.name: str = name or urlsplit(url).netloc
         self._url = url
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
+        self._issuing = issuing
+        self._passport: Passport | None = None
 
     async def reach(self, timeout_s: float) -> Carry:
         """A stream that has said where to POST. Raises `ChannelError`, `RemoteProtocolError`."""
@@ -249,11 +264,16 @@ class SseWay:
         from portico.transport.http_sse_client import SseStream
 
         pool = self._pool = self._pool or HttpPool()
-        url, headers = self._url, self._headers
-        stream = await SseStream.open(pool, url, headers=headers, timeout_s=timeout_s)
+        if self._passport is None and self._issuing is not None:
+            self._passport = self._issuing(pool.send)
+        stream = await SseStream.open(
+            pool, self._url, headers=self._headers, timeout_s=timeout_s, passport=self._passport
+        )
         return stream.carry
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._passport is not None:
+            await self._passport.close()
         if self._pool is not None:
             await self._pool.close()

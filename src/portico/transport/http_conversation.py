@@ -12,7 +12,7 @@ sent a second time. Every wait ends.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Generator, Iterable
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from portico.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from portico.ports import Hearer, Progressing
+from portico.ports import Hearer, Passport, Progressing
 from portico.protocol import httprules as rules
 from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send, Told
 from portico.protocol.exchange import LISTEN, Exchange
@@ -70,11 +70,18 @@ class HttpConversation:
     """One server at a URL. Raises `LocalProtocolError` for what is none."""
 
     def __init__(
-        self, link: Link, hearer: Hearer, pool: HttpPool, url: str, *, headers: Headers = ()
+        self,
+        link: Link,
+        hearer: Hearer,
+        pool: HttpPool,
+        url: str,
+        *,
+        headers: Headers = (),
+        passport: Passport | None = None,
     ) -> None:
         self.link = link
         self._hearer = hearer
-        self._endpoint = Endpoint(pool, url, headers)
+        self._endpoint = Endpoint(pool, url, headers, passport, self._held)
         self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
         self._over = False
@@ -506,6 +513,17 @@ class HttpConversation:
             call = self._calls.get(id)
             if call is not None:
                 call.ends(self.link.ends_at(id))
+
+    @contextlib.contextmanager
+    def _held(self) -> Generator[None, None, None]:
+        """Nobody runs out of time while somebody logs in, which has an end of its own."""
+        held = self.link.hold(_now())
+        self._reset(held)
+        try:
+            yield
+        finally:
+            self.link.release(held, _now())
+            self._reset(held)
 
     async def _say(self, data: bytes) -> None:
         await self._tell(data, "a message")

@@ -7,7 +7,8 @@ query of a URL, which may hold a key.
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 from urllib.parse import urljoin
 
@@ -23,6 +24,7 @@ from portico.errors import (
     RemoteProtocolError,
     ScopeRequired,
 )
+from portico.ports import Passport, Shown
 from portico.protocol.httprules_gate import JSON_TYPE
 from portico.protocol.jsonrpc import Failure, decode
 from portico.protocol.reading import read
@@ -53,14 +55,31 @@ OURS: Final = frozenset(
     | {"mcp-method", "mcp-name"}
 )
 
+# How a server says that it wants to know who we are, or that we may not do this.
+REFUSALS: Final = frozenset({401, 403})
+
 Headers = Iterable[tuple[str, str]]
+# Entered while somebody logs in: whose time should stand still meanwhile.
+Patience = Callable[[], AbstractContextManager[None]]
 
 
 class Endpoint:
-    """One URL, with the headers that each request to it has."""
+    """One URL, with the headers that each request to it has, and a passport where it asks for it.
 
-    def __init__(self, pool: HttpPool, url: str, headers: Headers = ()) -> None:
+    A request that was refused for what it showed was not heard, and is sent again with more.
+    """
+
+    def __init__(
+        self,
+        pool: HttpPool,
+        url: str,
+        headers: Headers = (),
+        passport: Passport | None = None,
+        patience: Patience = nullcontext,
+    ) -> None:
         self._pool = pool
+        self._passport = passport
+        self._patience = patience
         self._use(url)
         own = list(headers)
         names = {name.lower() for name, _ in own}
@@ -102,9 +121,44 @@ class Endpoint:
         """Send a request, here or to another URL `within`; the answer, its body unread.
 
         Raises what `HttpPool.send` raises, and `RemoteProtocolError` for a server that has moved
-        to another one.
+        to another one; with a passport `AuthError`, where nobody could log in.
         """
         headers = [*self._own, *lines]
+        if self._passport is not None:
+            return await self._shown(self._passport, method, headers, data, url)
+        return await self._sent(method, headers, data, url)
+
+    async def _shown(
+        self, passport: Passport, method: str, headers: Headers, data: bytes, url: str | None
+    ) -> Answer:
+        """Send a request with what says who we are, again where that was not enough."""
+        so_far: list[Shown] = []
+        while True:
+            shown = passport.at_hand(method, url or self.url)
+            if shown is None:
+                with self._patience():
+                    shown = await passport.show(method, url or self.url)
+            so_far.append(shown)
+            answer = await self._sent(method, [*headers, *shown.lines], data, url)
+            nonce = answer.header("dpop-nonce") or ""
+            if answer.status not in REFUSALS:
+                if nonce:
+                    passport.heard(nonce)
+                return answer
+            asked = answer.header("www-authenticate")
+            try:
+                with self._patience():
+                    again = await passport.refused(
+                        so_far, answer.status, [asked] if asked else [], nonce
+                    )
+            except BaseException:
+                answer.close()
+                raise
+            if not again:
+                return answer
+            answer.linger()
+
+    async def _sent(self, method: str, headers: Headers, data: bytes, url: str | None) -> Answer:
         answer = await self._pool.send(method, url or self.url, headers, data)
         if 300 <= answer.status < 400:
             return await self._followed(answer, method, headers, data, url)

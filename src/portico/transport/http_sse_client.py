@@ -13,7 +13,8 @@ server takes each of them at once. Where to POST is a place of the same origin. 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Any
 
 from portico.errors import (
@@ -24,7 +25,7 @@ from portico.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from portico.ports import Hearer
+from portico.ports import Hearer, Passport
 from portico.protocol import httprules as rules
 from portico.protocol.events import Answered
 from portico.protocol.httprules_gate import EVENTS_TYPE
@@ -72,17 +73,25 @@ class SseStream:
 
     @classmethod
     async def open(
-        cls, pool: HttpPool, url: str, *, headers: Headers = (), timeout_s: float = ENDPOINT_S
+        cls,
+        pool: HttpPool,
+        url: str,
+        *,
+        headers: Headers = (),
+        timeout_s: float = ENDPOINT_S,
+        passport: Passport | None = None,
     ) -> "SseStream":
         """Open a stream, and wait until the server has said where to POST.
 
         Raises `ChannelError` where it does not, `RemoteProtocolError` for what is no such stream
         or leads elsewhere, `AuthError` where it wants to know who we are.
         """
-        endpoint = Endpoint(pool, url, headers)
         seconds = min(timeout_s, ENDPOINT_S)
+        limits: list[asyncio.Timeout] = []
+        endpoint = Endpoint(pool, url, headers, passport, lambda: _standing_still(limits))
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as limit:
+                limits.append(limit)
                 answer = await endpoint.send("GET", [("Accept", EVENTS_TYPE)])
                 try:
                     stream = cls(endpoint, answer, Parser())
@@ -90,6 +99,7 @@ class SseStream:
                 except BaseException:
                     answer.close()
                     raise
+                limits.clear()
         except TimeoutError:
             words = f"{endpoint.where} did not say where to POST within {seconds:g} s"
             raise TimedOut(words) from None
@@ -240,6 +250,21 @@ class SseConversation(Held):
                 self.close(str(error))
             else:
                 self.link.cancel(id)
+
+
+@contextmanager
+def _standing_still(limits: "list[asyncio.Timeout]") -> Generator[None, None, None]:
+    """Nobody runs out of time while somebody logs in, which has an end of its own."""
+    ends = [(limit, limit.when()) for limit in limits]
+    began = _now()
+    for limit, _ in ends:
+        limit.reschedule(None)
+    try:
+        yield
+    finally:
+        for limit, when in ends:
+            if when is not None and not limit.expired():
+                limit.reschedule(when + _now() - began)
 
 
 def _now() -> float:

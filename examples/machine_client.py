@@ -1,0 +1,31 @@
+"""A program's client: it logs in as itself, with a secret that its issuer gave it.
+
+    CLIENT_ID=robot CLIENT_SECRET=... ISSUER=https://login.example.com \\
+        python examples/machine_client.py https://example.com/mcp
+
+The issuer is named here and not by the server: whichever server this connects to, the secret goes
+to that issuer and to nobody else. With `private_key=` instead of `client_secret=` there is no
+secret that could travel at all.
+"""
+
+import asyncio
+import os
+import sys
+
+from portico import ClientCredentials, connect
+
+
+async def main(url: str) -> None:
+    auth = ClientCredentials(
+        issuer=os.environ["ISSUER"],
+        client_id=os.environ["CLIENT_ID"],
+        client_secret=os.environ["CLIENT_SECRET"],
+    )
+    async with connect(url, auth=auth) as client:
+        print(f"{client.name} has", *(tool.name for tool in await client.list_tools()))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,50 @@
+"""How the commands log in: with what is kept on this machine, or in a browser.
+
+Rules: nobody's browser is opened where nobody sits in front of it: then it is said what to type.
+"""
+
+from collections.abc import Sequence
+
+from portico.auth.flow import Chance, Flow
+from portico.auth.flow_clients import Registered
+from portico.auth.flow_discovery import Found
+from portico.auth.flow_tokens import Tokens
+from portico.auth.logins import Auth, Login
+from portico.auth.places import shown
+from portico.auth.signing import SigningKey
+from portico.cli.screen import Screen
+from portico.errors import LoginRequired
+
+
+class CommandLogin(Login):
+    """A login of the command: the one of this address, whichever client it was made with."""
+
+    @property
+    def account(self) -> str:
+        """There is one for each address."""
+        return ""
+
+
+class KeptLogin(CommandLogin):
+    """The same where nobody can be asked: what is kept is used and renewed."""
+
+    def grant(
+        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
+    ) -> Flow[tuple[Registered, Tokens]]:
+        """Somebody has to log in, and not here."""
+        where = shown(found.server)
+        words = f"{where} wants to know who you are; log in: portico login {where}"
+        raise LoginRequired(f"{words}, or send a token: --header-env Authorization=VARIABLE")
+        yield
+
+
+def usual_login(screen: Screen) -> Auth:
+    """How every command that speaks to an address logs in, where it must."""
+    if not screen.can_ask:
+        return KeptLogin(keep=True)
+    return CommandLogin(keep=True, on_show=lambda url: show_page(screen, url))
+
+
+def show_page(screen: Screen, url: str) -> None:
+    """Tell a person where to log in."""
+    screen.note(f"portico: to log in, open this page, if it does not open by itself:\n{url}\n")

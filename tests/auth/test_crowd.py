@@ -1,0 +1,66 @@
+"""A thousand calls over four processes, at the moment when the token that they share ends."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from auth.crowd import ended
+from auth.issuer import Issuer, issuing
+from auth.test_login import Browser, person, serving
+from live import live_for
+from portico import connect
+from portico.auth.keeping import held_name, packed
+from portico.client.authorizing import FileVault, kept_login
+
+PROCESSES, CALLS = 4, 250
+
+
+@pytest.mark.slow
+def test_cl_31_a_thousand_calls_of_four_processes_cause_one_refresh_and_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PORTICO_HOME", str(tmp_path))
+    with issuing() as issuer:
+        live_for(120)(crowded)(issuer, tmp_path)
+
+
+async def crowded(issuer: Issuer, home: Path) -> None:
+    async with serving(issuer, skew_s=0) as url:
+        browser = Browser()
+        auth = person(browser, keep=True)
+        async with connect(url, auth=auth):
+            pass
+        held = await kept_login(auth, url)
+        assert held is not None
+        script = Path(__file__).with_name("crowd.py")
+        command = [sys.executable, "-W", "error", str(script), url, str(home), str(CALLS)]
+        pipe = asyncio.subprocess.PIPE
+        crowd = [
+            await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+            for _ in range(PROCESSES)
+        ]
+        try:
+            for one in crowd:
+                assert one.stdout is not None
+                assert await one.stdout.readline() == b"ready\n"
+            vault = FileVault("")
+            name = held_name(url, held.client.issuer, held.client.client_id)
+            await vault.save(name, packed(ended(held)))
+            await vault.close()
+            assert issuer.count("refresh_token") == 0
+            issuer.tell("slow", 1)
+            for one in crowd:
+                assert one.stdin is not None
+                one.stdin.write(b"go\n")
+            said = [await one.communicate() for one in crowd]
+        finally:
+            for one in crowd:
+                if one.returncode is None:
+                    one.kill()
+                    await one.wait()
+        assert [out.decode().strip() for out, _ in said] == [str(CALLS)] * PROCESSES
+        assert issuer.count("refresh_token") == 1
+        assert issuer.count("reused") == 0
+        assert len(browser.opened) == 1

@@ -1,0 +1,132 @@
+"""Where credentials live: sealed, in their place, and renewed by one at a time (CL-17)."""
+
+import asyncio
+import stat
+from pathlib import Path
+
+import pytest
+
+from live import live
+from portico.auth.vault import Vault
+from portico.client.authorizing import FILE, KEY_FILE, FileVault, machine_key
+from portico.errors import Refused
+from portico.store.memory import MemoryStore
+
+KEY, OTHER = bytes(range(32)), bytes(32)
+
+
+@pytest.mark.spec("R0212", "R0724")
+@live
+async def test_cl_17_what_is_kept_is_sealed_for_its_name_and_its_principal() -> None:
+    store = MemoryStore()
+    vault = Vault(store, "ann", [KEY])
+    await vault.save("a", b"secret")
+    assert await vault.load("a") == b"secret"
+    raw = await store.get("ann", "a")
+    assert raw is not None
+    assert b"secret" not in raw
+    await store.put("ann", "b", raw, None)
+    await store.put("bob", "a", raw, None)
+    assert await vault.load("b") is None
+    assert await Vault(store, "bob", [KEY]).load("a") is None
+    assert await Vault(store, "ann", [OTHER]).load("a") is None
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b"{}", b"A" * 100])
+@live
+async def test_cl_17_what_does_not_open_is_nothing(raw: bytes) -> None:
+    store = MemoryStore()
+    await store.put("", "a", raw, None)
+    assert await Vault(store, "", [KEY]).load("a") is None
+
+
+@pytest.mark.spec("R0212", "R0329", "R0724")
+@live
+async def test_cl_17_the_file_and_its_key_are_ours_alone_and_not_made_by_looking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "deep" / "home"
+    monkeypatch.setenv("PORTICO_HOME", str(home))
+    vault = FileVault("")
+    assert await vault.load("a") is None
+    assert not home.exists()
+    await vault.save("a", b"secret")
+    assert await vault.load("a") == b"secret"
+    await vault.close()
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    for file in (home / FILE, home / KEY_FILE):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert b"secret" not in file.read_bytes()
+    again = FileVault("")
+    assert await again.load("a") == b"secret"
+    await again.close()
+
+
+def test_cl_17_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    key = machine_key(tmp_path)
+    assert machine_key(tmp_path) == key
+    assert [file.name for file in tmp_path.iterdir()] == [KEY_FILE]
+    (tmp_path / KEY_FILE).chmod(0o644)
+    with pytest.raises(Refused, match="can be read by others"):
+        machine_key(tmp_path)
+    (tmp_path / KEY_FILE).chmod(0o600)
+    (tmp_path / KEY_FILE).write_bytes(b"short")
+    with pytest.raises(Refused, match="is no key"):
+        machine_key(tmp_path)
+
+
+@live
+async def test_one_at_a_time_has_a_lease_and_it_ends_with_its_holder() -> None:
+    store = MemoryStore()
+    one, two = Vault(store), Vault(store)
+    async with one.lease("x") as first:
+        assert first
+        async with two.lease("x") as second:
+            assert not second
+        async with two.lease("y") as other:
+            assert other
+    async with two.lease("x") as again:
+        assert again
+
+
+@live
+async def test_a_lease_of_somebody_who_died_ends_by_itself() -> None:
+    now = [0.0]
+    store = MemoryStore(clock=lambda: now[0])
+    vault = Vault(store)
+    assert await vault.claim("x", b"dead")
+    assert not await vault.claim("x", b"alive")
+    now[0] = 60.0
+    assert await vault.claim("x", b"alive")
+
+
+@live
+async def test_a_lease_that_went_to_somebody_else_is_left_alone() -> None:
+    store = MemoryStore()
+    vault = Vault(store)
+    async with vault.lease("x") as ours:
+        assert ours
+        await store.put("", "x", b"somebody else", None)
+    assert await store.get("", "x") == b"somebody else"
+
+
+@live
+async def test_a_lease_is_given_back_also_where_its_holder_is_cancelled() -> None:
+    store = MemoryStore()
+    vault = Vault(store)
+    held = asyncio.Event()
+
+    async def hold() -> None:
+        async with vault.lease("x"):
+            held.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.ensure_future(hold())
+    await held.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert await store.get("", "x") is None
+
+
+def test_nothing_of_it_is_in_its_repr() -> None:
+    assert repr(Vault(MemoryStore(), "ann", [KEY])) == "Vault(MemoryStore)"

@@ -1,0 +1,172 @@
+"""A world for flows: documents, endpoints and a person, as plain data, with no loop and no socket.
+
+    world = World()
+    tokens = world.run(discover(SERVER, NONE))
+    world.asked        # every request, in order
+
+Rules: what a flow asks for that is not there is 404. Every step is kept, so that a test can say
+what was sent to whom, and above all what was not.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+
+from portico.auth.challenges import Challenges, read_challenges
+from portico.auth.flow import (
+    Chance,
+    Erase,
+    Fetch,
+    Flow,
+    Listen,
+    Load,
+    Obtain,
+    Reply,
+    Save,
+    Visit,
+)
+from portico.errors import PorticoError
+
+T = TypeVar("T")
+
+SERVER = "https://mcp.example/mcp"
+ISSUER = "https://as.example"
+REDIRECT_URI = "http://127.0.0.1:7777/callback"
+NONE = Challenges()
+
+Answering = Callable[[Fetch], Reply]
+
+
+def json(value: object, status: int = 200, **headers: str) -> Reply:
+    return Reply(status, tuple(headers.items()), msgspec.json.encode(value))
+
+
+def asks(*lines: str) -> Challenges:
+    return read_challenges(lines)
+
+
+def issuer_metadata(issuer: str = ISSUER, **more: Any) -> dict[str, Any]:
+    found = {
+        "issuer": issuer,
+        "authorization_endpoint": f"{issuer}/authorize",
+        "token_endpoint": f"{issuer}/token",
+        "registration_endpoint": f"{issuer}/register",
+        "revocation_endpoint": f"{issuer}/revoke",
+        "code_challenge_methods_supported": ["S256"],
+        **more,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class World:
+    """Everything outside of a flow."""
+
+    def __init__(self, **metadata: Any) -> None:
+        self.asked: list[Fetch] = []
+        self.pages: list[dict[str, str]] = []
+        self.kept: dict[str, bytes] = {}
+        self.listened: list[str] = []
+        self.now = 1_000_000.0
+        self.count = 0
+        self.chance = Chance(lambda: self.now, self.secret)
+        self.places: dict[str, Reply | Answering | PorticoError] = {}
+        self.answer: Callable[[dict[str, str]], dict[str, str]] = self.agree
+        self.redirect_uri = REDIRECT_URI
+        self.says_iss: str | None = None
+        self.grants: list[dict[str, Any]] = []
+        self.serve(**metadata)
+
+    def serve(self, server: str = SERVER, issuer: str = ISSUER, **metadata: Any) -> None:
+        """A server with its document, and one issuer with its own."""
+        parts = urlsplit(server)
+        known = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path}"
+        self.places[known] = json({"resource": server, "authorization_servers": [issuer]})
+        self.issue(issuer, **metadata)
+
+    def issue(self, issuer: str = ISSUER, **metadata: Any) -> None:
+        parts = urlsplit(issuer)
+        base = f"{parts.scheme}://{parts.netloc}"
+        place = f"{base}/.well-known/oauth-authorization-server{parts.path}"
+        self.places[place] = json(issuer_metadata(issuer, **metadata))
+        self.places[f"{issuer}/register"] = lambda asked: json({"client_id": f"of {issuer}"}, 201)
+        self.places[f"{issuer}/token"] = self.grant
+
+    def grant(self, asked: Fetch) -> Reply:
+        more = self.grants.pop(0) if self.grants else {}
+        if "error" in more:
+            return json(more, 400)
+        self.count += 1
+        bound = any(name == "dpop" for name, _ in asked.headers)
+        kind = "DPoP" if bound else "Bearer"
+        return json({"access_token": f"token-{self.count}", "token_type": kind, **more})
+
+    def secret(self) -> str:
+        self.count += 1
+        return f"secret-{self.count:04}".ljust(64, "x")
+
+    def agree(self, page: dict[str, str]) -> dict[str, str]:
+        """A person who says yes."""
+        said = {"code": "the-code", "state": page["state"]}
+        return said if self.says_iss is None else {**said, "iss": self.says_iss}
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    outcome = self.do(step)
+                except PorticoError as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(outcome)
+        except StopIteration as ended:
+            return ended.value
+
+    def do(self, step: object) -> object:
+        match step:
+            case Fetch():
+                return self.fetch(step)
+            case Load():
+                return self.kept.get(step.name)
+            case Save():
+                self.kept[step.name] = step.value
+            case Erase():
+                self.kept.pop(step.name, None)
+            case Listen():
+                self.listened.append(step.again)
+                return step.again or self.redirect_uri
+            case Visit():
+                page = dict(parse_qsl(urlsplit(step.url).query, keep_blank_values=True))
+                self.pages.append(page)
+                return urlencode(self.answer(page))
+            case Obtain():
+                return step.what()
+            case _:
+                raise AssertionError(step)
+        return None
+
+    def fetch(self, step: Fetch) -> Reply:
+        self.asked.append(step)
+        found = self.places.get(step.url, Reply(404))
+        if isinstance(found, PorticoError):
+            raise found
+        return found if isinstance(found, Reply) else found(step)
+
+    # ------------------------------------------------------------ what was seen
+
+    @property
+    def urls(self) -> list[str]:
+        return [step.url for step in self.asked]
+
+    def posted(self, url: str) -> list[dict[str, str]]:
+        """The forms that were sent to a URL."""
+        found = [step for step in self.asked if step.url == url and step.method == "POST"]
+        return [dict(parse_qsl(step.body.decode(), keep_blank_values=True)) for step in found]
+
+    def sent_to(self, origin: str) -> bytes:
+        """Every byte that went to an origin: URLs, headers, bodies."""
+        steps = [step for step in self.asked if step.url.startswith(origin)]
+        return b"".join(f"{s.url}{s.headers}".encode() + s.body for s in steps)
