@@ -18,8 +18,11 @@ CLIENT_OF = {
     "transport.http_conversation",  # a user's URL
     "transport.http_sse_client",  # a user's URL
     "client.ways",  # makes the pool for a user's URL
+    "client.authorizing",  # gives a pool to the fetcher, for a login
     "server.door",  # gives a pool to the fetcher, for issuers
 }
+# Who has the seam in hand, and gives it to the fetcher.
+HANDS = {"auth.passport", "client.authorizing", "client.ways"}
 # Other ways to a socket: libraries, and the calls of a loop.
 LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "telnetlib", "aiohttp")
 CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "getaddrinfo"}
@@ -75,7 +78,14 @@ def test_only_these_modules_make_connections() -> None:
 
 
 def test_only_the_fetcher_sends_to_an_address() -> None:
-    assert holding(PORTICO) == {"auth.fetching"}
+    assert holding(PORTICO) == {"auth.fetching", *HANDS}
+    sending = [
+        node
+        for name in HANDS
+        for node in ast.walk(PORTICO[name].tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "send"
+    ]
+    assert sending == []
 
 
 def test_a_module_that_goes_around_the_fetcher_is_found() -> None:
