@@ -237,7 +237,7 @@ class Link:
 
     def _serve(self, request: Request, parts: Head, peer: Peer) -> list[Event]:
         row = self._terms.received(request.method, peer)
-        if row.is_notification:
+        if row.result is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
         if self._incoming.in_batch and not peer.revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")
@@ -253,7 +253,7 @@ class Link:
             self._logs,
             scopes=self.scopes,
         )
-        if parts.meta:
+        if parts.meta and peer.revision.handshake:
             exchange.check_token()
         if row.name in ANSWERED_HERE:
             if row.name == SET_LEVEL:

@@ -21,7 +21,7 @@ from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
 from portico.protocol.reading import read
-from portico.protocol.revision import Revisions
+from portico.protocol.revision import OutputRoot, Revisions
 from portico.server.binding import Crashes
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
 from portico.server.completing import completion
@@ -125,6 +125,8 @@ class Dispatch:
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
         if not isinstance(result, t.CallToolResult):
             return None
+        if turn.exchange.peer.revision.output_root is OutputRoot.ANY:
+            return False  # a value is sent as it is there
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
 
@@ -209,7 +211,8 @@ class Dispatch:
         if entry is None:  # D16: unknown is a protocol error in every revision
             hint = likely(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {cut(name)!r}{hint}")
-        _admit(entry, turn)
+        if entry.scopes:
+            _admit(entry, turn)
         return entry
 
     async def _read_resource(self, turn: Turn) -> t.Noun:
