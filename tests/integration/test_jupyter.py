@@ -139,3 +139,8 @@ def test_whoever_forgets_to_close_leaves_nothing_when_the_kernel_ends(
     assert seen(notebook, "shown")[3] == "True"
     assert len(seen(notebook, "children")[3]) >= 2
     assert ended_well(notebook)
+
+
+def test_a_kernel_leaves_nothing_where_it_was_started(notebooks: list[Notebook]) -> None:
+    assert len(notebooks) == 3
+    assert not [left.name for left in ROOT.iterdir() if left.is_socket()]
