@@ -3,6 +3,7 @@
 Rules: no fixtures that hide what a test does; a test builds what it needs.
 """
 
+import gc
 import signal
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def pytest_report_header() -> str:
     if OFFICIAL.is_dir():
         return f"official specification: found at {OFFICIAL}, schemas and requirements are compared"
     return f"official specification: none at {OFFICIAL}, golden transcripts carry the proof"
+
+
+def pytest_collection_finish() -> None:
+    # What was loaded stays for the whole run; a test that looks for what is left behind by
+    # `gc.collect()` need not walk through all of it each time.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

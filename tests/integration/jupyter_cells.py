@@ -58,7 +58,8 @@ def run_cell(client: Any, cell: str) -> dict[str, Any]:
 
 def run_kernel(cells: list[str], folder: str) -> dict[str, Any]:
     """Run these in a kernel of their own, and see how it ends."""
-    manager = KernelManager(kernel_name="python3", ip="127.0.0.1")
+    # Its sockets are files beginning with this name; else they would lie in the current folder.
+    manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(Path(folder) / "kernel"))
     errors = Path(folder) / "errors"
     with errors.open("w") as log:
         manager.start_kernel(stderr=log, stdout=log)

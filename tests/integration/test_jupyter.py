@@ -51,6 +51,10 @@ FORGOTTEN = [
 ]
 
 
+def sockets() -> set[Path]:
+    return {path for path in ROOT.iterdir() if path.is_socket()}
+
+
 @pytest.fixture(scope="module")
 def notebooks(tmp_path_factory: pytest.TempPathFactory) -> list[Notebook]:
     """What came of each of the three notebooks."""
@@ -58,6 +62,7 @@ def notebooks(tmp_path_factory: pytest.TempPathFactory) -> list[Notebook]:
     made = subprocess.run(make, stdout=subprocess.PIPE, text=True, timeout=INSTALL_S)
     assert made.returncode == 0, "ipykernel could not be installed; see above"
     python = Path(made.stdout.strip()) / "bin" / "python"
+    before = sockets()
     cells = json.dumps([AWAITED, WAITED_FOR, FORGOTTEN])
     run = subprocess.run(
         [str(python), "-I", str(CELLS), cells],
@@ -68,6 +73,7 @@ def notebooks(tmp_path_factory: pytest.TempPathFactory) -> list[Notebook]:
         timeout=RUN_S,
     )
     assert run.returncode == 0, run.stderr
+    assert sockets() <= before, "a kernel left its sockets where it was started"
     return [json.loads(line) for line in run.stdout.splitlines()]
 
 

@@ -422,6 +422,12 @@ def test_any_json_is_read_as_a_schema_or_refused(schema: object) -> None:
         assert node["x-mcp-header"] == param.name
 
 
+def test_a_parameter_that_takes_anything_or_nothing_names_no_header() -> None:
+    named = {"type": "string", "x-mcp-header": "Region"}
+    (found,) = param_headers(an_object(any=True, none=False, region=named))
+    assert found.path == ("region",)
+
+
 def test_reading_a_schema_takes_linear_time() -> None:
     def best(size: int) -> float:
         schema = an_object(**{f"p{n}": an_object(a={"anyOf": [{}, {}]}) for n in range(size)})

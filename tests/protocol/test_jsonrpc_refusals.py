@@ -6,6 +6,7 @@ that it ends. What is inside params and results is tested beside `jsonrpc_text`.
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable
 
@@ -104,6 +105,36 @@ def test_what_is_not_json_is_a_parse_error_without_an_id(case: bytes, revision: 
     answered = answer(fault, revision)
     assert answered["error"]["code"] == -32700
     assert answered.get("id", "none") == (None if revision.error_id_required else "none")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"x":"\\ud800"}',
+        b'{"x":"\\uDBFF and more text, which another reader would have to read"}',
+        b'{"x":"\\\\\\ud83d\\n"}',
+        b'{"x":"\\ud83d\\u0041"}',
+        b'{"x":"\\ud83d\\ud83d\\ude00"}',
+        b'{"x":"\\ud83d\\ude00","\\uD9ab":1}',
+    ],
+)
+def test_half_a_surrogate_pair_is_called_that(params: bytes) -> None:
+    for body in (CALL % params, b"[%b]" % (CALL % params)):
+        message = fault_of(body).message
+        said = re.fullmatch(
+            r"not JSON: (\\u\w{4}) \(byte (\d+)\) is half of a surrogate pair; "
+            "write both halves or neither",
+            message,
+        )
+        assert said is not None, message
+        where = int(said[2])
+        assert body[where : where + 6].decode() == said[1]
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b"\\u", b"\\ud", b"\\ude", b"\\ude0", b"\\ude00"])
+def test_what_ends_within_a_pair_is_cut_short(end: bytes) -> None:
+    assert "truncated" in fault_of(b'{"jsonrpc":"2.0","x":"\\ud83d' + end).message
+    assert "truncated" in fault_of(b'{"jsonrpc":"2.0","x":"\\\\ud83d').message
 
 
 @pytest.mark.spec("R0243")

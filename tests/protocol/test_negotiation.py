@@ -232,7 +232,7 @@ def test_faults_come_in_the_order_of_the_checks() -> None:  # D4
     ("method", "signs"),
     [
         ("tools/list", Signs(MODERN)),
-        ("tools/list", Signs(UNKNOWN)),
+        ("tools/list", Signs(UNKNOWN, routed=True)),
         ("tools/list", Signs(None, routed=True)),
         ("tools/list", Signs("2025-11-25", routed=True)),
         ("server/discover", None),
@@ -249,6 +249,21 @@ def test_a_modern_sign_without_an_envelope_is_malformed(
     fault = refused(-32602, b"", method, accepts, signs, known)
     assert VERSION in fault.message
     assert fault.data == {"supported": accepts.dates}
+
+
+@pytest.mark.spec("R0359")
+@pytest.mark.parametrize("accepts", [EVERY, MODERN_ONLY])
+@pytest.mark.parametrize("known", [None, peer_of(NOVEMBER_2025)])
+def test_a_version_that_only_the_header_names_is_refused_by_its_name(
+    accepts: Revisions, known: Peer | None
+) -> None:
+    for version in (UNKNOWN, "", "1900-01-01", "x" * 5000):
+        code = -32022 if known is None else -32602  # which every revision knows
+        fault = refused(code, b"", "tools/list", accepts, Signs(version), known)
+        assert VERSION not in fault.message
+        assert ("MCP-Protocol-Version" in fault.message) is (known is not None)
+        assert fault.data == {"supported": accepts.dates, "requested": version[:80]}
+    assert seen(b"", "initialize", accepts, Signs(UNKNOWN), known) is None
 
 
 def test_where_no_modern_revision_is_spoken_its_signs_mean_nothing() -> None:

@@ -16,6 +16,14 @@ from portico.transport.http_visit import App, Receive, Scope, Send
 DISCOVER = json.dumps(
     {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}
 ).encode()
+LISTEN = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "subscriptions/listen",
+        "params": {"_meta": META, "notifications": {"toolsListChanged": True}},
+    }
+).encode()
 HEADERS = [
     (b"host", b"127.0.0.1:8000"),
     (b"content-type", b"application/json"),
@@ -206,6 +214,33 @@ def test_one_application_can_live_in_one_loop_after_another() -> None:
     asyncio.run(serve())
     asyncio.run(serve())
     assert (service.starts, service.stops) == (2, 2)
+
+
+@live
+async def test_mounted_it_is_left_while_a_stream_still_holds_the_loop() -> None:
+    service = FakeService()
+    app = HttpApp(service)
+    ends: list[tuple[int, bool]] = []
+    asked = asyncio.Event()
+
+    async def receive() -> Any:
+        if asked.is_set():
+            await asyncio.Event().wait()
+        asked.set()
+        return {"type": "http.request", "body": LISTEN, "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            ends.append((service.stops, message.get("more_body", False)))
+            if len(ends) == 1:
+                app._begin_to_end()
+
+    headers = [*HEADERS[:-1], (b"mcp-method", b"subscriptions/listen")]
+    scope: Scope = {"type": "http", "method": "POST", "path": "/mcp", "headers": headers}
+    await app(scope, receive, send)
+    # The last word is said before the service is left, and the end of the stream after it.
+    assert ends[-2:] == [(0, True), (1, False)]
+    assert app.sweep.count == 0
 
 
 @live

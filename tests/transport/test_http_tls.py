@@ -101,7 +101,7 @@ async def test_a_server_that_does_not_agree_on_keys_is_waited_for_only_so_long()
     async with by_hand(play) as hand:
         with pytest.raises(CannotConnect, match=r"did not answer within 0\.1 s"):
             await fetch(pool, hand.url.replace("http:", "https:"))
-        await until(lambda: hand.open == 0)
+        await until(lambda: hand.visits == 1 and hand.open == 0)
     await pool.close()
 
 

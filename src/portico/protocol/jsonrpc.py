@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.jsonrpc_text import FOREIGN as _FOREIGN
-from portico.protocol.jsonrpc_text import depth, doubled, may_be_deep, refuse_repeats
+from portico.protocol.jsonrpc_text import depth, doubled, may_be_deep, no_json, refuse_repeats
 from portico.protocol.jsonrpc_text import repeats as repeats
 
 # Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
@@ -189,7 +189,7 @@ def _decode_batch(body: bytes) -> Batch:
     try:
         items = [item for item in msgspec.structs.astuple(_items.decode(body)) if item]
     except _FOREIGN as error:
-        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+        raise no_json(body, error) from None
     if not items:
         raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; leave it out")
     if len(items) > MAX_BATCH:
@@ -253,11 +253,11 @@ def _split(body: bytes) -> dict[str, Raw]:
     except msgspec.ValidationError:
         words = "a message must be an object"
     except _FOREIGN as error:
-        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+        raise no_json(body, error) from None
     try:
         _raw.decode(body)
     except _FOREIGN as error:
-        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+        raise no_json(body, error) from None
     raise Fault(FaultKind.INVALID_REQUEST, words)
 
 

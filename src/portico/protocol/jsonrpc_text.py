@@ -26,8 +26,27 @@ _encode = msgspec.json.Encoder().encode
 # A closing quote is optional, so that an unterminated string is swallowed once and the scan
 # stays linear.
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+# A first half of a pair, and then something else than a second one. What ends there is cut short.
+_HALF = re.compile(
+    rb"(?<!\\)(?:\\\\)*+(\\u[dD][89abAB][0-9a-fA-F]{2})"
+    rb"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
+)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
+
+
+def no_json(body: bytes, error: Exception) -> Fault:
+    """For a body that cannot be read: what is wrong with it.
+
+    msgspec takes half of a surrogate pair for the end of the input, wherever it stands.
+    """
+    words = str(error)
+    if "truncated" in words or "surrogate" in words or "hex escape" in words:
+        half = _HALF.search(body)
+        if half is not None:
+            where = f"{half[1].decode()} (byte {half.start(1)})"
+            words = f"{where} is half of a surrogate pair; write both halves or neither"
+    return Fault(FaultKind.PARSE, f"not JSON: {words}")
 
 
 def depth(body: bytes) -> int:
@@ -75,7 +94,7 @@ def repeats(raw: bytes | Raw) -> bool:
     except msgspec.ValidationError as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
     except FOREIGN as error:
-        raise Fault(FaultKind.PARSE, f"not JSON: {error}") from None
+        raise no_json(raw, error) from None
 
 
 def refuse_repeats(raw: bytes | Raw) -> None:

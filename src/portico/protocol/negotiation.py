@@ -164,6 +164,14 @@ class Recogniser:
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
         if request.method == HANDSHAKE_METHOD:
             return None
+        version = signs.version if self._enveloping and signs is not None else None
+        if version is not None and version not in self._older:
+            # R0359. An older peer does not know the code that newer ones have for this.
+            raise (
+                unsupported(version, self.accepts)
+                if known is None
+                else unspoken(version, self.accepts)
+            )
         if known is not None:
             return known
         if not self.accepts.handshakes:
@@ -182,7 +190,7 @@ class Recogniser:
             return False
         if signs.routed:
             return True
-        return signs.version is not None and signs.version not in self._older
+        return signs.version in self._by_date and signs.version not in self._older
 
 
 def _without_token(raw: bytes) -> bytes:
@@ -240,6 +248,14 @@ def unsupported(requested: str, accepts: Revisions) -> Fault:
     data = {"supported": accepts.dates, "requested": requested[:MAX_QUOTED]}
     words = f"Unsupported protocol version; use one of {', '.join(accepts.dates)}"
     return Fault(FaultKind.VERSION_UNSUPPORTED, words, data)
+
+
+def unspoken(named: str, accepts: Revisions) -> Fault:
+    """The same in a session, where only the header is wrong."""
+    dates = ", ".join(accepts.dates)
+    words = f"MCP-Protocol-Version is {named[:MAX_QUOTED]!r}, which is not spoken here; use {dates}"
+    data = {"supported": accepts.dates, "requested": named[:MAX_QUOTED]}
+    return Fault(FaultKind.INVALID_PARAMS, words, data)
 
 
 def incapable(words: str, **capabilities: dict[str, Any]) -> Fault:

@@ -243,6 +243,7 @@ class HttpApp:
         turn = HttpTurn(receive, send, headers, self.limits)
         turn.line = scope.get(LINE_KEY)
         turn.intake = self._intake
+        turn.leaving = self._leaving
         try:
             if b"origin" in headers:  # which only browsers send
                 turn.beside = beside(headers, gate.policy)
@@ -531,6 +532,13 @@ class HttpApp:
         await self.drain()
         self._keeper.end()
 
+    def _leaving(self) -> asyncio.Task[None] | None:
+        """What ends before any stream does, once somebody wished the end, where we are mounted.
+
+        With the last stream a web server is free to end its loop, whatever else is going on there.
+        """
+        return self._keeper.task if self._ending is not None else None
+
     async def drain(self, deadline_s: float | None = None) -> None:
         """Refuse what is new, end what waits for news, let calls finish until the deadline."""
         self.draining = True
@@ -552,8 +560,9 @@ class HttpApp:
             visit.leave(words, told=True)
         await _settled(self._running(), ENDING_S)
 
-    def _running(self) -> set[asyncio.Task[Any]]:
-        return {visit.task for visit in self.sweep if visit.task} | self._sessions.shared.tasks
+    def _running(self) -> set[asyncio.Future[Any]]:
+        resting = (visit.rest() for visit in self.sweep)
+        return {one for one in resting if one is not None} | self._sessions.shared.tasks
 
     async def stop(self) -> None:
         """End everything, then leave the service."""
@@ -574,6 +583,6 @@ def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
     return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
 
 
-async def _settled(tasks: set[asyncio.Task[Any]], timeout_s: float) -> None:
+async def _settled(tasks: set[asyncio.Future[Any]], timeout_s: float) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=timeout_s)

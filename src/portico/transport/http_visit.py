@@ -176,6 +176,10 @@ class Visit:
     watcher: "asyncio.Task[None] | None" = None
     line: Line | None = None
     intake: Intake | None = None
+    # What must be done before a stream may end, if anything; and whether that is waited for.
+    leaving: "Callable[[], asyncio.Task[None] | None] | None" = None
+    held: bool = False
+    _resting: "asyncio.Future[None] | None" = None
     _lock: asyncio.Lock | None = None
 
     def __init__(self, receive: Receive, send: Send, headers: Headers, limits: Limits) -> None:
@@ -298,9 +302,34 @@ class Visit:
         if self._lock is None:
             self._lock = asyncio.Lock()
         async with self._lock:
-            if not self.ended:
-                await self._put({"type": "http.response.body", "body": last})
-                self.ended = True
+            if self.ended:
+                return
+            leaving = self.leaving() if self.leaving is not None else None
+            if leaving is not None:
+                if last:
+                    await self._put({"type": "http.response.body", "body": last, "more_body": True})
+                    last = b""
+                await self._hold(leaving)
+            await self._put({"type": "http.response.body", "body": last})
+            self.ended = True
+
+    async def _hold(self, leaving: "asyncio.Task[None]") -> None:
+        """All is said, and yet the stream stays open until something else is done."""
+        self.held = True
+        if self._resting is not None and not self._resting.done():
+            self._resting.set_result(None)
+        await asyncio.wait({leaving}, timeout=self.limits.drain_s)
+
+    def rest(self) -> "asyncio.Future[Any] | None":
+        """Done when nothing is done for this visit any more, even if its stream is held open."""
+        if self.leaving is None or self.task is None:
+            return self.task
+        if self._resting is None:
+            rest = self._resting = asyncio.get_running_loop().create_future()
+            if self.held:
+                rest.set_result(None)
+            self.task.add_done_callback(lambda _: rest.done() or rest.set_result(None))
+        return self._resting
 
     def write_at_once(self, chunk: bytes) -> bool:
         """The same without waiting; False where the reader has not kept up, or nobody can tell."""
@@ -330,7 +359,7 @@ class Visit:
 
     def leave(self, why: str, *, told: bool = False) -> None:
         """Nobody waits any more, or nobody may: stop what is being done for this visit."""
-        if self.gone or self.ended:
+        if self.gone or self.ended or self.held:
             return
         self.gone = why
         self.told = told
