@@ -6,7 +6,6 @@ raised: then pydantic has to read it. What nothing on earth could read from JSON
 Rules: no value is decoded here; what a class of the author says is only read, never changed.
 """
 
-import dataclasses
 import enum
 import types
 import typing
@@ -266,8 +265,8 @@ def literal_key(values: Iterable[Any]) -> tuple[Any, ...]:
 
 def field_names(cls: Any) -> Sequence[str]:
     """The fields of a class that JSON is read into; none where it is no such class."""
-    if dataclasses.is_dataclass(cast(object, cls)):
-        return [field.name for field in dataclass_fields(cls)]
+    if fields := dataclass_fields(cls):
+        return [field.name for field in fields]
     if hasattr(cls, "__attrs_attrs__"):
         return [attribute.name for attribute in cls.__attrs_attrs__]
     if hasattr(cls, "__total__"):  # a TypedDict, whichever module it is from
@@ -277,7 +276,11 @@ def field_names(cls: Any) -> Sequence[str]:
 
 def dataclass_fields(cls: Any) -> "tuple[dataclasses.Field[Any], ...]":
     """The fields of a dataclass; none where it is none."""
-    return dataclasses.fields(cls) if dataclasses.is_dataclass(cast(object, cls)) else ()
+    if not hasattr(cls, "__dataclass_fields__"):
+        return ()
+    import dataclasses  # whoever wrote the class has loaded it
+
+    return dataclasses.fields(cls)
 
 
 def _bounded(annotation: Any, meta: Meta) -> Any:

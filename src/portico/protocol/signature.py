@@ -12,12 +12,11 @@ import copy
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeAlias, Union, cast
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import asdict
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
@@ -67,8 +66,7 @@ class Hidden(NamedTuple):
     default: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True, eq=False):
     """One argument that callers may send: its name in the function and on the wire."""
 
     name: str

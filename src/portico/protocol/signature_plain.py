@@ -5,7 +5,6 @@ Rules: what msgspec would read differently raises `Unfit` when the codec is made
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import Any, cast
 
 import msgspec
@@ -74,6 +73,8 @@ class PlainCodec(Codec):
 
 def show(value: Any) -> Any:
     """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
+    from pathlib import PurePath  # on use: few results hold what msgspec does not know
+
     if isinstance(value, PurePath):
         return str(value)
     serializer = getattr(cast(Any, type(value)), "__pydantic_serializer__", None)
