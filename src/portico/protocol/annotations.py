@@ -12,12 +12,15 @@ import typing
 from abc import ABC, abstractmethod
 from collections import abc
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 from msgspec import Meta
 
 from portico.protocol.annotations_metadata import BOUNDS, Unfit, family, gather, refuse
 from portico.protocol.annotations_names import Names
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 # What says the same under another name. An Iterable is read at once: checked late is not checked.
 _SYNONYMS: dict[Any, Any] = {object: Any, typing.LiteralString: str, abc.Iterable: list}
@@ -241,7 +244,7 @@ class PlainWalk(Walk):
                 raise Unfit(f"{cls.__name__}.{attribute.name} has a converter, an alias or no init")
         return True
 
-    def _enter_field(self, cls: Any, field: "dataclasses.Field[Any]") -> None:
+    def _enter_field(self, cls: Any, field: "Field[Any]") -> None:
         if not field.init:
             raise Unfit(f"{cls.__name__}.{field.name} is not for callers to set (init=False)")
         if family(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
@@ -274,13 +277,13 @@ def field_names(cls: Any) -> Sequence[str]:
     return getattr(cls, "__struct_fields__", ()) or getattr(cls, "_fields", ())
 
 
-def dataclass_fields(cls: Any) -> "tuple[dataclasses.Field[Any], ...]":
+def dataclass_fields(cls: Any) -> "tuple[Field[Any], ...]":
     """The fields of a dataclass; none where it is none."""
     if not hasattr(cls, "__dataclass_fields__"):
         return ()
-    import dataclasses  # whoever wrote the class has loaded it
+    from dataclasses import fields  # whoever wrote the class has loaded it
 
-    return dataclasses.fields(cls)
+    return fields(cls)
 
 
 def _bounded(annotation: Any, meta: Meta) -> Any:

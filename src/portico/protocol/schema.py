@@ -279,6 +279,8 @@ def _merged(target: Any, referring: Schema) -> Schema:
 
 def _circular(definitions: Schema) -> set[str]:
     """The definitions that lead back to themselves, and those between two of them."""
+    if not definitions:
+        return set()
     leads = {name: _references(one) & definitions.keys() for name, one in definitions.items()}
     endless = _blocked(leads)
     led: dict[str, set[str]] = {name: set() for name in endless}

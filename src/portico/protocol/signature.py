@@ -8,7 +8,6 @@ refused, in the schema too: a misspelt optional one would be ignored in silence 
 arguments raise `Fault`, whatever they are; an argument that is not sent is left to the function.
 """
 
-import copy
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator
@@ -306,7 +305,9 @@ def _split(annotation: Any, where: str) -> tuple[Any, _Said]:
     for item in annotation.__metadata__:
         if _is_field(item):
             said = _read_field(item, said, where)
-            item = copy.copy(item)
+            from copy import copy
+
+            item = copy(item)
             blank = type(item)()
             for attribute in _OF_THE_PARAMETER:
                 setattr(item, attribute, getattr(blank, attribute))
@@ -322,8 +323,10 @@ def _read_field(field: Any, said: _Said, where: str) -> _Said:
     if alias is not None:
         said = said._replace(alias=alias)
     if field.default is not blank.default:
+        from copy import deepcopy
+
         value = field.default
-        said = said._replace(default=value, fill=lambda: copy.deepcopy(value))
+        said = said._replace(default=value, fill=lambda: deepcopy(value))
     if field.default_factory is not None:
         if inspect.signature(field.default_factory).parameters:
             refuse(where, "a default_factory gets no arguments here; compute it in the function")
