@@ -16,7 +16,6 @@ from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError,
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
-from portico.protocol.httprules_gate import FORBIDDEN, Refusal
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
@@ -385,4 +384,6 @@ def _admit(entry: Entry, turn: Turn) -> None:
         granted = _granted(turn)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
+            from portico.protocol.httprules_gate import FORBIDDEN, Refusal
+
             raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")
