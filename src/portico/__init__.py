@@ -82,6 +82,9 @@ def __getattr__(name: str) -> object:
         try:
             value = getattr(import_module(f"portico.{_HOMES[name]}"), name)
         finally:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # which leaves it all in the oldest generation
             if collecting:
                 gc.enable()
     else:
