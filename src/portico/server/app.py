@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from portico.errors import LocalProtocolError
-from portico.ports import Handler, Middleware, Seal, Store, Turn, Verify
+from portico.ports import Handler, Middleware, Store, Turn, Verify
 from portico.protocol import types as t
 from portico.protocol.events import Told
 from portico.protocol.identity import Identity, Shapers
@@ -25,6 +25,7 @@ from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.dispatch import Dispatch, Listing
 from portico.server.offering import Offering, checked_ttl
+from portico.server.sealing import Keys
 from portico.server.workers import Workers
 
 if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
@@ -139,11 +140,7 @@ class Server(Offering):
         self.state: Any = None
         self.workers: Workers = Workers()
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
-        given = list(keys)
-        self._private_ring = not given
-        self._ring: Seal | None = _ring(given, name) if given else None
-        self._audience = name
-        self._host: Server | None = None
+        self._keys = Keys(list(keys), name)
         self._logging = logging
         self._lifespan = lifespan
         self._layers: list[Middleware] = []
@@ -195,20 +192,6 @@ class Server(Offering):
         return Interviewer(lambda: self._keys, self, lambda: self.clock())
 
     @property
-    def _keys(self) -> Seal:
-        """What seals: with the keys that were given, as the host does, or with a key of its own."""
-        if self._host is not None:
-            return self._host._keys  # to clients it is one server, and so has one ring
-        if self._ring is None:
-            self._ring = _ring([], self._audience)
-        return self._ring
-
-    @property
-    def _private(self) -> bool:
-        """Whether no other process can open what is sealed here."""
-        return self._host._private if self._host is not None else self._private_ring
-
-    @property
     def store(self) -> Store:
         """What outlives a call; in memory, where nothing else was given."""
         if self._store is None:
@@ -254,8 +237,8 @@ class Server(Offering):
         from portico.server.mounting import Mount
 
         Mount(other._catalogue, self._catalogue, other._layers, namespace)
-        if other._private:
-            other._host = self
+        if other._keys.private:
+            other._keys = self._keys  # to clients it is one server, and so has one ring
         self._mounts.append(other)
         if late:  # as `_enter` does for all that were here then
             other._users += 1
@@ -525,6 +508,10 @@ class Server(Offering):
         """
         from portico.transport.http_server import HttpApp
 
+        if any(one._surroundings.asks for one in (self, *self.mounted)):
+            from portico.auth.seal import load
+
+            load()  # now, and not while all callers wait for the first who is asked
         if self._auth is None:
             return HttpApp(self, **options)
         if "verify" in options:
@@ -553,12 +540,6 @@ def _limited(per_s: float) -> Middleware:
         return made[0](turn, handler)
 
     return limited
-
-
-def _ring(keys: list[bytes], audience: str) -> Seal:
-    from portico.auth.seal import KeyRing
-
-    return KeyRing(keys, audience=audience)
 
 
 def _kinds(declares: Iterable[str]) -> frozenset[str]:

@@ -84,6 +84,8 @@ class Surroundings:
         self.crashes = crashes
         self.providers: Providers = Providers()
         self.shared: Shared = Shared()
+        # Whether some function is given more than its arguments, and so may ask.
+        self.asks: bool = False
 
 
 class Bound:
@@ -118,6 +120,7 @@ class Bound:
         hidden = [one for one in self.signature.hidden.values() if one.name != self._rest]
         self.wiring: Wiring = wire(hidden, name, self.signature.names, waits=self.waits)
         surroundings.providers.check(self.wiring, name)
+        surroundings.asks |= not self.alone
         self._check_words()
         self._check_docs(parameters)
         self._defaults = {
