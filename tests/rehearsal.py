@@ -6,8 +6,9 @@ every revision then run in this one too, and owe it what they owe the newest.
 Rules: loaded as a plugin it publishes; imported by a test it only says what it is.
 """
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from portico.errors import FaultKind
 from portico.protocol import methods

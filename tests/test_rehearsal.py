@@ -9,13 +9,13 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec import Raw
+from msgspec.structs import fields
 
 import nouns
 import official

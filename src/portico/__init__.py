@@ -74,7 +74,19 @@ def __getattr__(name: str) -> object:
             mine = ".".join(map(str, sys.version_info[:2]))
             words = f"this is Python {mine}, and portico needs 3.11; start it with a newer one"
             raise ImportError(words, name="portico")
-        value = getattr(import_module(f"portico.{_HOMES[name]}"), name)
+        import gc
+
+        # What is loaded stays, so looking for garbage in it, again and again, finds nothing.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            value = getattr(import_module(f"portico.{_HOMES[name]}"), name)
+        finally:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # which leaves it all in the oldest generation
+            if collecting:
+                gc.enable()
     else:
         raise AttributeError(f"module 'portico' has no name {name!r}", name=name)
     globals()[name] = value

@@ -6,20 +6,17 @@ Rules: types only, no behaviour but `stack`. A new seam is added here or not at 
 from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
 from portico.errors import Fault
 from portico.protocol.events import Told
 from portico.protocol.exchange import Exchange
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Batch, Request, RequestId
 from portico.protocol.link import Link
 from portico.protocol.negotiation import Peer
-from portico.protocol.questions import Question
 from portico.protocol.revision import Revision, Revisions
 from portico.protocol.types import (
     NotificationParams,
@@ -27,6 +24,11 @@ from portico.protocol.types import (
     ProgressNotificationParams,
     RequestParams,
 )
+
+if TYPE_CHECKING:  # whoever has one of these has loaded it
+    from portico.protocol.httprules_gate import Headers
+    from portico.protocol.httprules_params import ParamHeader
+    from portico.protocol.questions import Question
 
 
 class Wire(Protocol):
@@ -40,7 +42,7 @@ class Wire(Protocol):
         """Write it at once, if the other side has kept up; False where somebody must wait."""
         ...
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: "Question") -> Raw:
         """Put a question by request and wait for its raw answer, where the revision does that.
 
         Raises `RemoteError` where the answer is an error, `ChannelError` where there is none.
@@ -203,7 +205,7 @@ class Service(Protocol):
         """A client's notification that belongs to no exchange."""
         ...
 
-    def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
+    def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that are mirrored in headers; empty for most and for none."""
         ...
 
@@ -238,7 +240,7 @@ class Caller(Struct, frozen=True):
 
 # Who sent a request, from its headers. Raises `AuthError`, or a `Refusal` with headers of its own.
 # A name alone has no scopes.
-Verify: TypeAlias = Callable[[Headers], Awaitable[str | Caller]]
+Verify: TypeAlias = Callable[["Headers"], Awaitable[str | Caller]]
 
 
 class Guard(Protocol):
@@ -248,7 +250,7 @@ class Guard(Protocol):
     empty for the one endpoint.
     """
 
-    async def admit(self, method: str, place: str, root: str, headers: Headers) -> Caller:
+    async def admit(self, method: str, place: str, root: str, headers: "Headers") -> Caller:
         """Who sent a request. Raises `Refusal`: 401, 403, 400, and 503 where nobody knows."""
         ...
 

@@ -312,3 +312,22 @@ print(ring.unseal("{text}").decode())
 {LOADED}
 """
     assert printed(code) == ["False", "x", "True"]
+
+
+@pytest.mark.parametrize(("parameter", "loaded"), [("", "False"), ("ctx: Context", "True")])
+def test_an_application_loads_the_library_before_its_first_caller_if_it_may_ask(
+    parameter: str, loaded: str
+) -> None:
+    code = f"""
+import sys
+from portico import Context, Server
+server, inner = Server("outer"), Server("inner")
+@inner.tool
+async def maybe({parameter}) -> str:
+    return "x"
+server.mount(inner)
+{LOADED}
+server.asgi()
+{LOADED}
+"""
+    assert printed(code) == ["False", loaded]

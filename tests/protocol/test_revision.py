@@ -5,11 +5,11 @@ repository, the answers that a schema can give are compared with it as well.
 """
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from itertools import permutations
 from typing import Any
 
 import pytest
+from msgspec.structs import fields, replace
 
 import official
 from portico.errors import Fault, FaultKind

@@ -52,6 +52,13 @@ _DIGEST_BYTES = 32
 log: logging.Logger = logging.getLogger("portico.server")
 
 
+def load() -> "type[AESGCM]":
+    """The cipher. The first time takes a tenth of a second: not for a loop that others wait for."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM
+
+
 class KeyRing:
     """Seals and opens. Without keys it makes one that lives as long as the process.
 
@@ -107,9 +114,7 @@ class KeyRing:
             )
 
     def _cipher(self, key_id: bytes) -> "AESGCM":
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-        return AESGCM(self._keys[key_id])
+        return load()(self._keys[key_id])
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ring of keys is not copied or pickled; give its keys to another")

@@ -6,19 +6,21 @@ raised: then pydantic has to read it. What nothing on earth could read from JSON
 Rules: no value is decoded here; what a class of the author says is only read, never changed.
 """
 
-import dataclasses
 import enum
 import types
 import typing
 from abc import ABC, abstractmethod
 from collections import abc
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 
 from msgspec import Meta
 
 from portico.protocol.annotations_metadata import BOUNDS, Unfit, family, gather, refuse
 from portico.protocol.annotations_names import Names
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 # What says the same under another name. An Iterable is read at once: checked late is not checked.
 _SYNONYMS: dict[Any, Any] = {object: Any, typing.LiteralString: str, abc.Iterable: list}
@@ -242,7 +244,7 @@ class PlainWalk(Walk):
                 raise Unfit(f"{cls.__name__}.{attribute.name} has a converter, an alias or no init")
         return True
 
-    def _enter_field(self, cls: Any, field: "dataclasses.Field[Any]") -> None:
+    def _enter_field(self, cls: Any, field: "Field[Any]") -> None:
         if not field.init:
             raise Unfit(f"{cls.__name__}.{field.name} is not for callers to set (init=False)")
         if family(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
@@ -266,8 +268,8 @@ def literal_key(values: Iterable[Any]) -> tuple[Any, ...]:
 
 def field_names(cls: Any) -> Sequence[str]:
     """The fields of a class that JSON is read into; none where it is no such class."""
-    if dataclasses.is_dataclass(cast(object, cls)):
-        return [field.name for field in dataclass_fields(cls)]
+    if fields := dataclass_fields(cls):
+        return [field.name for field in fields]
     if hasattr(cls, "__attrs_attrs__"):
         return [attribute.name for attribute in cls.__attrs_attrs__]
     if hasattr(cls, "__total__"):  # a TypedDict, whichever module it is from
@@ -275,9 +277,13 @@ def field_names(cls: Any) -> Sequence[str]:
     return getattr(cls, "__struct_fields__", ()) or getattr(cls, "_fields", ())
 
 
-def dataclass_fields(cls: Any) -> "tuple[dataclasses.Field[Any], ...]":
+def dataclass_fields(cls: Any) -> "tuple[Field[Any], ...]":
     """The fields of a dataclass; none where it is none."""
-    return dataclasses.fields(cls) if dataclasses.is_dataclass(cast(object, cls)) else ()
+    if not hasattr(cls, "__dataclass_fields__"):
+        return ()
+    from dataclasses import fields  # whoever wrote the class has loaded it
+
+    return fields(cls)
 
 
 def _bounded(annotation: Any, meta: Meta) -> Any:

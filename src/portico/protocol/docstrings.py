@@ -8,17 +8,16 @@ import inspect
 import re
 from typing import NamedTuple
 
-_GOOGLE_HEAD = re.compile(
-    r"(args|arguments|parameters|params|keyword args|keyword arguments):\s*$", re.I
-)
-_GOOGLE_ITEM = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(?:\s+(.*)|$)")
-_NUMPY_HEAD = re.compile(r"(parameters|other parameters|keyword arguments)\s*$", re.I)
-_NUMPY_ITEM = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$")
-_SPHINX_ITEM = re.compile(
+# Compiled on use: most docstrings are a sentence, and most servers have few of them.
+_GOOGLE_HEAD = r"(?i)(args|arguments|parameters|params|keyword args|keyword arguments):\s*$"
+_GOOGLE_ITEM = r"\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(?:\s+(.*)|$)"
+_NUMPY_HEAD = r"(?i)(parameters|other parameters|keyword arguments)\s*$"
+_NUMPY_ITEM = r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?$"
+_SPHINX_ITEM = (
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)"
 )
-_SPHINX_TYPE = re.compile(r":(?:type|rtype)\b[^:]*:")
-_RULE = re.compile(r"-{3,}\s*$")
+_SPHINX_TYPE = r":(?:type|rtype)\b[^:]*:"
+_RULE = r"-{3,}\s*$"
 
 
 class Docs(NamedTuple):
@@ -31,26 +30,30 @@ class Docs(NamedTuple):
 
 def parse(docstring: str | None) -> Docs:
     """Read a docstring of any of the three styles; an absent one is empty."""
-    lines = inspect.cleandoc(docstring or "").splitlines()
+    whole = inspect.cleandoc(docstring or "")
     parameters: dict[str, str] = {}
+    if ":" not in whole and "---" not in whole:  # without which no style names a parameter
+        text = _spaced(whole)
+        return Docs(text, _paragraph(text), parameters)
+    lines = whole.splitlines()
     kept: list[str] = []
     position = 0
     while position < len(lines):
         line = lines[position]
-        ruled = position + 1 < len(lines) and _RULE.match(lines[position + 1].strip())
-        if ruled and _NUMPY_HEAD.match(line.strip()) and not line.startswith(" "):
+        ruled = position + 1 < len(lines) and re.match(_RULE, lines[position + 1].strip())
+        if ruled and re.match(_NUMPY_HEAD, line.strip()) and not line.startswith(" "):
             position = _read_numpy(lines, position + 2, parameters)
-        elif _GOOGLE_HEAD.match(line):
+        elif re.match(_GOOGLE_HEAD, line):
             position = _read_google(lines, position + 1, parameters)
-        elif match := _SPHINX_ITEM.match(line.strip()):
+        elif match := re.match(_SPHINX_ITEM, line.strip()):
             block, position = _block(lines, position + 1, _indent(line))
             _keep(parameters, match[1], [match[2], *block])
-        elif _SPHINX_TYPE.match(line.strip()):
+        elif re.match(_SPHINX_TYPE, line.strip()):
             _, position = _block(lines, position + 1, _indent(line))
         else:
             kept.append(line)
             position += 1
-    text = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+    text = _spaced("\n".join(kept))
     return Docs(text, _paragraph(text), parameters)
 
 
@@ -61,7 +64,7 @@ def _read_google(lines: list[str], start: int, parameters: dict[str, str]) -> in
     depth = min((_indent(line) for line in section if line.strip()), default=0)
     name, words = "", list[str]()
     for line in section:
-        match = _GOOGLE_ITEM.match(line.strip()) if _indent(line) == depth else None
+        match = re.match(_GOOGLE_ITEM, line.strip()) if _indent(line) == depth else None
         if match:
             _keep(parameters, name, words)
             name, words = match[1], [match[2] or ""]
@@ -79,8 +82,8 @@ def _read_numpy(lines: list[str], start: int, parameters: dict[str, str]) -> int
         if not head.strip():
             position += 1
             continue
-        ruled = position + 1 < len(lines) and _RULE.match(lines[position + 1].strip())
-        match = _NUMPY_ITEM.match(head)
+        ruled = position + 1 < len(lines) and re.match(_RULE, lines[position + 1].strip())
+        match = re.match(_NUMPY_ITEM, head)
         if ruled or not match:
             break
         block, after = _block(lines, position + 1, 0)
@@ -111,6 +114,10 @@ def _keep(parameters: dict[str, str], name: str, words: list[str]) -> None:
     text = " ".join(" ".join(words).split())
     if name and text:
         parameters.setdefault(name, text)
+
+
+def _spaced(text: str) -> str:
+    return (re.sub(r"\n{3,}", "\n\n", text) if "\n\n\n" in text else text).strip()
 
 
 def _paragraph(text: str) -> str:

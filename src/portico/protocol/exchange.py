@@ -10,7 +10,7 @@ cannot be written is refused before anything has changed.
 from collections.abc import Callable
 from contextlib import suppress
 from math import isfinite
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -28,16 +28,12 @@ from portico.protocol.jsonrpc import (
 )
 from portico.protocol.methods import Method
 from portico.protocol.negotiation import Peer, checked_token, require_extension
-from portico.protocol.questions import (
-    AnyAnswer,
-    Question,
-    check_asking,
-    check_own_answer,
-    questions_in,
-)
 from portico.protocol.reading import read, read_once
 from portico.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
 from portico.protocol.shape import Shaper, write
+
+if TYPE_CHECKING:  # most exchanges ask nothing, and are no question
+    from portico.protocol.questions import AnyAnswer, Question
 
 # What a session hears of the log before it says what it wants.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
@@ -60,7 +56,7 @@ class Exchange(Struct, eq=False):
     peer: Peer
     shaper: Shaper
     principal: str = ""
-    question: Question | None = None
+    question: "Question | None" = None
     deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None
     logs: bool = True
     last_progress: float | None = None
@@ -142,6 +138,8 @@ class Exchange(Struct, eq=False):
         if isinstance(result, t.InputRequiredResult):
             self._check_demand(result)
         elif self.question is not None and isinstance(result, t.Answer):
+            from portico.protocol.questions import check_own_answer
+
             check_own_answer(self.question, cast("AnyAnswer", self.shaper.shape(result)))
         elif type(result) in (t.ExtCreateTaskResult, t.CreateTaskResult):
             self._check_task(result)
@@ -154,6 +152,8 @@ class Exchange(Struct, eq=False):
         """Only where it is allowed (R0785), only what was declared (R0798)."""
         if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
             raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
+        from portico.protocol.questions import check_asking, questions_in
+
         for question in questions_in(result).values():
             check_asking(question, self.peer)
 

@@ -10,7 +10,6 @@ import re
 from datetime import date
 from math import isfinite
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from portico.errors import Fault, FaultKind
 from portico.protocol import types as t
@@ -181,6 +180,8 @@ def _split(text: str) -> tuple[str, str] | None:
     """The scheme and the host (which may be empty) of an absolute URI; None where it is none."""
     if len(text) > MAX_URL_CHARACTERS or not text.isprintable() or " " in text or "\\" in text:
         return None
+    from urllib.parse import urlsplit  # on use: few forms ask for an address
+
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port

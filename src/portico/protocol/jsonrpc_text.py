@@ -3,7 +3,6 @@
 Rules: whatever the bytes are, linear time, and nothing but `Fault` is raised.
 """
 
-import json
 import re
 from array import array
 from collections import Counter
@@ -105,6 +104,8 @@ def refuse_repeats(raw: bytes | Raw) -> None:
 
 
 def _repeats_slowly(raw: bytes) -> bool:
+    import json  # on use: few bodies are odd enough to be read like this
+
     found = False
 
     def pairs(members: list[tuple[str, object]]) -> None:
@@ -123,6 +124,8 @@ def doubled(raw: bytes, members: dict[str, Raw]) -> set[str]:
     """
     if raw.count(_QUOTE) == sum(2 + bytes(value).count(_QUOTE) for value in members.values()):
         return set()
+    import json
+
     names: list[str] = json.loads(raw, object_pairs_hook=_names, parse_int=len, parse_float=len)
     return {name for name, times in Counter(names).items() if times > 1}
 

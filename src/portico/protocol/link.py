@@ -8,7 +8,7 @@ changes nothing.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -59,11 +59,13 @@ from portico.protocol.jsonrpc import (
 )
 from portico.protocol.methods import Method, Side
 from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser
-from portico.protocol.questions import Params, Question, asked, check_asking
 from portico.protocol.reading import read
 from portico.protocol.revision import EVERY, Pushing, Revision, Revisions, number
 from portico.protocol.shape import Shaper
 from portico.protocol.terms import Terms, fitting
+
+if TYPE_CHECKING:
+    from portico.protocol.questions import Question
 
 # R0237: every request has a time-out; these hold where the caller names none.
 TIMEOUT_S = 60.0
@@ -263,7 +265,9 @@ class Link:
         self._incoming.open(exchange)
         return [Call(exchange)]
 
-    def _question(self, row: Method, request: Request, peer: Peer) -> Question | None:
+    def _question(self, row: Method, request: Request, peer: Peer) -> "Question | None":
+        from portico.protocol.questions import asked  # on use: few servers ask
+
         return asked(row, request.params, self.identity.capabilities, peer.revision)
 
     def _initialize(self, request: Request) -> list[Event]:
@@ -419,8 +423,8 @@ class Link:
         meta: dict[str, Any] = getattr(noun, "meta", None) or {}
         if t.PROGRESS_TOKEN_KEY in meta:  # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
-        if isinstance(noun, Params) and self.side is Side.SERVER:
-            check_asking(Question(noun), peer)
+        if self.side is Side.SERVER:
+            _check_asking(noun, peer)
         id = self._flight.next_id
         body = self.shaper(peer.revision).params(noun, id if progress else None)
         data = encode_request(encode(id), method, body)
@@ -546,3 +550,11 @@ def _sending(data: bytes | None, fault: Fault | None = None) -> list[Event]:
 def sends(events: Iterable[Event]) -> list[bytes]:
     """The bytes among events, in order."""
     return [event.data for event in events if isinstance(event, Send)]
+
+
+def _check_asking(noun: t.Noun, peer: Peer) -> None:
+    """Raise `LocalProtocolError` for a question that this client cannot be asked."""
+    from portico.protocol.questions import Params, Question, check_asking
+
+    if isinstance(noun, Params):
+        check_asking(Question(noun), peer)

@@ -5,7 +5,6 @@ somebody wrote is never repeated. Everything is bounded: the number of problems,
 the length of a name that a stranger chose.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -124,6 +123,8 @@ def shown(value: Any) -> str:
 
 def likely(text: str, options: Sequence[Any]) -> str:
     """`; did you mean 'celsius'?`, where a text comes close to one of the options."""
+    import difflib  # on use: most callers get it right
+
     known = [option for option in options[:MAX_LIKELY] if isinstance(option, str)]
     near = difflib.get_close_matches(text[:MAX_NAME], known, 1)
     return f"; did you mean {cut(near[0])!r}?" if near else ""

@@ -7,10 +7,12 @@ Rules: no I/O; dates are compared in this file and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from portico.errors import Fault, FaultKind
 from portico.protocol import methods
@@ -90,8 +92,7 @@ class Cancelling(Enum):
     CLOSE = "closing the stream"
 
 
-@dataclass(frozen=True)
-class HttpFacts:
+class HttpFacts(Struct, frozen=True):
     """What a revision wants over HTTP."""
 
     binding: Binding
@@ -104,8 +105,7 @@ class HttpFacts:
     cancelling: Cancelling = Cancelling.NOTIFICATION
 
 
-@dataclass(frozen=True)
-class Elicitation:
+class Elicitation(Struct, frozen=True):
     """What a form or a link may be; nothing at all where `modes` is empty."""
 
     modes: frozenset[str] = frozenset()
@@ -115,21 +115,19 @@ class Elicitation:
     by_error: bool = False
 
 
-@dataclass(frozen=True)
-class Sampling:
+class Sampling(Struct, frozen=True):
     """What a message to a model may hold."""
 
     blocks: frozenset[str]
     arrays: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Revision:
+class Revision(Struct, frozen=True, eq=False):
     """One published revision. Two are the same only if they are the same object."""
 
     date: str
-    methods: Mapping[str, Method] = field(repr=False)
-    codes: Mapping[FaultKind, int] = field(repr=False)
+    methods: Mapping[str, Method]
+    codes: Mapping[FaultKind, int]
     blocks: frozenset[str]
     sampling: Sampling
     http: HttpFacts
@@ -147,8 +145,11 @@ class Revision:
     tasks: Tasks = Tasks.NONE
     stamped: bool = False
     extensions: Mapping[str, Mapping[str, Method]] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False
+        default_factory=lambda: MappingProxyType({})
     )
+
+    def __repr__(self) -> str:
+        return f"Revision({self.date!r})"
 
     def knows(self, since: str | None, until: str | None) -> bool:
         """Whether something that lived from `since` to `until` is part of this revision."""

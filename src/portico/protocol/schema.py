@@ -8,7 +8,6 @@ imported here alone, when the first value is checked. A checked value is never r
 """
 
 from contextlib import suppress
-from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
@@ -280,6 +279,8 @@ def _merged(target: Any, referring: Schema) -> Schema:
 
 def _circular(definitions: Schema) -> set[str]:
     """The definitions that lead back to themselves, and those between two of them."""
+    if not definitions:
+        return set()
     leads = {name: _references(one) & definitions.keys() for name, one in definitions.items()}
     endless = _blocked(leads)
     led: dict[str, set[str]] = {name: set() for name in endless}
@@ -291,6 +292,8 @@ def _circular(definitions: Schema) -> set[str]:
 
 def _blocked(leads: dict[str, set[str]]) -> set[str]:
     """The names from which some path never ends."""
+    from graphlib import CycleError, TopologicalSorter  # on use: few schemas have definitions
+
     sorter = TopologicalSorter(leads)
     with suppress(CycleError):
         sorter.prepare()

@@ -8,16 +8,14 @@ refused, in the schema too: a misspelt optional one would be ignored in silence 
 arguments raise `Fault`, whatever they are; an argument that is not sent is left to the function.
 """
 
-import copy
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeAlias, Union, cast
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import asdict
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
@@ -67,8 +65,7 @@ class Hidden(NamedTuple):
     default: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True, eq=False):
     """One argument that callers may send: its name in the function and on the wire."""
 
     name: str
@@ -308,7 +305,9 @@ def _split(annotation: Any, where: str) -> tuple[Any, _Said]:
     for item in annotation.__metadata__:
         if _is_field(item):
             said = _read_field(item, said, where)
-            item = copy.copy(item)
+            from copy import copy
+
+            item = copy(item)
             blank = type(item)()
             for attribute in _OF_THE_PARAMETER:
                 setattr(item, attribute, getattr(blank, attribute))
@@ -324,8 +323,10 @@ def _read_field(field: Any, said: _Said, where: str) -> _Said:
     if alias is not None:
         said = said._replace(alias=alias)
     if field.default is not blank.default:
+        from copy import deepcopy
+
         value = field.default
-        said = said._replace(default=value, fill=lambda: copy.deepcopy(value))
+        said = said._replace(default=value, fill=lambda: deepcopy(value))
     if field.default_factory is not None:
         if inspect.signature(field.default_factory).parameters:
             refuse(where, "a default_factory gets no arguments here; compute it in the function")

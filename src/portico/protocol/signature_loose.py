@@ -24,15 +24,15 @@ MAX_NUMBER = 400
 # Alternatives that are looked into for the one that fits; unions of more are not put right.
 MAX_ALTERNATIVES = 64
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
-_DATE_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[Tt _](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?)?",
-    re.ASCII,
+# Compiled on use: most arguments are right as they come.
+_NUMBER = r"(?a)[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_DATE_TIME = (
+    r"(?a)(\d{4}-\d\d-\d\d)(?:[Tt _](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?([Zz]|[+-]\d\d:?\d\d)?)?"
 )
-_MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:00)?", re.ASCII)
-_CLOCK = re.compile(r"(\d\d:\d\d)(Z|[+-]\d\d:\d\d)?", re.ASCII)
-_WEEKS = re.compile(r"(-?)P(\d{1,6})W", re.ASCII)
-_SPAN = re.compile(r"(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)", re.ASCII)
+_MIDNIGHT = r"(?a)(\d{4}-\d\d-\d\d)[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:00)?"
+_CLOCK = r"(?a)(\d\d:\d\d)(Z|[+-]\d\d:\d\d)?"
+_WEEKS = r"(?a)(-?)P(\d{1,6})W"
+_SPAN = r"(?a)(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)"
 
 
 # A number or a boolean is none of these.
@@ -83,7 +83,7 @@ class _Loosening:
         if self._scalars:
             if "boolean" in kinds and text.lower() in ("true", "false"):
                 return text.lower() == "true"
-            numeric = len(text) <= MAX_NUMBER and _NUMBER.fullmatch(text)
+            numeric = len(text) <= MAX_NUMBER and re.fullmatch(_NUMBER, text)
             if numeric and kinds & {"integer", "number"}:
                 return _number(text, value, "number" in kinds)
         if text[:1] in ("{", "["):
@@ -129,7 +129,7 @@ def _excludes(place: Schema, text: str) -> bool:
     """Whether a schema that takes strings plainly does not take this one."""
     if "enum" in place:
         return text not in place["enum"]
-    plain = _NUMBER.fullmatch(text) or text.lower() in ("true", "false")
+    plain = re.fullmatch(_NUMBER, text) or text.lower() in ("true", "false")
     return place.get("format") in _TIMES and bool(plain)
 
 
@@ -160,7 +160,7 @@ def _number(text: str, otherwise: str, fractions: bool) -> Any:
 
 def _date_time(text: str) -> str:
     """A date without a time is its midnight; seconds may be missing."""
-    found = _DATE_TIME.fullmatch(text)
+    found = re.fullmatch(_DATE_TIME, text)
     if not found:
         return text
     date, clock, seconds, fraction, offset = found.groups()
@@ -169,19 +169,19 @@ def _date_time(text: str) -> str:
 
 
 def _date(text: str) -> str:
-    found = _MIDNIGHT.fullmatch(text)
+    found = re.fullmatch(_MIDNIGHT, text)
     return found[1] if found else text
 
 
 def _time(text: str) -> str:
-    found = _CLOCK.fullmatch(text)
+    found = re.fullmatch(_CLOCK, text)
     return f"{found[1]}:00{found[2] or ''}" if found else text
 
 
 def _duration(text: str) -> str:
-    if found := _WEEKS.fullmatch(text):
+    if found := re.fullmatch(_WEEKS, text):
         return f"{found[1]}P{int(found[2]) * 7}D"
-    if found := _SPAN.fullmatch(text):
+    if found := re.fullmatch(_SPAN, text):
         return f"{found[1]}PT{found[2]}H{found[3]}M{found[4]}S"
     return text
 

@@ -7,7 +7,6 @@ refused, because pydantic would ignore it.
 
 import re
 import warnings
-from importlib.util import find_spec
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -33,6 +32,8 @@ _BOUNDS = {
 
 def installed() -> bool:
     """Whether pydantic can be imported; it is not imported to find out."""
+    from importlib.util import find_spec
+
     return find_spec("pydantic") is not None
 
 

@@ -5,7 +5,6 @@ Rules: what msgspec would read differently raises `Unfit` when the codec is made
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePath
 from typing import Any, cast
 
 import msgspec
@@ -29,8 +28,9 @@ _FORMAT_WORDS = {
     "Only units 'D', 'H', 'M', and 'S' are supported": "duration",
     "Invalid UUID": "uuid",
 }
-_WHERE = re.compile(r"^(.*?) - at (?:`key` in )?`\$(.*)`$", re.DOTALL)
-_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+# Compiled on use: most arguments are right as they come.
+_WHERE = r"(?s)^(.*?) - at (?:`key` in )?`\$(.*)`$"
+_STEP = r"\.(\w+)|\[(\d+)\]"
 
 
 class PlainCodec(Codec):
@@ -74,6 +74,8 @@ class PlainCodec(Codec):
 
 def show(value: Any) -> Any:
     """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
+    from pathlib import PurePath  # on use: few results hold what msgspec does not know
+
     if isinstance(value, PurePath):
         return str(value)
     serializer = getattr(cast(Any, type(value)), "__pydantic_serializer__", None)
@@ -87,7 +89,7 @@ _encode = msgspec.json.Encoder(enc_hook=show).encode
 
 def _translated(error: Exception) -> Problem:
     """What msgspec, or a check of the author, found wrong; without the value."""
-    found = _WHERE.match(str(error))
+    found = re.match(_WHERE, str(error))
     words, place = found.groups() if found else (str(error), "")
     path = tuple(_steps(place))
     if not isinstance(error, msgspec.ValidationError):
@@ -101,5 +103,5 @@ def _translated(error: Exception) -> Problem:
 
 
 def _steps(place: str) -> Iterator[str | int]:
-    for name, index in _STEP.findall(place):
+    for name, index in re.findall(_STEP, place):
         yield name or int(index)

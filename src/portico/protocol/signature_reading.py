@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from portico.protocol import signature_models
 from portico.protocol.annotations_metadata import Unfit, refuse
 from portico.protocol.annotations_names import Names
 from portico.protocol.problems import MAX_PROBLEMS, Problem, told
@@ -32,6 +31,8 @@ def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False)
     try:
         return PlainCodec(annotation, where, names)
     except Unfit as unfit:
+        from portico.protocol import signature_models  # on use: most annotations are plain
+
         if signature_models.installed():
             return signature_models.ModelCodec(annotation, where, names, str(unfit), outgoing)
         refuse(

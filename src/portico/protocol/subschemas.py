@@ -6,9 +6,9 @@ linear in the document, before any value meets it.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
-from urllib.parse import unquote, urljoin
+
+from msgspec import Struct
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -61,14 +61,13 @@ class Unsound(ValueError):
     """This document cannot be used; the words say why and what to do."""
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct, eq=False):
     """One subschema and the ones it hands the same value, its members or its items to."""
 
     document: Schema
     base: str
-    in_place: list[int] = field(default_factory=list[int])
-    links: list[_Link] = field(default_factory=list[_Link])
+    in_place: list[int] = []
+    links: list[_Link] = []
 
     @property
     def weight(self) -> int:
@@ -261,6 +260,8 @@ class _Graph:
                 f"refers to {reference[:200]!r}, which is outside the schema and never fetched; "
                 "put the definition under '$defs'"
             )
+        from urllib.parse import unquote
+
         targets: list[Any] = [self._locate(found, uri, unquote(fragment))]
         if keyword == "$dynamicRef":
             targets += self._dynamic.get(fragment, [])
@@ -290,6 +291,8 @@ class _Graph:
 
 
 def _joined(base: str, uri: str) -> str:
+    from urllib.parse import urljoin  # on use: few schemas name or refer to others
+
     try:
         return urljoin(base, uri).rstrip("#")
     except ValueError:  # brackets that hold no address

@@ -8,34 +8,33 @@ import asyncio
 import contextlib
 import inspect
 import logging as logs
+import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
-from portico.auth.seal import KeyRing
 from portico.errors import LocalProtocolError
-from portico.middleware import limits
-from portico.ports import Middleware, Seal, Store, Turn, Verify
+from portico.ports import Handler, Middleware, Store, Turn, Verify
 from portico.protocol import types as t
 from portico.protocol.events import Told
-from portico.protocol.httprules_params import ParamHeader
 from portico.protocol.identity import Identity, Shapers
 from portico.protocol.negotiation import Peer
 from portico.protocol.revision import EVERY, Revisions
 from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
-from portico.server.context import Context
 from portico.server.dispatch import Dispatch, Listing
-from portico.server.handles import HANDLE_TTL_S, Handles
-from portico.server.interviewing import Interviewer
-from portico.server.mounting import Mount
 from portico.server.offering import Offering, checked_ttl
+from portico.server.sealing import Keys
 from portico.server.workers import Workers
-from portico.store.memory import MemoryStore
 
-if TYPE_CHECKING:  # what only HTTP needs is loaded when it is served
+if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
     from portico.auth.protection import Protection
+    from portico.protocol.httprules_params import ParamHeader
+    from portico.server.context import Context
     from portico.server.door import Door
+    from portico.server.handles import Handles
+    from portico.server.interviewing import Interviewer
     from portico.transport.http_run import RunLimits
     from portico.transport.http_server import HttpApp
     from portico.transport.http_visit import App, Limits
@@ -44,6 +43,8 @@ log: logs.Logger = logs.getLogger("portico.server")
 
 # A person types some ten letters a second; those whom nobody verifies are counted together.
 COMPLETIONS_PER_S = 200.0
+# A day: a basket outlives the night.
+HANDLE_TTL_S = 24 * 3600.0
 
 # The second is what the protocol calls it, and what other libraries take.
 Http = Literal["http", "streamable-http"]
@@ -139,7 +140,7 @@ class Server(Offering):
         self.state: Any = None
         self.workers: Workers = Workers()
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
-        self._keys: Seal = KeyRing(list(keys), audience=name)
+        self._keys = Keys(list(keys), name)
         self._logging = logging
         self._lifespan = lifespan
         self._layers: list[Middleware] = []
@@ -161,14 +162,16 @@ class Server(Offering):
         self._doors: list[Door] = []
         # The time of day, which is all that replicas share; tests move it.
         self.clock: Callable[[], float] = time.time
-        self._interviewer = Interviewer(lambda: self._keys, self, lambda: self.clock())
         crashes = Crashes(debug=debug)
         super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
         ttl_ms = checked_ttl(ttl_s, cache_scope, name)
         listing = Listing(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
         guards: dict[str, Middleware] = {}
         if completions_per_s is not None:
-            guards["completion/complete"] = limits(completions_per_s)
+            if not (math.isfinite(completions_per_s) and completions_per_s > 0):
+                words = f"completions_per_s is {completions_per_s}; give a number above 0, or None"
+                raise LocalProtocolError(words)
+            guards["completion/complete"] = _limited(completions_per_s)
         self._dispatch = Dispatch(
             self._catalogue, lambda: self.identity, self._accepts, crashes, listing, guards
         )
@@ -182,16 +185,26 @@ class Server(Offering):
     ) -> Awaitable[t.Noun]:
         return self._interviewer.run(turn, params, body, once)
 
+    @cached_property
+    def _interviewer(self) -> "Interviewer":
+        from portico.server.interviewing import Interviewer
+
+        return Interviewer(lambda: self._keys, self, lambda: self.clock())
+
     @property
     def store(self) -> Store:
         """What outlives a call; in memory, where nothing else was given."""
         if self._store is None:
+            from portico.store.memory import MemoryStore
+
             self._store = MemoryStore()
         return self._store
 
-    def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> Handles[T]:
+    def handles(self, kind: str, type: type[T], *, ttl_s: float = HANDLE_TTL_S) -> "Handles[T]":
         """State that outlives a call, behind handles that its caller carries:
         `baskets = server.handles("basket", Basket)`. Unused for `ttl_s`, it is forgotten."""
+        from portico.server.handles import Handles
+
         return Handles(kind, type, lambda: self.store, ttl_s)
 
     # ------------------------------------------------------------ composition
@@ -221,8 +234,10 @@ class Server(Offering):
                 f"{other!r} has a lifespan, which nobody would enter any more: {self!r} is served "
                 "already; mount it before that"
             )
+        from portico.server.mounting import Mount
+
         Mount(other._catalogue, self._catalogue, other._layers, namespace)
-        if isinstance(other._keys, KeyRing) and other._keys.private:
+        if other._keys.private:
             other._keys = self._keys  # to clients it is one server, and so has one ring
         self._mounts.append(other)
         if late:  # as `_enter` does for all that were here then
@@ -344,7 +359,7 @@ class Server(Offering):
         """The bytes of the answer to a request."""
         return self._dispatch.answer(turn)
 
-    async def read(self, context: Context, uri: str) -> t.ReadResourceResult:
+    async def read(self, context: "Context", uri: str) -> t.ReadResourceResult:
         """One of the server's own resources, for a handler and as its caller."""
         params = t.ReadResourceRequestParams(uri=uri)
         result = await self._dispatch.read_resource(context.turn, params, context)
@@ -360,7 +375,7 @@ class Server(Offering):
         """
         log.debug("a client says %s", told.row.name)
 
-    def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
+    def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that clients mirror in headers."""
         entry = self._catalogue.tools.get(tool)
         return entry.headers if entry is not None else ()
@@ -493,6 +508,10 @@ class Server(Offering):
         """
         from portico.transport.http_server import HttpApp
 
+        if any(one._surroundings.asks for one in (self, *self.mounted)):
+            from portico.auth.seal import load
+
+            load()  # now, and not while all callers wait for the first who is asked
         if self._auth is None:
             return HttpApp(self, **options)
         if "verify" in options:
@@ -507,6 +526,20 @@ class Server(Offering):
         door = Door(auth, path, title, needs, lambda: self.store, lambda: self._keys)
         self._doors.append(door)
         return door
+
+
+def _limited(per_s: float) -> Middleware:
+    """So many completions a second for each caller; what counts them is loaded with the first."""
+    made: list[Middleware] = []
+
+    def limited(turn: Turn, handler: Handler) -> Awaitable[t.Noun]:
+        if not made:
+            from portico.middleware import limits
+
+            made.append(limits(per_s))
+        return made[0](turn, handler)
+
+    return limited
 
 
 def _kinds(declares: Iterable[str]) -> frozenset[str]:

@@ -37,6 +37,7 @@ from portico.protocol.jsonrpc import encode
 from portico.protocol.questions import AnyAnswer, Question, accepted
 from portico.protocol.reading import reread
 from portico.protocol.signature_form import Form
+from portico.server.marks import Mark
 
 # What a model may write if nobody says otherwise.
 MAX_TOKENS = 1000
@@ -56,7 +57,7 @@ class Sampled(NamedTuple):
     stop_reason: str | None
 
 
-class Asked(Generic[T]):
+class Asked(Mark, Generic[T]):
     """A question, and how its answer becomes a value."""
 
     key: str | None = None

@@ -7,11 +7,11 @@ never changed. Nothing here knows a method of the protocol.
 import contextlib
 import inspect
 import logging
-import secrets
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from msgspec import Raw
 
@@ -23,10 +23,12 @@ from portico.protocol.schema import Schema, Validator
 from portico.protocol.shape_schema import is_object_schema
 from portico.protocol.signature import Signature
 from portico.protocol.signature_loose import parse
-from portico.server.context import Context
 from portico.server.depends import Providers, Wiring, is_marked, misplaced, wire
 from portico.server.resolving import Resolver, Shared
 from portico.server.workers import Workers
+
+if TYPE_CHECKING:
+    from portico.server.context import Context
 
 log: logging.Logger = logging.getLogger("portico.server")
 
@@ -34,7 +36,7 @@ log: logging.Logger = logging.getLogger("portico.server")
 MAX_TRACEBACKS = 60
 TRACEBACKS_S = 60.0
 
-Body: TypeAlias = Callable[[Context], Awaitable[t.Noun]]
+Body: TypeAlias = Callable[["Context"], Awaitable[t.Noun]]
 
 
 class Interviewed(Protocol):
@@ -65,7 +67,7 @@ class Crashes:
         if now - self._since > TRACEBACKS_S:
             self._since, self._count = now, 0
         self._count += 1
-        id = secrets.token_hex(3)
+        id = os.urandom(3).hex()
         shown = error if self._count <= MAX_TRACEBACKS else None
         log.error("%s failed (id %s): %s", what, id, type(error).__name__, exc_info=shown)
         words = f"{what} failed (id {id})"
@@ -82,6 +84,8 @@ class Surroundings:
         self.crashes = crashes
         self.providers: Providers = Providers()
         self.shared: Shared = Shared()
+        # Whether some function is given more than its arguments, and so may ask.
+        self.asks: bool = False
 
 
 class Bound:
@@ -116,6 +120,7 @@ class Bound:
         hidden = [one for one in self.signature.hidden.values() if one.name != self._rest]
         self.wiring: Wiring = wire(hidden, name, self.signature.names, waits=self.waits)
         surroundings.providers.check(self.wiring, name)
+        surroundings.asks |= not self.alone
         self._check_words()
         self._check_docs(parameters)
         self._defaults = {
@@ -185,7 +190,7 @@ class Bound:
             arguments |= {name: one for name, one in value.items() if name not in own}
         return arguments
 
-    async def call(self, arguments: dict[str, Any], context: Context | None) -> Any:
+    async def call(self, arguments: dict[str, Any], context: "Context | None") -> Any:
         """Run it with its arguments and all that it depends on."""
         if self.alone:
             return await self._run(arguments)

@@ -17,6 +17,7 @@ from portico.ports import Session
 from portico.protocol import types as t
 from portico.server.asking import Ask, Asked, AskForm, AskVisit, Prompting, Roots, Sample, Sampled
 from portico.server.context import Context, put_all
+from portico.server.marks import Situation
 from portico.server.workers import Workers
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Unwound(BaseException):
     """Raised in a thread whose call has ended: let it pass. `finally` runs."""
 
 
-class BlockingContext:
+class BlockingContext(Situation):
     """The caller's side of a running function that is not `async`."""
 
     def __init__(self, context: Context, workers: Workers) -> None:

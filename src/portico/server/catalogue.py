@@ -7,18 +7,20 @@ whoever watches. Nothing here runs a handler.
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
 from portico.errors import Fault, FaultKind
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.protocol.httprules_params import ParamHeader
-from portico.protocol.uritemplate import Template
-from portico.server.completing import Completer
-from portico.server.context import Context
 from portico.server.news import News
+
+if TYPE_CHECKING:
+    from portico.protocol.httprules_params import ParamHeader
+    from portico.protocol.uritemplate import Template
+    from portico.server.completing import Completer
+    from portico.server.context import Context
 
 # A page that a client shows at once; larger lists are cut, and the cursor goes on.
 PAGE_SIZE = 1000
@@ -48,7 +50,7 @@ class RunResource(Protocol):
         turn: Turn,
         params: t.ReadResourceRequestParams,
         values: Values,
-        context: Context | None = None,
+        context: "Context | None" = None,
         /,
     ) -> Awaitable[t.Noun]: ...
 
@@ -64,7 +66,7 @@ class Entry(Struct, kw_only=True, eq=False):
     scopes: frozenset[str] = frozenset()
     enabled: bool = True
     logs: bool = False
-    completers: dict[str, Completer] = {}
+    completers: "dict[str, Completer]" = {}
 
 
 class ToolEntry(Entry, kw_only=True, eq=False):
@@ -72,7 +74,7 @@ class ToolEntry(Entry, kw_only=True, eq=False):
 
     noun: t.Tool
     run: RunTool
-    headers: tuple[ParamHeader, ...] = ()
+    headers: "tuple[ParamHeader, ...]" = ()
     wraps: bool | None = None
 
 
@@ -87,7 +89,7 @@ class TemplateEntry(Entry, kw_only=True, eq=False):
     """Many resources, by a template."""
 
     noun: t.ResourceTemplate
-    template: Template
+    template: "Template"
     run: RunResource
 
 

@@ -4,7 +4,6 @@ Rules: what a type lists (`Literal`, `Enum`, `bool`) needs no code. What an auth
 is never dropped, only put in order and cut where the protocol cuts.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -42,6 +41,8 @@ def listed(parameter: Parameter) -> Completer | None:
 def _options(schema: Schema) -> list[str]:
     if "enum" in schema or "const" in schema:
         found = schema.get("enum", [schema.get("const")])
+        import json
+
         # Arguments are strings on the wire: a number, or true, is written as in JSON.
         return [
             one if isinstance(one, str) else json.dumps(one) for one in found if one is not None

@@ -5,11 +5,9 @@ Rules: pure; nothing is fetched. A file is read when its block is made, by whoev
 
 import base64
 import logging
-import mimetypes
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET
@@ -18,6 +16,9 @@ from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.signature import Signature
 from portico.protocol.signature_codec import Codec
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log: logging.Logger = logging.getLogger("portico.server")
 
@@ -40,7 +41,7 @@ class Image:
         self,
         data: bytes | None = None,
         *,
-        path: str | Path | None = None,
+        path: "str | Path | None" = None,
         format: str | None = None,
     ) -> None:
         self._data, guessed = _load(data, path)
@@ -58,7 +59,7 @@ class Audio:
         self,
         data: bytes | None = None,
         *,
-        path: str | Path | None = None,
+        path: "str | Path | None" = None,
         format: str | None = None,
     ) -> None:
         self._data, guessed = _load(data, path)
@@ -76,7 +77,7 @@ class File:
         self,
         data: bytes | str | None = None,
         *,
-        path: str | Path | None = None,
+        path: "str | Path | None" = None,
         uri: str | None = None,
         mime_type: str | None = None,
     ) -> None:
@@ -87,7 +88,7 @@ class File:
             self._text = None
             self._data, guessed = _load(data, path)
         self._type = mime_type or guessed or "application/octet-stream"
-        self._uri = uri or (Path(path).absolute().as_uri() if path is not None else "file:///data")
+        self._uri = uri or _uri(path)
 
     @property
     def contents(self) -> t.ResourceContents:
@@ -177,17 +178,28 @@ _SHOWN = (Image, Audio, File, Link)
 _BLOCKS = (t.TextContent, t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource)
 
 
-def _load(data: bytes | None, path: str | Path | None) -> tuple[bytes, str | None]:
+def _uri(path: "str | Path | None") -> str:
+    if path is None:
+        return "file:///data"
+    from pathlib import Path
+
+    return Path(path).absolute().as_uri()
+
+
+def _load(data: bytes | None, path: "str | Path | None") -> tuple[bytes, str | None]:
     if (data is None) is (path is None):
         raise LocalProtocolError("give either the bytes or a path, and not both")
     if data is not None:
         return data, None
+    import mimetypes
+    from pathlib import Path
+
     path = Path(cast("str | Path", path))
     return path.read_bytes(), mimetypes.guess_type(path.name)[0]
 
 
 def _typed(
-    kind: str, format: str | None, guessed: str | None, path: str | Path | None
+    kind: str, format: str | None, guessed: str | None, path: "str | Path | None"
 ) -> str | None:
     """The type of a file by its format, or its name; one of another kind is refused."""
     if format:

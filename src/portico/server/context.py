@@ -54,6 +54,7 @@ from portico.server.asking import (
     Sampled,
 )
 from portico.server.content import clean
+from portico.server.marks import CallerLost, Situation
 from portico.server.ration import Ration
 from portico.server.workers import Workers
 
@@ -69,10 +70,6 @@ T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
-
-
-class CallerLost(ConnectionLost):
-    """It is our caller who has gone, and not somebody whom the handler talks to."""
 
 
 class Home(Protocol):
@@ -93,7 +90,7 @@ class Home(Protocol):
     async def read(self, context: "Context", uri: str) -> t.ReadResourceResult: ...
 
 
-class Context:
+class Context(Situation):
     """The caller's side of a running handler.
 
     A parameter annotated `Context` gets one; it is hidden from the schema. A function that is not

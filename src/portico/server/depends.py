@@ -7,14 +7,15 @@ the server runs, so it may not know a call. What cannot work is refused when it 
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
 
 from portico.errors import LocalProtocolError
 from portico.protocol.annotations_names import Names
 from portico.protocol.signature import Hidden
-from portico.server.asking import Asked, Marked, marked
-from portico.server.blocking import BlockingContext
-from portico.server.context import Context
+from portico.server.marks import SITUATIONS, Mark, Situation
+
+if TYPE_CHECKING:
+    from portico.server.asking import Marked
 
 Scope = Literal["call", "server"]
 Provide: TypeAlias = Callable[..., Any]
@@ -30,7 +31,7 @@ def Depends(provide: Provide, *, scope: Scope = "call") -> Any:  # noqa: N802
     return Dependency(provide, scope)
 
 
-class Dependency:
+class Dependency(Mark):
     """What `Depends` marks a parameter with."""
 
     def __init__(self, provide: Provide, scope: Scope) -> None:
@@ -47,7 +48,7 @@ class Wiring(NamedTuple):
 
     contexts: tuple[str, ...]
     needs: tuple[tuple[str, Dependency], ...]
-    questions: tuple[Marked, ...]
+    questions: "tuple[Marked, ...]"
 
     @property
     def alone(self) -> bool:
@@ -59,8 +60,8 @@ def is_marked(annotation: Any, default: Any) -> bool:
     """Whether a parameter is filled here, and so is none of the caller's."""
     return (
         context_kind(annotation) is not None
-        or isinstance(default, Dependency | Asked)
-        or any(isinstance(item, Dependency | Asked) for item in _metadata(annotation))
+        or isinstance(default, Mark)
+        or any(isinstance(item, Mark) for item in _metadata(annotation))
     )
 
 
@@ -68,10 +69,8 @@ def misplaced(annotation: Any) -> str | None:
     """What kind of mark stands inside of a type, where it would fill nothing."""
     for inner in get_args(annotation):
         for item in _metadata(inner):
-            if isinstance(item, Dependency):
-                return "Depends"
-            if isinstance(item, Asked):
-                return type(cast("Asked[Any]", item)).__name__
+            if isinstance(item, Mark):
+                return "Depends" if isinstance(item, Dependency) else type(item).__name__
         found = misplaced(inner)
         if found is not None:
             return found
@@ -82,15 +81,14 @@ def _metadata(annotation: Any) -> tuple[Any, ...]:
     return getattr(annotation, "__metadata__", ())
 
 
-def context_kind(annotation: Any) -> "type[Context] | type[BlockingContext] | None":
-    """Which context a parameter wants, if any."""
-    for kind in (Context, BlockingContext):
-        if annotation is kind:
-            return kind
-        if isinstance(annotation, str) and annotation.rpartition(".")[2] == kind.__name__:
-            return kind
-    if isinstance(annotation, str) or get_origin(annotation) is None:
-        return None
+def context_kind(annotation: Any) -> str | None:
+    """Which context a parameter wants, by the name of its type; None where it wants none."""
+    if isinstance(annotation, str):
+        name = annotation.rpartition(".")[2]
+        return name if name in SITUATIONS else None
+    if get_origin(annotation) is None:
+        is_one = isinstance(annotation, type) and Situation in annotation.__bases__
+        return annotation.__name__ if is_one else None
     found = (context_kind(inner) for inner in get_args(annotation))
     return next((kind for kind in found if kind is not None), None)
 
@@ -100,13 +98,18 @@ def wire(hidden: Iterable[Hidden], where: str, names: Names, *, waits: bool) -> 
 
     `waits` is whether it is `async`, and gets the context that must be awaited.
     """
+    hidden = tuple(hidden)
+    if not hidden:
+        return Wiring((), (), ())
+    from portico.server.asking import marked
+
     contexts: list[str] = []
     needs: list[tuple[str, Dependency]] = []
     questions: list[Marked] = []
     for name, annotation, default in hidden:
         spot = f"{where}: parameter {name!r}"
         kind = context_kind(annotation)
-        if kind is BlockingContext and waits:
+        if kind == "BlockingContext" and waits:
             raise LocalProtocolError(f"{spot}: an async function gets Context, and awaits it")
         question = marked(name, annotation, default, spot, names)
         if kind is not None:
@@ -206,7 +209,7 @@ class Providers:
                 )
             self.check(inner, where, (*path, depends.provide), depends.scope)
 
-    def questions(self, wiring: Wiring) -> list[Marked]:
+    def questions(self, wiring: Wiring) -> "list[Marked]":
         """The questions of a function and of all that it depends on."""
         return [question for _, one in self.wirings(wiring) for question in one.questions]
 

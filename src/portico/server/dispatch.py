@@ -7,7 +7,7 @@ Rules: nothing here knows a transport. A handler gets a turn and returns a noun,
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from operator import is_
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,6 @@ from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError,
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.exchange import Subscription
-from portico.protocol.httprules_gate import FORBIDDEN, Refusal
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
@@ -24,11 +23,12 @@ from portico.protocol.reading import read
 from portico.protocol.revision import OutputRoot, Revisions
 from portico.server.binding import Crashes
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
-from portico.server.completing import completion
-from portico.server.context import Context
 from portico.server.returning import missing
-from portico.server.subscriptions import Listener
 from portico.server.tools import failed
+
+if TYPE_CHECKING:
+    from portico.server.context import Context
+    from portico.server.subscriptions import Listener
 
 # Pages of lists that are kept while they are asked for again.
 MAX_LISTS = 64
@@ -220,7 +220,7 @@ class Dispatch:
         return await self.read_resource(turn, params)
 
     async def read_resource(
-        self, turn: Turn, params: t.ReadResourceRequestParams, context: Context | None = None
+        self, turn: Turn, params: t.ReadResourceRequestParams, context: "Context | None" = None
     ) -> t.Noun:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
@@ -234,6 +234,8 @@ class Dispatch:
         return result
 
     async def _complete(self, turn: Turn) -> t.Noun:
+        from portico.server.completing import completion  # on use: few servers complete
+
         params = read(t.CompleteRequestParams, turn.exchange.request.params)
         ref, argument = params.ref, params.argument
         if isinstance(ref, t.PromptReference):
@@ -341,6 +343,8 @@ class Dispatch:
             return found is None or granted is None or found[0].scopes <= granted
 
         subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
+        from portico.server.subscriptions import Listener
+
         listener = Listener(subscription, turn)
         self._listeners.add(listener)
         try:
@@ -380,4 +384,6 @@ def _admit(entry: Entry, turn: Turn) -> None:
         granted = _granted(turn)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
+            from portico.protocol.httprules_gate import FORBIDDEN, Refusal
+
             raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

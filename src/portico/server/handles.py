@@ -21,7 +21,6 @@ from portico.server.context import Context
 
 T = TypeVar("T")
 
-HANDLE_TTL_S = 24 * 3600.0
 # 128 bits: where nobody is verified, to know it is to have it.
 HANDLE_BYTES = 16
 # What comes in is a stranger's; ours have some thirty characters.

@@ -8,15 +8,13 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args, overload
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.httprules_params import param_headers
+from portico.protocol.jsonrpc import encode
 from portico.protocol.problems import likely
 from portico.protocol.shape_schema import is_object_schema
-from portico.protocol.uritemplate import Template
 from portico.server.binding import Bound, Surroundings, name_of
 from portico.server.catalogue import (
     Catalogue,
@@ -27,11 +25,15 @@ from portico.server.catalogue import (
     TemplateEntry,
     ToolEntry,
 )
-from portico.server.completing import Completer, from_function, listed
 from portico.server.content import named_meta
-from portico.server.files import DIRECTORY_TYPE, Folder, reading
 from portico.server.returning import Reader, prompter
 from portico.server.tools import BoundTool
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from portico.protocol.httprules_params import ParamHeader
+    from portico.server.completing import Completer
 
 log: logging.Logger = logging.getLogger("portico.server")
 
@@ -41,10 +43,8 @@ E = TypeVar("E", bound=Entry)
 # What every revision and every model provider takes; others are warned about, never refused.
 GOOD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 # RFC 3986: a scheme, and after it what may stand as it is, or encoded.
-GOOD_URI = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
-)
-EXPRESSION = re.compile(r"\{[^{}]*\}")
+GOOD_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
+EXPRESSION = r"\{[^{}]*\}"
 
 
 class ToolOptions(TypedDict, total=False):
@@ -183,7 +183,7 @@ class Offering:
         entry = ToolEntry(
             noun=noun,
             run=bound.run,
-            headers=param_headers(noun.input_schema),
+            headers=_mirrored(noun.input_schema, bound.signature.schema),
             wraps=None if output is None else not is_object_schema(output),
             tags=frozenset(options.get("tags", ())),
             scopes=frozenset(options.get("scopes", ())),
@@ -238,6 +238,8 @@ class Offering:
         self._add(self.resources, uri, entry, bound.function, "resource")
 
     def _add_template(self, uri: str, bound: Bound, options: ResourceOptions) -> None:
+        from portico.protocol.uritemplate import Template
+
         template = Template(uri)
         parameters = {parameter.wire: parameter for parameter in bound.signature.parameters}
         strangers = [name for name in template.variables if name not in parameters]
@@ -276,12 +278,16 @@ class Offering:
     def files(
         self,
         uri: str,
-        folder: str | Path,
+        folder: "str | Path",
         *,
         hidden: bool = False,
         **options: Unpack[ResourceOptions],
     ) -> None:
         """Offer the files of a folder: `server.files("docs://", "./docs")`. Nothing leads out."""
+        from pathlib import Path
+
+        from portico.server.files import DIRECTORY_TYPE, Folder, reading
+
         prefix = uri if uri.endswith("/") else f"{uri}/"
         root = Folder(folder, hidden=hidden)
         options.setdefault("name", Path(folder).name or "files")
@@ -358,6 +364,8 @@ class Offering:
 
         def decorate(function: F) -> F:
             name = getattr(function, "__name__", argument)
+            from portico.server.completing import from_function
+
             completer = from_function(Bound(function, name, self._surroundings))
             for entry in entries:
                 entry.completers = {**entry.completers, argument: completer}
@@ -397,11 +405,11 @@ class Offering:
 
 def _check_uri(uri: str) -> None:
     """R0372: RFC 3986 has no spaces and no letters beyond ASCII."""
-    if "{" not in (plain := EXPRESSION.sub("", uri)) and not GOOD_URI.fullmatch(plain):
+    if "{" not in (plain := re.sub(EXPRESSION, "", uri)) and not re.fullmatch(GOOD_URI, plain):
         from urllib.parse import quote
 
         better = quote(uri, safe=":/?#[]@!$&'()*+,;=%~{}")
-        hint = better if GOOD_URI.fullmatch(EXPRESSION.sub("", better)) else "notes://today"
+        hint = better if re.fullmatch(GOOD_URI, re.sub(EXPRESSION, "", better)) else "notes://today"
         raise LocalProtocolError(
             f"{uri!r} is not the address of a resource; write one like {hint!r}"
         )
@@ -445,7 +453,18 @@ def _label(entry: Entry, tags: Iterable[str] | None, scopes: Iterable[str] | Non
     entry.scopes = frozenset(scopes or ())
 
 
-def _listed(bound: Bound) -> dict[str, Completer]:
+def _mirrored(schema: dict[str, Any], own: dict[str, Any]) -> "tuple[ParamHeader, ...]":
+    """The arguments that are mirrored in headers; what looks for them is loaded where some are."""
+    if schema is own and b'"x-mcp-header"' not in encode(schema):
+        return ()
+    from portico.protocol.httprules_params import param_headers
+
+    return param_headers(schema)
+
+
+def _listed(bound: Bound) -> "dict[str, Completer]":
+    from portico.server.completing import listed
+
     found = {parameter.wire: listed(parameter) for parameter in bound.signature.parameters}
     return {name: completer for name, completer in found.items() if completer is not None}
 

@@ -8,12 +8,14 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from portico.server.blocking import BlockingContext
-from portico.server.context import Context
 from portico.server.depends import Dependency, Provide, Provider, Providers, Wiring
 from portico.server.workers import Workers
+
+if TYPE_CHECKING:
+    from portico.server.blocking import BlockingContext
+    from portico.server.context import Context
 
 Make: TypeAlias = Callable[[contextlib.AsyncExitStack], Awaitable[Any]]
 Answers: TypeAlias = dict[tuple[Provide | None, str], Any]
@@ -71,7 +73,7 @@ class Resolver:
     def __init__(
         self,
         stack: contextlib.AsyncExitStack,
-        context: Context,
+        context: "Context",
         providers: Providers,
         shared: Shared,
         workers: Workers,
@@ -85,8 +87,10 @@ class Resolver:
         self._answers: Answers = {}
         self._twin: BlockingContext | None = None
 
-    def _blocking(self) -> BlockingContext:
+    def _blocking(self) -> "BlockingContext":
         if self._twin is None:
+            from portico.server.blocking import BlockingContext
+
             self._twin = BlockingContext(self._context, self._workers)
             self._stack.callback(self._twin.close)
         return self._twin

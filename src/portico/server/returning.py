@@ -7,7 +7,7 @@ in the author's words or with an id.
 import asyncio
 import base64
 from collections.abc import Awaitable, Iterable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -27,7 +27,10 @@ from portico.server.content import (
     encoded,
     too_large,
 )
-from portico.server.context import CallerLost, Context
+from portico.server.marks import CallerLost
+
+if TYPE_CHECKING:
+    from portico.server.context import Context
 
 
 def missing(uri: str) -> Fault:
@@ -81,7 +84,7 @@ class Reader:
         turn: Turn,
         params: t.ReadResourceRequestParams,
         values: Values,
-        context: Context | None = None,
+        context: "Context | None" = None,
         /,
     ) -> t.Noun:
         """Read it, for this caller."""
@@ -103,7 +106,7 @@ class Reader:
             result = msgspec.structs.replace(result, ttl_ms=0, cache_scope="private")
         return result
 
-    async def _read(self, arguments: dict[str, Any], context: Context | None, uri: str) -> t.Noun:
+    async def _read(self, arguments: dict[str, Any], context: "Context | None", uri: str) -> t.Noun:
         try:
             value = await self._bound.call(arguments, context)
         except FileNotFoundError:
@@ -165,7 +168,7 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
         except Fault as fault:
             raise Fault(fault.kind, f"{bound.name}: {fault.message}") from None
 
-        async def prompt(context: Context | None) -> t.Noun:
+        async def prompt(context: "Context | None") -> t.Noun:
             result = prompted(await bound.call(arguments, context), description)
             _check_size(message.content for message in result.messages)
             return result

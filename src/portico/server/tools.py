@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from inspect import isawaitable
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
@@ -34,7 +34,10 @@ from portico.server.content import (
     result_of,
     too_large,
 )
-from portico.server.context import CallerLost, Context
+from portico.server.marks import CallerLost
+
+if TYPE_CHECKING:
+    from portico.server.context import Context
 
 
 class BoundTool(Bound):
@@ -121,7 +124,7 @@ class BoundTool(Bound):
             raise cause from None
         return failed(self.surroundings.crashes.words(self.name, error, turn))
 
-    async def _timed(self, arguments: dict[str, Any], context: Context | None) -> t.Noun:
+    async def _timed(self, arguments: dict[str, Any], context: "Context | None") -> t.Noun:
         if self._timeout_s is None:
             return self._result(await self.call(arguments, context))
         deadline = asyncio.timeout(self._timeout_s)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from msgspec import Raw
 
@@ -34,10 +34,12 @@ from portico.protocol.events import (
 from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.link import MAX_S, TIMEOUT_S, Link
-from portico.protocol.questions import Question
 from portico.protocol.revision import Revision
 from portico.protocol.types import NotificationParams, RequestParams
 from portico.transport.news import news_for
+
+if TYPE_CHECKING:
+    from portico.protocol.questions import Question
 
 log: logging.Logger = logging.getLogger("portico.transport")
 
@@ -99,7 +101,7 @@ class DuplexTurn:
         """Whoever writes here may have to wait."""
         return False
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: "Question") -> Raw:
         """Ask by request, and wait for as long as a person may need."""
         return await self._duplex.request(question.kind.method, question.params, ASK_S)
 
