@@ -210,6 +210,7 @@ CUTS: dict[str, Cut] = {
 
 
 @pytest.mark.slow
+@pytest.mark.battery
 @pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
 def test_without_the_check_its_case_fails(cut: Cut, tmp_path: Path) -> None:
     package = tmp_path / "portico"

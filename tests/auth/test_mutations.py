@@ -443,6 +443,7 @@ CUTS: dict[str, Cut] = {
 
 
 @pytest.mark.slow
+@pytest.mark.battery
 @pytest.mark.parametrize("name", CUTS)
 def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
     cut = CUTS[name]
