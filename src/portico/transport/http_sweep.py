@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 
-from portico.transport.http_visit import CLIENT_GONE, Visit
+from portico.transport.http_visit import CLIENT_GONE, Stay, Visit
 
 # How often new visits are looked at: what is answered within one or two turns needs no watcher.
 TURN_S = 0.05
@@ -55,7 +55,7 @@ class Sweep:
         """A visit is over."""
         self.count -= 1
         self._fresh.discard(visit)
-        if visit.since:
+        if visit.stay is not None:
             self._staying.discard(visit)
             if visit.watcher is not None:
                 visit.watcher.cancel()
@@ -92,17 +92,18 @@ class Sweep:
                 held_s,
             )
         for visit in list(self._fresh):
-            if visit.since:
+            if visit.stay is not None:
                 self._fresh.discard(visit)
                 self._staying.add(visit)
-                self._look_at(visit, now)
+                self._look_at(visit, visit.stay, now)
             else:
-                visit.since = visit.alive_at = now
+                visit.stay = Stay(now)
         busy = True
         if now >= self._next_step:
             self._next_step = now + STEP_S
             for visit in list(self._staying):
-                self._look_at(visit, now)
+                if visit.stay is not None:
+                    self._look_at(visit, visit.stay, now)
             busy = sum(chore(now) for chore in self._chores) > 0
         self._timer, self._hurried = None, False
         if self._fresh:
@@ -110,18 +111,18 @@ class Sweep:
         elif self._staying or busy:
             self._set_timer(STEP_S)
 
-    def _look_at(self, visit: Visit, now: float) -> None:
+    def _look_at(self, visit: Visit, stay: Stay, now: float) -> None:
         """What is due for a visit that stays."""
         limits = visit.limits
-        if visit.alive_writes != visit.writes:
-            visit.alive_writes, visit.alive_at = visit.writes, now
-        silence = now - visit.alive_at
+        if stay.writes != visit.writes:
+            stay.writes, stay.alive_at = visit.writes, now
+        silence = now - stay.alive_at
         if visit.ended or visit.gone:
             return
         if visit.until and now >= visit.until:  # RS-07
             visit.leave("the token has expired; come back with a new one", told=True)
         elif visit.reading:
-            age = now - visit.since
+            age = now - stay.since
             least = limits.body_bytes_per_s * (age - BODY_GRACE_S)
             if age > limits.body_s or visit.received < least:
                 visit.leave("the body did not arrive in time", told=True)
@@ -136,7 +137,7 @@ class Sweep:
             elif visit.watcher is None:
                 visit.watcher = asyncio.get_running_loop().create_task(visit.watch())
             if silence > limits.keep_alive_s and visit.answers.events:
-                visit.alive_at = now
+                stay.alive_at = now
                 self._keep_alive(visit)
 
     def _keep_alive(self, visit: Visit) -> None:
