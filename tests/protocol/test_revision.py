@@ -400,3 +400,7 @@ def test_no_revision_at_all_and_two_of_one_date_are_refused() -> None:
         Revisions(())
     with pytest.raises(ValueError, match="same date"):
         Revisions((JULY_2026, replace(JULY_2026, batches=True)))
+
+
+def test_a_revision_is_shown_by_its_date(revision: Revision) -> None:
+    assert repr(revision) == f"Revision({revision.date!r})"

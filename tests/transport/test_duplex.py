@@ -232,6 +232,19 @@ async def test_a_cancellation_that_a_handler_swallowed_does_not_reach_the_next(
 
 
 @live
+async def test_at_the_end_of_the_input_those_are_answered_who_came_behind_one_that_waits(
+    revision: Revision,
+) -> None:
+    service = Taskmaster()
+    async with talking(revision, service=service) as talk:
+        for id, tool in ((1, "rest"), (2, "task"), (3, "rest"), (4, "wake")):
+            talk.say(talk.call(id, tool))
+        await talk.duplex.finish("the input ended", 5)
+        answered = {one["id"] for one in talk.wrote if "result" in one}
+        assert answered >= {1, 2, 3, 4}
+
+
+@live
 async def test_a_call_that_is_cancelled_before_it_began_never_begins(revision: Revision) -> None:
     service = Taskmaster()
     async with talking(revision, service=service) as talk:

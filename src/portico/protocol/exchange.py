@@ -72,9 +72,8 @@ class Exchange(Struct, eq=False):
         return _token_of(self.head.meta) if self.head.meta else None
 
     def check_token(self) -> None:
-        """Refuse a bad token before anything runs; an envelope was checked when it was read."""
-        if self.peer.revision.handshake:
-            _ = self.progress_token
+        """Refuse a bad token before anything runs; that of an envelope was when it was read."""
+        _ = self.progress_token
 
     # ------------------------------------------------------------ while it runs
 

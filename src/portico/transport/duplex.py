@@ -384,8 +384,14 @@ class Duplex:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ConnectionLost(why))
-        if self._leaders:
-            await asyncio.wait(self._leaders, timeout=timeout_s)
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + timeout_s
+        # One that has to wait is followed by another, so that there may be more of them than now.
+        while left := [leader for leader in self._leaders if not leader.done()]:
+            seconds = latest - loop.time()
+            if seconds <= 0:
+                break
+            await asyncio.wait(left, timeout=seconds)
 
     def close(self, why: str, more: str = "") -> None:
         """The channel is gone: tell everything that waits, stop everything that runs."""
