@@ -37,6 +37,6 @@ def run(target: str, question: str, turns: int = 20) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 3 or "OPENAI_API_KEY" not in os.environ:
         sys.exit(__doc__)
     print(run(sys.argv[1], sys.argv[2]))

@@ -544,8 +544,9 @@ def test_the_revisions_of_a_test_are_all_or_those_of_a_span() -> None:
 
     async def none() -> None: ...
 
-    with pytest.raises(LocalProtocolError, match="none does not take `revision`"):
+    with pytest.raises(LocalProtocolError, match="none does not take `revision`") as caught:
         every_revision(none)
+    assert "none(revision: str), connect(server, revision)" in str(caught.value)
 
 
 def test_a_plain_test_is_run_as_it_is() -> None:

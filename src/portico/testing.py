@@ -448,7 +448,11 @@ def every_revision(
         import pytest
 
         if "revision" not in inspect.signature(test).parameters:
-            raise LocalProtocolError(f"{test.__name__} does not take `revision`, and so runs once")
+            raise LocalProtocolError(
+                f"{test.__name__} does not take `revision`, and so would run once; give it the "
+                f"parameter, and pass it on: {test.__name__}(revision: str), "
+                "connect(server, revision)"
+            )
         return pytest.mark.parametrize("revision", dates)(played(test))
 
     return made if test is None else made(test)

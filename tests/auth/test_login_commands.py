@@ -66,6 +66,7 @@ async def test_a_login_is_for_every_command_until_it_is_given_back(
         code, out, told = await shell.portico("ls", url)
         assert (code, out) == (3, "")
         assert f"log in: portico login {url}" in told
+        assert "--header-env Authorization=VARIABLE, where VARIABLE is 'Bearer …'" in told
         assert (await shell.portico("whoami", url))[0] == 3
 
         code, out, told = await shell.portico("login", url, "--no-browser")

@@ -152,6 +152,13 @@ def test_what_does_not_fit_is_told_with_what_is_wanted(typed: str) -> None:
     assert told(EXAMPLES, "call", "weather.py", *words) == (2, f"portico: {MISTYPED[typed]}\n")
 
 
+def test_the_only_tool_there_is_is_named(echo: Path) -> None:
+    assert told(echo, "call", "server.py", "sing") == (
+        2,
+        "portico: there is no tool sing; there is only echo\n",
+    )
+
+
 def test_what_is_no_object_is_told_without_a_word_of_it(echo: Path) -> None:
     assert told(echo, "call", "server.py", "echo", "@list.json") == (
         2,

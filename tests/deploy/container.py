@@ -19,6 +19,7 @@ import tempfile
 import time
 import venv
 from pathlib import Path
+from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -115,7 +116,9 @@ def serve(words: list[str], here: Path, environ: dict[str, str]) -> None:
             line = process.stdout.readline() if ready else ""
             print(line, end="")
             *check, _ = container_check()
-            asked = _asked([*check, line.split()[-1] if line else "nowhere"], environ)
+            asked = _asked(
+                [*check, urlsplit(line.split()[-1]).netloc if line else "nowhere"], environ
+            )
             print(asked.stdout, end="")
             if asked.returncode:
                 raise SystemExit(f"the health check says no: {asked.stderr}")

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -137,10 +138,10 @@ def test_the_command_serves_under_its_public_name_and_no_other(command: list[str
 
 
 def test_the_check_of_the_container_says_whether_it_is_well() -> None:
-    program, verb, address = container_check()
-    assert (program, verb, address) == ("portico", "ls", "http://127.0.0.1:8000/mcp")
+    program, *check, address = container_check()
+    assert (program, address) == ("python", "127.0.0.1:8000")
     with started(only("CMD").listed) as url:
-        asked = subprocess.run([*PORTICO, verb, url], capture_output=True, timeout=START_S)
+        command = [sys.executable, *check, urlsplit(url).netloc]
+        asked = subprocess.run(command, capture_output=True, timeout=START_S)
         assert asked.returncode == 0, asked.stderr
-    asked = subprocess.run([*PORTICO, verb, url], capture_output=True, timeout=START_S)
-    assert asked.returncode == 4
+    assert subprocess.run(command, capture_output=True, timeout=START_S).returncode == 1

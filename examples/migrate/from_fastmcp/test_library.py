@@ -22,7 +22,9 @@ async def test_a_book_that_is_not_there_is_an_error_in_words() -> None:
 
 async def test_titles_are_sorted() -> None:
     async with Client(mcp) as client:
-        assert (await client.call_tool("sort_by", {"by": "pages"})).data == ["Emma", "Ivanhoe"]
+        titles = await client.call_tool("sort_by", {"by": "pages"})
+        assert titles.data == ["Emma", "Ivanhoe"]
+        assert titles.structured_content["result"] == ["Emma", "Ivanhoe"]
 
 
 async def test_a_resource_is_read() -> None:

@@ -76,7 +76,9 @@ def _chosen(what: str, name: str, offered: Iterable[Named]) -> Named:
     if not known:
         raise Trouble(f"{words}this server has none", USAGE)
     more = ", …" if len(known) > MAX_NAMES else ""
-    raise Trouble(f"{words}there are {one_line(', '.join(list(known)[:MAX_NAMES]))}{more}", USAGE)
+    verb = "is only" if len(known) == 1 else "are"
+    listed = one_line(", ".join(list(known)[:MAX_NAMES]))
+    raise Trouble(f"{words}there {verb} {listed}{more}", USAGE)
 
 
 # ---------------------------------------------------------------- read

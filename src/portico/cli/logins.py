@@ -13,6 +13,7 @@ from portico.auth.logins import Auth, Login
 from portico.auth.places import shown
 from portico.auth.signing import SigningKey
 from portico.cli.screen import Screen
+from portico.cli.trouble import BY_HEADER
 from portico.errors import LoginRequired
 
 
@@ -34,7 +35,7 @@ class KeptLogin(CommandLogin):
         """Somebody has to log in, and not here."""
         where = shown(found.server)
         words = f"{where} wants to know who you are; log in: portico login {where}"
-        raise LoginRequired(f"{words}, or send a token: --header-env Authorization=VARIABLE")
+        raise LoginRequired(f"{words}, or send a token: {BY_HEADER}")
         yield
 
 

@@ -20,6 +20,7 @@ from portico.cli.screen import Screen
 from portico.cli.text import clean, one_line
 from portico.cli.trouble import (
     AUTHORIZATION,
+    BY_HEADER,
     FAILED,
     PROTOCOL,
     UNREACHABLE,
@@ -142,7 +143,7 @@ def sentence(error: PorticoError) -> str:
     """What happened, and what can be done about it on a command line."""
     words = clean(str(error) or type(error).__name__, lines=True)[:MAX_SENTENCE].rstrip()
     if isinstance(error, AuthError) and error.status == 401 and "--header-env" not in words:
-        return f"{words}; send a token: --header-env Authorization=VARIABLE, or --header"
+        return f"{words}; send a token: {BY_HEADER}"
     return words
 
 

@@ -20,6 +20,9 @@ UNREACHABLE: Final = 4
 PROTOCOL: Final = 5
 INTERRUPTED: Final = 130
 
+# How a token goes along with a command; the variable holds the whole value of the header.
+BY_HEADER: Final = "--header-env Authorization=VARIABLE, where VARIABLE is 'Bearer …'"
+
 # More of what an exception says is no sentence; the traceback has all of it.
 MAX_WORDS = 300
 
