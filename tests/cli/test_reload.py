@@ -68,6 +68,17 @@ def test_a_change_of_the_file_is_served_in_the_same_process_on_the_same_port(
         assert process.out.rest() == [line]
 
 
+def test_a_server_without_a_version_is_called_by_its_name_alone(tmp_path: Path) -> None:
+    plain = SERVER.replace(', version="1.0"', "")
+    folder = written(tmp_path, server=plain, words='WORD = "first"\n')
+    with Process(folder, *SERVE) as process:
+        assert process.up().startswith("writer on http://")
+        written(folder, words='WORD = "second"\n')
+        process.err.until("portico: words.py changed; writer is served again")
+        process.signal(signal.SIGTERM)
+        assert process.end() == 0
+
+
 def test_a_change_of_what_it_imported_counts_too_and_again(folder: Path) -> None:
     with Process(folder, *SERVE) as process:
         process.up()

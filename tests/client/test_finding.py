@@ -244,6 +244,13 @@ def test_a_server_that_knows_neither_post_is_tried_by_the_older_transport(status
     assert (opening.revision, opening.older) == (ALL[0], True)
 
 
+def test_an_older_transport_that_wants_a_login_says_so() -> None:
+    no, login = answered(RemoteProtocolError, 405), answered(LoginRequired, 401)
+    tried, error = attempts(find(EVERY, HTTP), [no, no, login])
+    assert len(tried) == 3
+    assert error is login
+
+
 def test_where_that_does_not_help_the_first_error_is_the_one_to_know() -> None:
     no, nor = answered(RemoteProtocolError, 404), answered(RemoteProtocolError, 405)
     tried, error = attempts(find(EVERY, HTTP), [no, no, nor])

@@ -101,13 +101,13 @@ def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | Non
         watch.loaded()
     _tell_more(server, voice)
     from portico.transport.http_run import announce, run
+    from portico.transport.naming import called
 
     def serve(started: Callable[[], None]) -> bool:
         def tell(site: "Site") -> None:
             started()
             if watch is not None and watch.since:
-                info = server.info
-                voice.say(f"{watch.since} changed; {info.name} {info.version} is served again")
+                voice.say(f"{watch.since} changed; {called(server.info)} is served again")
             else:
                 announce(site)
             if watch is not None:

@@ -159,6 +159,8 @@ def _fall_back(accepts: Revisions, means: Means) -> Finding:
         older = yield Greet(revision, older=True)
         if isinstance(older, Raw):
             return _agreed(older, accepts, True)
+        if isinstance(older, AuthError):  # it is there, and wants to know who comes
+            raise older
     raise outcome
 
 

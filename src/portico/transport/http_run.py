@@ -27,6 +27,7 @@ from portico.transport.http_connection import DEFAULT_LIMITS, Connection, Outbox
 from portico.transport.http_lifespan import Span
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send
+from portico.transport.naming import called
 from portico.transport.signals import Signals, close
 
 log: logging.Logger = logging.getLogger("portico.transport")
@@ -42,9 +43,6 @@ HURRY_S = 6.0
 
 # When all is over: threads that handlers left behind may finish for so long.
 THREADS_S = 1.0
-
-# What a server is called that was given no version; it is not worth saying.
-UNVERSIONED: Final = "0"
 
 HEALTH: Final = "/health"
 READY: Final = "/ready"
@@ -236,8 +234,7 @@ async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[Site]:
 def announce(site: Site) -> None:
     """Say in one line what is served, and where."""
     info = site.app.service.identity.info
-    version = f" {info.version}" if info.version != UNVERSIONED else ""
-    line = " ".join(f"{info.name}{version} on {site.url}".split()) + "\n"
+    line = " ".join(f"{called(info)} on {site.url}".split()) + "\n"
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))

@@ -28,6 +28,7 @@ from portico.protocol.jsonrpc import Lines
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.transport.duplex import Duplex
+from portico.transport.naming import called
 from portico.transport.signals import close
 
 READ_BYTES = 256 * 1024
@@ -398,7 +399,7 @@ def explain(service: Service, reading: int, instead: str) -> None:
     if os.isatty(reading):
         info = service.identity.info
         sys.stderr.write(
-            f"{info.name} {info.version} waits here for the messages of an MCP client, which "
+            f"{called(info)} waits here for the messages of an MCP client, which "
             f"starts it itself; for HTTP, use {instead}; Ctrl-C ends it\n"
         )
         sys.stderr.flush()
