@@ -273,4 +273,4 @@ def test_it_loads_what_the_script_itself_would_and_the_parser(tmp_path: Path) ->
     )
     more = {name for name in ours - plain if not name.startswith(("click", "portico.cli"))}
     # `python -m` loads runpy; gettext is the parser's.
-    assert more <= {"gettext", "runpy", "pkgutil", "importlib.util", "server"}
+    assert more <= {"gettext", "runpy", "pkgutil", "importlib.util", "importlib._abc", "server"}

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from portico.cli.target import read
 from portico.cli.trouble import Trouble
@@ -109,6 +108,8 @@ def address(url: str) -> str:
         scheme = url.partition("://")[0]
         raise Trouble(f"MCP is not spoken over {scheme}; write https://… or http://…")
     try:
+        from urllib.parse import urlsplit  # `portico run` needs none of it
+
         parts = urlsplit(url)
     except ValueError:
         raise Trouble("this is no address: its host or its port cannot be read") from None
