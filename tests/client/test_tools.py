@@ -12,7 +12,7 @@ from http_hand import Heard, Visitor, whole
 from http_hand import by_hand as http_by_hand
 from live import Records, live, until
 from portico import Server, connect
-from portico.errors import RemoteError, RemoteProtocolError, ToolError
+from portico.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
 from portico.protocol.handshake import Phase
 from portico.protocol.revision import ALL, NEWEST, OutputRoot, Revision
 
@@ -308,6 +308,20 @@ async def test_a_mismatch_is_answered_by_one_look_at_the_list_and_one_more_try()
         with pytest.raises(RemoteError, match="Header mismatch"):
             await client.call_tool("query", {"region": "eu"})
         assert len(here.heard) == before + 2, "where nothing changed it is not tried again"
+
+
+@live
+async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
+    class Silent(Site):
+        def answer(self, heard: Heard) -> bytes:
+            listing = heard.message["method"] == "tools/list"
+            return whole(503, b"") if listing else super().answer(heard)
+
+    async with http_by_hand(Silent().play) as hand, connect(hand.url) as client:
+        with pytest.raises(ChannelError) as raised:
+            await client.call_tool("query", {"region": "eu"})
+        assert "503" in str(raised.value)
+        assert "effect" not in str(raised.value), "the list was not read; the tool never ran"
 
 
 @pytest.mark.spec("R0884", "R0885", "R0992", "R0993")

@@ -4,6 +4,8 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
@@ -192,3 +194,50 @@ def test_a_loop_that_is_over_is_not_told() -> None:
     gate.open()
     asyncio.run(workers.run(lambda: None))  # type: ignore[arg-type]
     workers.stop()
+
+
+class Slow(SimpleQueue[Any]):
+    """Where whoever has taken something is held up on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = threading.Event()
+        self.go = threading.Event()
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        found = super().get(block, timeout)
+        self.taken.set()
+        assert self.go.wait(10)
+        return found
+
+
+@live
+async def test_a_thread_that_has_a_job_already_is_not_counted_on_for_another() -> None:
+    workers, jobs, second = Workers(2), Slow(), threading.Event()
+    workers._jobs = jobs
+    first = asyncio.ensure_future(workers.run(lambda: second.wait(5)))
+    await until(jobs.taken.is_set)
+    last = asyncio.ensure_future(workers.run(second.set))
+    await asyncio.sleep(0)
+    jobs.go.set()
+    assert await first, "the second job waited for the first"
+    await last
+    workers.stop()
+    await gone()
+
+
+@live
+async def test_a_thread_that_the_system_does_not_give_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    workers = Workers(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            await workers.run(lambda: "never")
+    assert await workers.run(lambda: "done") == "done"
+    workers.stop()
+    await gone()

@@ -16,6 +16,7 @@ from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
 from portico.errors import LocalProtocolError
+from portico.transport import http_run
 from portico.transport.http_connection import TOGETHER, Outbox
 from portico.transport.http_run import HEALTH, READY, RunLimits, Site, listening
 from portico.transport.http_server import HttpApp
@@ -276,6 +277,44 @@ def test_an_answer_that_waits_for_others_is_never_overtaken() -> None:
         return transport.wrote
 
     assert asyncio.run(put()) == [b"the answer", b"what comes after it"]
+
+
+def test_who_goes_in_the_very_turn_of_an_answer_takes_nobody_elses_away() -> None:
+    """The fastest loop raises where something is written to a connection that is lost."""
+
+    async def put() -> bytes:
+        loop = asyncio.get_running_loop()
+        near: list[asyncio.Transport] = []
+        both = asyncio.Event()
+
+        class Server(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                near.append(cast("asyncio.Transport", transport))
+                if len(near) == 2:
+                    both.set()
+
+        async with await loop.create_server(Server, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            far = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            await both.wait()
+            gone, stays = near
+            gone.close()  # whoever answers hears of it in the next turn
+            outbox = Outbox()
+            outbox.put(gone, b"lost")
+            outbox.put(stays, b"news")
+            there = stays.get_extra_info("peername")
+            (reader,) = [r for r, w in far if w.get_extra_info("sockname") == there]
+            try:
+                async with asyncio.timeout(5):
+                    return await reader.read(4)
+            finally:
+                stays.close()
+                for _, writer in far:
+                    writer.close()
+                    await writer.wait_closed()
+
+    with asyncio.Runner(loop_factory=http_run._loop_factory()) as runner:
+        assert runner.run(put()) == b"news"
 
 
 @live

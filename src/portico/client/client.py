@@ -129,19 +129,22 @@ class Client(Asker):
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(name, raw)
         kind = t.CallToolResult
+        refused = False
         try:
             try:
                 result = await self._ask(CALL, params, kind, timeout_s, report, headers=headers)
             except RemoteError as error:
                 if not self._is_mismatch(error):
                     raise
+                refused = True
                 await self.list_tools(fresh=True)  # R0899
+                refused = False
                 again = self._tools.headers(name, raw)
                 if again == headers:
                     raise
                 result = await self._ask(CALL, params, kind, timeout_s, report, headers=again)
         except ChannelError as error:
-            if not error.unheard:  # D19
+            if not (error.unheard or refused):  # D19
                 what, more = split_remarks(str(error))
                 error.args = (f"{what}; whether it had an effect is unknown{more}",)
             raise

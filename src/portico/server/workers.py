@@ -132,8 +132,13 @@ class Workers:
         """Start a thread, if there is work for it and room."""
         room = self._threads - self._aside < self._limit and self._threads < self._most
         if room and self._jobs.qsize() - self._ends + coming > self._idle:
-            self._threads += 1
-            threading.Thread(target=self._live, name="portico-worker", daemon=True).start()
+            try:
+                threading.Thread(target=self._live, name="portico-worker", daemon=True).start()
+            except RuntimeError:  # the system gives none; those that are here do it in time
+                if not self._threads:
+                    raise
+            else:
+                self._threads += 1  # it waits for the lock, and finds itself counted
 
     def _live(self) -> None:
         while (job := self._next()) is not None:
@@ -166,6 +171,9 @@ class Workers:
                 self._idle -= 1
                 if job:
                     job.begun = True
+                    # It counted as idle until now, though it had this one: a job that came
+                    # meanwhile may have relied on it.
+                    self._grow()
                     return job
                 self._ends -= job is None
                 if self._jobs.qsize() <= self._ends:  # else somebody counts on this one

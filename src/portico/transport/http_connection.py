@@ -9,6 +9,7 @@ limit, whoever is at the other end.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import Any, Final, cast
 
@@ -133,7 +134,9 @@ class Outbox:
         """Write all of it now: something else is to be written after it."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
         for transport, parts in waiting.items():
-            transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            # uvloop raises where a client has gone in this turn; the others get theirs.
+            with contextlib.suppress(RuntimeError):
+                transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
 
 
 class _Cut(Exception):
