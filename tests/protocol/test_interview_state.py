@@ -189,6 +189,22 @@ def test_answers_that_are_no_object_are_an_error(revision: Revision, bad: Any) -
     assert caught.value.kind is FaultKind.INVALID_PARAMS
 
 
+@BY_RESULT
+def test_only_what_this_request_declares_is_asked(revision: Revision) -> None:
+    """RQ-02: what another request of the same client declared, a moment before, does not count."""
+    link = server_of(revision)
+    for number, can in enumerate([{"elicitation": {}, "roots": {}}, {"roots": {}}, {}]):
+        exchange = call(link, request(revision, number, "tools/call", CALL, can))
+        interview = Interview(exchange.peer, exchange.row)
+        for question, name in ((SEAT, "elicitation"), (ROOTS, "roots")):
+            if name in can:
+                assert interview.ask(question)[1] is None
+                continue
+            with pytest.raises(Fault) as caught:
+                interview.ask(question)
+            assert caught.value.kind is FaultKind.CAPABILITY_MISSING
+
+
 # ---------------------------------------------------------------- requestState
 
 
