@@ -56,7 +56,9 @@ CUTS: dict[str, Cut] = {
     "RQ-03 one spelling": Cut(
         SEALING, "if _written(data) != text:", "if False:", SEAL, "every_other_spelling"
     ),
-    "RQ-05 once": Cut(RUNNING, "            if once:\n", "            if False:\n", STATES, "rq_05"),
+    "RQ-05 once": Cut(
+        RUNNING, "            if once:\n", "            if False:\n", STATES, "rq_05"
+    ),
     "RQ-05 the store decides": Cut(
         SEALING,
         'if not await self._store.add(memory.principal, key, b"", ttl_s):',
@@ -82,9 +84,7 @@ CUTS: dict[str, Cut] = {
         SEAL,
         "makes_its_own",
     ),
-    "RQ-06 a warning": Cut(
-        SEALING, "            self._warn()\n", "", DEPOT, "is_warned_of_once"
-    ),
+    "RQ-06 a warning": Cut(SEALING, "            self._warn()\n", "", DEPOT, "is_warned_of_once"),
     "RQ-07 what is no memory": Cut(
         INTERVIEW,
         "    except Fault:\n        raise no_such_state() from None",
@@ -122,6 +122,13 @@ CUTS: dict[str, Cut] = {
         "request_state=result.request_state or params.request_state)",
         ANSWERS,
         "only_if_it_was",
+    ),
+    "RQ-09 a new id": Cut(
+        "protocol/flight.py",
+        "        self.next_id += 1\n",
+        "",
+        CLIENT,
+        "exactly_as_it_was_given",
     ),
     "RQ-10 the schema": Cut(
         QUESTIONS,

@@ -372,7 +372,7 @@ async def test_cl_27_no_redirect_takes_a_token_to_another_origin(status: int) ->
         async with by_hand(moved) as hand:
             endpoint = Endpoint(pool, hand.url, passport=Careless())
             for method in ("POST", "GET", "DELETE"):
-                with pytest.raises(RemoteProtocolError, match="another server|not followed"):
+                with pytest.raises(RemoteProtocolError, match=r"another server|not followed"):
                     await endpoint.send(method, [], b"{}" if method == "POST" else b"")
             shown = [one.headers.get("authorization") for one in hand.heard]
             assert shown == ["Bearer canary"] * 3

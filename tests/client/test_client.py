@@ -463,6 +463,7 @@ def round_of(number: int, state: str | None) -> JSON:
 async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
     revision: Revision,
 ) -> None:
+    """RQ-09, with an id of its own for each round."""
     states = iter(["  not {json} \\u0000 ", None, ""])
     left = 3
 

@@ -30,7 +30,7 @@ class Bank:
     def __init__(self, **settings: Any) -> None:
         self.ran = 0
         self.paid: list[str] = []
-        self.server = Server("bank", version="1", **({"keys": [KEY]} | settings))
+        self.server = Server("bank", version="1", keys=[KEY], **settings)
 
         @self.server.tool(single_use=True)
         async def pay(to: str, ctx: Context) -> str:
