@@ -73,12 +73,36 @@ CUTS: dict[str, Cut] = {
     "D20 what is late is not absent": Cut(
         "flow_discovery.py", "if reply.status >= 500 or", "if False and", FOUND, "does_not_answer"
     ),
+    "CL-07 a client for each": Cut(
+        "keeping.py", 'return _name("client", server, issuer)', 'return _name("client", server)',
+        KNOWN, "cl_07",
+    ),
+    "CL-07 tokens for each": Cut(
+        "oauth_client.py", "held.found.issuer.issuer != found.issuer.issuer:", "False:",
+        KNOWN, "cl_07",
+    ),
     "CL-08 https": Cut(
         "places.py", 'if parts.scheme != "https" and not is_loopback', "if False and is_loopback",
         FOUND, "cl_08",
     ),
     "CL-08 the endpoints": Cut(
         "flow_discovery.py", "        secure(url, what)\n", "", FOUND, "cl_08"
+    ),
+    "CL-09 before anybody is sent": Cut(
+        "passport.py", 'secure(url.partition("?")[0], "the page to log in at")', "pass",
+        BACK, "cl_09_a_person",
+    ),
+    "CL-09 before it is opened": Cut(
+        "loopback.py", 'if not url.startswith(("https://", "http://")):', "if False:",
+        BACK, "cl_09_a_browser",
+    ),
+    "CL-09 no shell": Cut(
+        "loopback.py", "return await asyncio.to_thread(webbrowser.open, url)",
+        "return __import__('os').system(f'true {url}') == 0", BACK, "cl_09_no_shell",
+    ),
+    "CL-10 the scopes of the refusal": Cut(
+        "flow_code.py", "asked: Iterable[str] | None = challenges.scopes",
+        "asked: Iterable[str] | None = found.scopes or challenges.scopes", CODE, "cl_10",
     ),
     "CL-12 a document's URL": Cut(
         "flow_clients.py", 'if parts.scheme != "https" or not parts.hostname', "if False",
@@ -165,6 +189,22 @@ CUTS: dict[str, Cut] = {
     "CL-26 on loopback": Cut(
         "loopback.py", 'address = "::1" if host == "::1" else HOST', 'address = "0.0.0.0"',
         BACK, "cl_26",
+    ),
+    "CL-27 its own origin": Cut(
+        "passport.py", "if held is None or origin(url) != self._origin:", "if held is None:",
+        LOGIN, "nowhere_else",
+    ),
+    "CL-27 no redirect": Cut(
+        "../transport/http_endpoint.py", "if target.origin != self._origin:", "if False:",
+        LOGIN, "cl_27_no_redirect",
+    ),
+    "CL-27 every request": Cut(
+        "../transport/http_endpoint.py", "if self._passport is not None:",
+        'if self._passport is not None and method == "POST":', LOGIN, "in_every_request",
+    ),
+    "CL-28 whose login": Cut(
+        "keeping.py", "return held if held.found.server == server else None", "return held",
+        KNOWN, "cl_28",
     ),
     "CL-29 offline access": Cut(
         "flow_code.py", "    wanted.pop(OFFLINE, None)\n", "", CODE, "cl_29"

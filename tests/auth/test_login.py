@@ -6,7 +6,7 @@ Rules: the browser is a thread that follows one redirect, as browsers do.
 import asyncio
 import threading
 import urllib.request
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from auth.issuer import Issuer, issuing
+from http_hand import Visitor, answering, by_hand, pooled, whole
 from live import live
 from portico import (
     ClientCredentials,
@@ -23,6 +24,7 @@ from portico import (
     Login,
     LoginRequired,
     Protection,
+    RemoteProtocolError,
     ScopeRequired,
     Server,
     connect,
@@ -31,8 +33,10 @@ from portico.auth.logins import Auth
 from portico.auth.passport import Passport
 from portico.auth.vault import Vault
 from portico.client.authorizing import kept_login, log_out
+from portico.ports import Shown
 from portico.store.memory import MemoryStore
 from portico.transport.http_client import HttpPool
+from portico.transport.http_endpoint import Endpoint
 from portico.transport.http_run import Site
 
 
@@ -332,6 +336,47 @@ async def test_cl_27_it_is_in_every_request_and_never_in_a_url(issuer: Issuer) -
         assert {method for method, *_ in seen} >= {"POST", "DELETE"}
         assert all(shown.startswith("Bearer ") for *_, shown in seen)
         assert all(there == url for _, there, _ in seen)
+
+
+class Careless:
+    """A passport that shows its token to whomever; what is sent where is not up to it."""
+
+    def at_hand(self, method: str, url: str) -> Shown:
+        return Shown("1", (("authorization", "Bearer canary"),))
+
+    async def show(self, method: str, url: str) -> Shown:
+        return self.at_hand(method, url)
+
+    async def refused(
+        self, shown_before: Sequence[Shown], status: int, lines: Sequence[str], nonce: str
+    ) -> bool:
+        return False
+
+    def heard(self, nonce: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@live
+async def test_cl_27_no_redirect_takes_a_token_to_another_origin(status: int) -> None:
+    async with by_hand(answering) as other, pooled() as pool:
+
+        async def moved(visitor: Visitor) -> None:
+            while True:
+                await visitor.hears()
+                await visitor.say(whole(status, b"", "text/plain", f"Location: {other.url}"))
+
+        async with by_hand(moved) as hand:
+            endpoint = Endpoint(pool, hand.url, passport=Careless())
+            for method in ("POST", "GET", "DELETE"):
+                with pytest.raises(RemoteProtocolError, match=r"another server|not followed"):
+                    await endpoint.send(method, [], b"{}" if method == "POST" else b"")
+            shown = [one.headers.get("authorization") for one in hand.heard]
+            assert shown == ["Bearer canary"] * 3
+        assert other.visits == 0
 
 
 # ---------------------------------------------------------------- a passport by itself

@@ -2,13 +2,18 @@
 
 import asyncio
 import socket
+import sys
+import webbrowser
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from live import live
-from portico.auth.loopback import Loopback
-from portico.errors import AuthError, LoginRequired
+from portico.auth.logins import Login
+from portico.auth.loopback import Loopback, open_browser
+from portico.auth.passport import Page
+from portico.errors import AuthError, LocalProtocolError, LoginRequired
 
 STATE = "the-state-that-it-waits-for"
 
@@ -193,3 +198,62 @@ async def test_a_name_of_this_machine_stays_in_the_redirect_uri() -> None:
     assert (await say(port, target, host=f"localhost:{port}")).startswith("HTTP/1.1 200")
     await waiting
     await listener.close()
+
+
+# ---------------------------------------------------------------- where a person is sent
+
+NO_PAGES = (
+    "javascript:alert(1)//https://as.example",
+    "JavaScript:alert(1)",
+    "data:text/html,<script>1</script>",
+    "file:///etc/passwd",
+    "vbscript:msgbox",
+    "-https://as.example",
+    " https://as.example",
+    "//as.example/authorize",
+    "ftp://as.example/",
+    "",
+)
+
+
+@pytest.mark.parametrize("url", NO_PAGES)
+@live
+async def test_cl_09_a_person_is_sent_to_web_pages_and_nowhere_else(url: str) -> None:
+    """Whoever shows the page: our browser, or the program; each of the checks by itself."""
+    seen: list[str] = []
+    page = Page(Login(browser=False, on_visit=seen.append, redirect_uri="https://app.example/cb"))
+    with pytest.raises(AuthError, match="the page to log in at"):
+        await page.visit(url, STATE, "https://mcp.example/mcp")
+    await page.close()
+    assert seen == []
+
+
+@pytest.mark.parametrize("url", NO_PAGES)
+@live
+async def test_cl_09_a_browser_opens_web_pages_and_nothing_else(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))
+    with pytest.raises(LocalProtocolError, match="no web page"):
+        await open_browser(url)
+    assert opened == []
+    for page in ("https://as.example/authorize?a=1&b=$(id)", "http://127.0.0.1:9/authorize"):
+        assert await open_browser(page)
+        assert opened.pop() == page
+
+
+@live
+async def test_cl_09_no_shell_sees_what_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a browser that is a program here, which writes down what it was given."""
+    told, ran = tmp_path / "told", tmp_path / "ran"
+    program = tmp_path / "browser.py"
+    program.write_text(f"import sys; open({str(told)!r}, 'w').write(sys.argv[1])", "utf-8")
+    own = webbrowser.GenericBrowser([sys.executable, str(program), "%s"])
+    monkeypatch.setattr("webbrowser.open", own.open)
+    url = f"https://as.example/a?x=$(touch {ran})&y=`touch {ran}`;touch {ran}|touch {ran}"
+    assert await open_browser(url)
+    assert told.read_text("utf-8") == url
+    assert not ran.exists()

@@ -4,28 +4,11 @@ The package is copied, one line of the copy is changed, and the tests that shoul
 it. A line that is no longer there fails, too: then look whether its check still is.
 """
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-WAIT_S = 120.0
-
-
-class Cut(NamedTuple):
-    """A check that is taken out: where, what, what is there instead, and who must notice."""
-
-    file: str
-    old: str
-    new: str
-    tests: str
-    only: str
-
+from auth.cutting import Cut, check_missed
 
 FETCH, DENIED = "test_fetching.py", "test_fetching_denied.py"
 TOKENS, PROOFS, KEYS = "test_tokens.py", "test_proofs.py", "test_jwt_keys.py"
@@ -446,19 +429,4 @@ CUTS: dict[str, Cut] = {
 @pytest.mark.battery
 @pytest.mark.parametrize("name", CUTS)
 def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
-    cut = CUTS[name]
-    shutil.copytree(ROOT / "src" / "portico", tmp_path / "portico")
-    path = tmp_path / "portico" / cut.file
-    text = path.read_text("utf-8")
-    assert text.count(cut.old) == 1, f"{cut.file} has {text.count(cut.old)} of {cut.old!r}"
-    path.write_text(text.replace(cut.old, cut.new), "utf-8")
-    compile(path.read_text("utf-8"), str(path), "exec")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-qx", f"tests/auth/{cut.tests}", "-k", cut.only],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=WAIT_S,
-    )
-    assert ran.returncode == 1, f"nobody noticed:\n{ran.stdout[-2000:]}{ran.stderr[-500:]}"
+    check_missed(CUTS[name], tmp_path)

@@ -6,7 +6,7 @@ import pytest
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
 from portico.auth.flow import Reply
 from portico.auth.flow_clients import Registered
-from portico.auth.keeping import Held, client_name, packed
+from portico.auth.keeping import Held, client_name, held_name, packed, pointer_name, recall
 from portico.auth.logins import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
 from portico.auth.oauth_client import Refusal, authorize, renew
 from portico.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
@@ -221,6 +221,45 @@ def test_cl_15_a_document_is_the_same_client_everywhere() -> None:
     world.places[PRM] = json({"resource": SERVER, "authorization_servers": [OTHER]})
     new = log_in(world, auth, generation=held.tokens.generation)
     assert (new.client.client_id, new.tokens.issuer) == (DOCUMENT, OTHER)
+
+
+def test_cl_07_of_several_issuers_each_has_a_client_and_tokens_of_its_own() -> None:
+    """What one gave goes to no other, and both are there beside each other."""
+    world = World()
+    world.issue(OTHER)
+    listed = {"resource": SERVER, "authorization_servers": [ISSUER, OTHER]}
+    world.places[PRM] = json(listed)
+    for issuer in (ISSUER, OTHER):
+        made = {"client_id": f"client of {issuer}", "client_secret": f"secret of {issuer}"}
+        world.places[f"{issuer}/register"] = json(made, 201)
+    world.grants = [{"refresh_token": "first-refresh"}, {"refresh_token": "second-refresh"}]
+    first = log_in(world, Login(issuer=ISSUER))
+    asked = len(world.asked)
+    second = log_in(world, Login(issuer=OTHER), generation=first.tokens.generation)
+    for held, issuer in ((first, ISSUER), (second, OTHER)):
+        assert (held.client.client_id, held.client.issuer) == (f"client of {issuer}", issuer)
+        assert held.tokens.issuer == held.found.issuer.issuer == issuer
+    assert not any(step.url.startswith(ISSUER) for step in world.asked[asked:])
+    sent = world.sent_to(OTHER)
+    for secret in (ISSUER.encode(), b"first-refresh", first.tokens.access_token.encode()):
+        assert secret not in sent
+    for held in (first, second):
+        at = (SERVER, held.client.issuer)
+        assert msgspec.json.decode(world.kept[client_name(*at)], type=Registered) == held.client
+        kept = world.kept[held_name(*at, held.client.client_id)]
+        assert msgspec.json.decode(kept, type=Held) == held
+
+
+def test_cl_28_a_login_that_was_got_for_another_server_is_never_taken() -> None:
+    """Not even where it lies under this server's name, by mistake or by malice."""
+    world = World()
+    held = log_in(world)
+    there = "https://other.example/mcp"
+    world.kept[pointer_name(there, "")] = world.kept[pointer_name(SERVER, "")]
+    name = held_name(there, held.client.issuer, held.client.client_id)
+    world.kept[name] = packed(held)
+    assert world.run(recall(SERVER, "")) == held
+    assert world.run(recall(there, "")) is None
 
 
 @pytest.mark.spec("R0711")

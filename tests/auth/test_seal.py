@@ -50,6 +50,7 @@ def test_what_was_sealed_opens_to_the_same_bytes(secret: bytes) -> None:
 
 
 def test_the_sealed_text_shows_nothing_and_is_never_the_same_twice() -> None:
+    """RQ-06: of nonces that are drawn, as many as a test can wait for."""
     ring = KeyRing()
     texts = {ring.seal(SECRET) for _ in range(1000)}
     assert len(texts) == 1000
@@ -60,6 +61,7 @@ def test_the_sealed_text_shows_nothing_and_is_never_the_same_twice() -> None:
 
 
 def test_an_old_key_of_the_ring_opens_and_the_first_one_seals() -> None:
+    """RQ-06: and no more, once it was taken off the ring."""
     before, during, after = KeyRing([OLD]), KeyRing([NEW, OLD]), KeyRing([NEW])
     held = before.seal(SECRET)
     assert during.unseal(held) == SECRET
@@ -76,6 +78,7 @@ def test_replicas_that_share_a_ring_open_each_others() -> None:
 
 
 def test_a_ring_without_keys_makes_its_own_and_says_that_nobody_else_can_open() -> None:
+    """RQ-06."""
     one, two = KeyRing(), KeyRing()
     assert one.private
     assert one.unseal(one.seal(SECRET)) == SECRET
@@ -83,6 +86,7 @@ def test_a_ring_without_keys_makes_its_own_and_says_that_nobody_else_can_open() 
 
 
 def test_another_key_does_not_open_even_under_the_name_of_the_right_one() -> None:
+    """RQ-03."""
     ours, theirs = KeyRing([NEW]), KeyRing([OTHER])
     text = theirs.seal(SECRET)
     refused(ours, text)
@@ -104,6 +108,7 @@ def test_servers_that_share_keys_and_not_their_audience_do_not_open_each_others(
 @pytest.mark.spec("R0791", "R0792", "R0793")
 @pytest.mark.parametrize("secret", [b"", b"x", b"xy", b"xyz", SECRET], ids=len)
 def test_every_single_bit_that_is_turned_is_noticed(secret: bytes) -> None:
+    """RQ-03."""
     ring = KeyRing([NEW, OLD])
     data = decoded(ring.seal(secret))
     for place in range(len(data) * 8):
@@ -115,6 +120,7 @@ def test_every_single_bit_that_is_turned_is_noticed(secret: bytes) -> None:
 @pytest.mark.spec("R0791", "R0792", "R0793")
 @pytest.mark.parametrize("secret", [b"", b"x", b"xy"], ids=len)
 def test_every_other_spelling_of_the_same_text_is_refused(secret: bytes) -> None:
+    """RQ-03."""
     ring = KeyRing([NEW])
     text = ring.seal(secret)
     for place in range(len(text)):
@@ -130,6 +136,7 @@ def test_every_other_spelling_of_the_same_text_is_refused(secret: bytes) -> None
 
 @pytest.mark.spec("R0791", "R0792", "R0793")
 def test_every_part_and_every_extension_is_refused() -> None:
+    """RQ-03."""
     ring = KeyRing([NEW])
     text, data = ring.seal(SECRET), decoded(ring.seal(SECRET))
     for end in range(len(text)):
@@ -146,6 +153,7 @@ def test_every_part_and_every_extension_is_refused() -> None:
 
 @pytest.mark.spec("R0791")
 def test_parts_of_two_sealed_texts_do_not_open_together() -> None:
+    """RQ-03."""
     ring = KeyRing([NEW, OLD])
     one, two = decoded(ring.seal(SECRET)), decoded(ring.seal(SECRET))
     old = decoded(KeyRing([OLD]).seal(SECRET))
@@ -158,6 +166,7 @@ def test_parts_of_two_sealed_texts_do_not_open_together() -> None:
 
 @pytest.mark.spec("R0791")
 def test_another_version_of_the_codec_is_refused() -> None:
+    """RQ-03."""
     ring = KeyRing([NEW])
     data = decoded(ring.seal(SECRET))
     for version in set(range(256)) - {1}:
@@ -190,6 +199,7 @@ def test_a_hundred_thousand_random_changes_are_all_refused() -> None:
 
 
 def test_one_refusal_for_every_reason() -> None:
+    """RQ-07."""
     ring = KeyRing([NEW])
     text = ring.seal(SECRET)
     reasons = {
@@ -221,6 +231,7 @@ def test_as_much_as_fits_travels_and_not_a_byte_more() -> None:
 
 
 def test_what_is_too_large_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RQ-08."""
     ring = KeyRing([NEW])
     monkeypatch.setattr(module, "MAX_SECRET_BYTES", 10**6)
     text = ring.seal(b"x" * MAX_SEALED_CHARACTERS)

@@ -152,6 +152,7 @@ def test_far_too_much_and_a_full_store_are_said_in_words() -> None:
 def test_a_state_of_another_process_is_warned_of_once_where_the_key_is_our_own(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """RQ-06: where it happens, since one process alone needs no warning."""
     ours, theirs = KeyRing(), KeyRing([KEY])
     with caplog.at_level(logging.WARNING, "portico.server"):
         for _ in range(3):

@@ -94,6 +94,7 @@ def test_a_state_that_was_made_or_changed_elsewhere_is_refused(revision: Revisio
 @pytest.mark.spec("R0791")
 @pytest.mark.parametrize("content", [b"", b"{}", b"null", b"\x80\x04.", b"[1]", b'{"a":1,"a":2}'])
 def test_what_was_sealed_for_something_else_is_no_state(content: bytes) -> None:
+    """RQ-08: a state is JSON, whatever else our own seal may open to."""
     ring = KeyRing([KEY])
     refused(ring.seal(content), ring)
 
@@ -139,6 +140,8 @@ def in_words(fault: Fault) -> bool:
 def test_of_a_hundred_replays_at_once_exactly_one_has_an_effect(
     revision: Revision, kind: str, tmp_path: Path
 ) -> None:
+    """RQ-05, in both stores."""
+
     async def scene() -> None:
         def make() -> Store:
             return SqliteStore(tmp_path / "store.db") if kind == "sqlite" else shared

@@ -463,6 +463,7 @@ def round_of(number: int, state: str | None) -> JSON:
 async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
     revision: Revision,
 ) -> None:
+    """RQ-09, with an id of its own for each round."""
     states = iter(["  not {json} \\u0000 ", None, ""])
     left = 3
 
@@ -494,12 +495,23 @@ async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
 @pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
 @live
 async def test_a_server_that_only_asks_back_is_given_up(revision: Revision) -> None:
-    answers = Answers(on_sample=lambda asked: "a word")
+    """RQ-11: after some rounds, each of which was put to who answers; no answer serves twice."""
+    times: list[str] = []
+
+    def word(asked: t.CreateMessageRequestParams) -> str:
+        times.append("asked")
+        return f"word {len(times)}"
+
+    answers = Answers(on_sample=word)
     replies = {"tools/call": lambda params: round_of(1, "s")}
     async with by_hand(revision, replies, answers=answers) as (client, hand):
         with pytest.raises(RemoteProtocolError, match="only asks back"):
             await client.call_tool("ask")
-        assert len(hand.requests("tools/call")) == asking_module.MAX_ROUNDS
+        calls = hand.requests("tools/call")
+        assert len(calls) == len(times) == asking_module.MAX_ROUNDS
+    given = [one["params"].get("inputResponses", {}) for one in calls]
+    said = [one["q1"]["content"]["text"] for one in given[1:]]
+    assert said == [f"word {number}" for number in range(1, len(calls))]
 
 
 @pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)

@@ -314,6 +314,7 @@ def test_more_names_can_be_added_on_loopback() -> None:
     "bind", ["0.0.0.0", "::", "192.168.1.5", "mcp.example.com", "", "127.0.0.1.evil"]
 )
 def test_a_server_on_another_address_must_be_told_its_names(bind: str) -> None:
+    """1F-63: what others reach is served by nobody who has not said so."""
     with pytest.raises(LocalProtocolError, match="by which names it is reached"):
         HostPolicy.for_bind(bind, 8000)
     policy = HostPolicy.for_bind(bind, 8000, hosts=["mcp.example.com"], origins=["https://a.test"])

@@ -310,6 +310,7 @@ def unable(revision: Revision, row: Method = CALL_TOOL) -> Interview:
 def test_a_question_that_nobody_declared_ends_the_request_and_names_what_is_missing(
     revision: Revision, question: Question, needed: JSON
 ) -> None:
+    """RQ-02."""
     server = served(revision)
 
     def handler(exchange: Exchange) -> Asked:
@@ -357,6 +358,7 @@ def peer_of(revision: Revision, can: t.ClientCapabilities = ABLE_CLIENT) -> Peer
 
 @pytest.mark.spec("R0785")
 def test_only_calls_prompts_and_reads_may_ask(revision: Revision) -> None:
+    """RQ-01."""
     for row in (CALL_TOOL, GET_PROMPT, READ_RESOURCE):
         key, _ = Interview(peer_of(revision), row).ask(ROOTS)
         assert key
@@ -478,6 +480,7 @@ def test_a_round_does_not_end_by_result_where_questions_go_by_request(revision: 
 
 @BY_RESULT
 def test_a_round_without_questions_has_no_end_by_result(revision: Revision) -> None:
+    """RQ-01: what asks for input holds a question, and its state."""
     interview = Interview(peer_of(revision), CALL_TOOL)
     with pytest.raises(LocalProtocolError, match="nothing to ask"):
         interview.result(str, principal="p", subject="s", expires_at=9.0)

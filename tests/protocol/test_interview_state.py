@@ -100,6 +100,7 @@ def again(state: str, answers: JSON, call: JSON = CALL) -> JSON:
 def test_any_replica_goes_on_from_what_the_retry_says_and_none_waits_for_it(
     revision: Revision,
 ) -> None:
+    """RQ-10: who never comes back costs nothing."""
     server = Server(revision)  # each post is met by a link that is new
     state, seat, roots = first_round(server)
     result = server.post(again(state, {roots: GOOD_ROOTS, seat: GOOD_SEAT}))["result"]
@@ -128,6 +129,7 @@ def test_missing_answers_are_asked_for_again_and_only_they(revision: Revision) -
 
 @pytest.mark.spec("R0811")
 def test_answers_that_nobody_asked_for_are_ignored(revision: Revision) -> None:
+    """RQ-10."""
     server = Server(revision)
     state, seat, roots = first_round(server)
     extra = {"made-up": {"action": "accept"}, f"{seat[:-1]}2": GOOD_SEAT, "": None, "x": 7}
@@ -161,6 +163,7 @@ def test_answers_that_nobody_asked_for_are_ignored(revision: Revision) -> None:
 def test_a_wrong_answer_is_an_error_and_never_reaches_the_handler(
     revision: Revision, bad: Any
 ) -> None:
+    """RQ-10: held against the form that was asked with."""
     if revision.asking is Asking.BY_REQUEST:
         link = served(revision, can={"elicitation": {}})
         exchange = call(link, request(revision, 1, "tools/call", CALL))
@@ -187,6 +190,22 @@ def test_answers_that_are_no_object_are_an_error(revision: Revision, bad: Any) -
     with pytest.raises(Fault) as caught:
         read(t.CallToolRequestParams, exchange.request.params)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
+
+
+@BY_RESULT
+def test_only_what_this_request_declares_is_asked(revision: Revision) -> None:
+    """RQ-02: what another request of the same client declared, a moment before, does not count."""
+    link = server_of(revision)
+    for number, can in enumerate([{"elicitation": {}, "roots": {}}, {"roots": {}}, {}]):
+        exchange = call(link, request(revision, number, "tools/call", CALL, can))
+        interview = Interview(exchange.peer, exchange.row)
+        for question, name in ((SEAT, "elicitation"), (ROOTS, "roots")):
+            if name in can:
+                assert interview.ask(question)[1] is None
+                continue
+            with pytest.raises(Fault) as caught:
+                interview.ask(question)
+            assert caught.value.kind is FaultKind.CAPABILITY_MISSING
 
 
 # ---------------------------------------------------------------- requestState
@@ -229,6 +248,7 @@ def test_a_state_is_refused_unless_it_is_ours_for_this_caller_request_and_time(
     [b"", b"{}", b"[]", b"\xff", b'{"principal":"ada"}', b'{"round":"many"}', b"null"],
 )
 def test_a_state_that_opens_to_rubbish_is_refused(memory: bytes) -> None:
+    """RQ-07."""
     with pytest.raises(Fault) as caught:
         recall("s", lambda _: memory, principal="ada", method="tools/call", subject="x", now=0.0)
     assert caught.value.kind is FaultKind.INVALID_PARAMS

@@ -157,6 +157,7 @@ def test_elicitation_needs_a_revision_that_has_it(revision: Revision) -> None:
 
 @pytest.mark.spec("R0594")
 def test_a_mode_that_the_client_did_not_declare_is_never_sent(revision: Revision) -> None:
+    """RQ-02, mode by mode."""
     for declared, question in (
         (t.ElicitationCapability(form={}), visit()),
         (t.ElicitationCapability(), visit()),
@@ -180,6 +181,7 @@ TOOLED = [
 
 @pytest.mark.spec("R0645", "R0646")
 def test_tools_go_only_to_a_model_whose_client_declared_them(revision: Revision) -> None:
+    """RQ-02, for a model that is given tools."""
     able = client_can(sampling=t.SamplingCapability(tools={}))
     unable = client_can(sampling=t.SamplingCapability())
     for question in TOOLED:

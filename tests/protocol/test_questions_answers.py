@@ -249,6 +249,7 @@ def demand(**more: Any) -> t.InputRequiredResult:
 def test_a_state_comes_back_exactly_as_it_was_given_and_only_if_it_was(
     revision: Revision, given: str
 ) -> None:
+    """RQ-09: it is never read, so that it may be anything."""
     client, _ = opened(revision)
     shaper = client.shaper(revision)
     raw = Raw(json.dumps({"resultType": "input_required", "requestState": given}).encode())
@@ -279,6 +280,7 @@ def test_a_request_is_not_sent_again_before_every_question_is_answered(revision:
 
 @pytest.mark.spec("R0808")
 def test_answers_and_state_are_in_the_retry_and_in_no_other_request(revision: Revision) -> None:
+    """RQ-09: what goes on beside it carries none."""
     client, _ = opened(revision)
     result = demand(input_requests={"a": ROOTS.as_input()}, request_state="s")
     again = retry(BOOK, result, {"a": t.ListRootsResult(roots=[])}, client.shaper(revision))

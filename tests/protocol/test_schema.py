@@ -1,5 +1,6 @@
 """JSON Schema documents: dialects, bounds, checking values, and their layout for readers."""
 
+import socket
 import subprocess
 import sys
 import time
@@ -150,6 +151,22 @@ def test_a_reference_to_elsewhere_is_never_fetched_and_the_schema_is_refused(
         message = refusal(document)
         assert reference in message
         assert "never fetched" in message
+
+
+def test_nobody_is_connected_to_for_a_schema() -> None:
+    """1G-74, 1G-75: a listener that a schema names hears nothing, whoever would have called."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        there = f"http://127.0.0.1:{listener.getsockname()[1]}/x.json"
+        for document in (
+            {"$ref": there},
+            {"type": "object", "properties": {"a": {"$ref": f"{there}#/a"}}},
+            {"$id": there, "$ref": "y.json"},
+            {"$schema": there},
+        ):
+            refusal(document)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
 
 
 def test_the_validating_library_is_given_a_retriever_that_refuses() -> None:

@@ -11,7 +11,7 @@ import hmac
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from portico.errors import AuthError, LoginRequired
+from portico.errors import AuthError, LocalProtocolError, LoginRequired
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
@@ -159,7 +159,8 @@ async def open_browser(url: str) -> bool:
     """Open a page in the person's browser, without a shell; whether there is one."""
     import webbrowser
 
-    assert url.startswith(("https://", "http://")), "CL-09"
+    if not url.startswith(("https://", "http://")):  # CL-09, which python -O must not take away
+        raise LocalProtocolError("what was to be opened is no web page")
     try:
         return await asyncio.to_thread(webbrowser.open, url)
     except (OSError, webbrowser.Error):

@@ -1,0 +1,87 @@
+"""What other servers were attacked by, where our check against it is in no list of cases.
+
+The numbers are those of ADVISORIES.md beside this file, which names the test for each.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from auth.cutting import ROOT, Cut, check_missed
+
+DOOR, KEPT, MACHINE = "test_protection.py", "test_vault.py", "test_machines.py"
+GATE, SCHEMA = "../protocol/test_httprules_gate.py", "../protocol/test_schema.py"
+RULES = "protocol/httprules_gate.py"
+
+CUTS: dict[str, Cut] = {
+    "58 whom it is for": Cut(
+        "auth/flow_tokens.py", '"aud": audience,', '"aud": "*",', MACHINE, "for_this_issuer_once"
+    ),
+    "58 once": Cut(
+        "auth/flow_tokens.py",
+        '"jti": chance.secret(),\n        "iat": now,\n        "exp": now + ASSERTION_S',
+        '"jti": "1",\n        "iat": now,\n        "exp": now + ASSERTION_S',
+        MACHINE,
+        "for_this_issuer_once",
+    ),
+    "59 nothing is unpickled": Cut(
+        "auth/keeping.py", "import hashlib\n", "import hashlib\nimport pickle\n", KEPT, "unpickled"
+    ),
+    "62 every way in": Cut(
+        "transport/http_server.py",
+        "self._guarded = guard is not None or",
+        "self._guarded = False and guard is not None or",
+        DOOR,
+        "every_request_needs",
+    ),
+    "62 another way in": Cut(
+        "server/app.py",
+        "if other._auth is not None and other._auth is not self._auth:",
+        "if False:",
+        DOOR,
+        "what_is_mounted",
+    ),
+    "62 an empty list lets nobody in": Cut(
+        RULES, "        if not hosts:\n", "        if False:\n", GATE, "a_policy_without_a_host"
+    ),
+    "63 a bind that others reach": Cut(
+        RULES,
+        "        if not named:\n",
+        "        if False:\n",
+        GATE,
+        "must_be_told_its_names",
+    ),
+    "67 a host that is none": Cut(
+        RULES,
+        'if not parts or parts[1] == "*":',
+        "if not parts:\n        return\n    if False:",
+        GATE,
+        "not_one_host",
+    ),
+    "75 a reference to elsewhere": Cut(
+        "protocol/subschemas.py",
+        "        if found is None:\n            raise Unsound(\n"
+        '                f"refers to {reference[:200]!r}, which is outside',
+        "        if found is None:\n            return\n            raise Unsound(\n"
+        '                f"refers to {reference[:200]!r}, which is outside',
+        SCHEMA,
+        "a_reference_to_elsewhere",
+    ),
+}
+
+
+def test_every_advisory_has_a_line_and_every_test_in_it_is_there() -> None:
+    table = Path(__file__).with_name("ADVISORIES.md").read_text("utf-8")
+    numbers = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
+    assert [int(number) for number in numbers] == list(range(45, 76))
+    sources = (path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = {name for source in sources for name in re.findall(r"def (test_\w+)\(", source)}
+    assert set(re.findall(r"`(test_\w+)`", table)) <= there
+
+
+@pytest.mark.slow
+@pytest.mark.battery
+@pytest.mark.parametrize("name", CUTS)
+def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
+    check_missed(CUTS[name], tmp_path)
