@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import termios
+import textwrap
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -84,12 +85,15 @@ def bars(title: str, rows: list[tuple[str, float, str, bool]], foot: str) -> str
 
 
 # A heading, and a bar for each row under it: its name, its length, what it says, whether it is ours.
+# Of small print, beside each other in the picture.
+FOOT_CHARACTERS = 100
 Group = tuple[str, list[tuple[str, float, str, bool]]]
 
 
 def groups(title: str, drawn_of: list[Group], foot: list[str]) -> str:
     """Several charts of bars under each other, the longest bar of each as long as the others'."""
-    height = 48 + sum(34 + 20 * len(rows) for _, rows in drawn_of) + 16 * len(foot)
+    below = [piece for line in foot for piece in textwrap.wrap(line, FOOT_CHARACTERS)]
+    height = 48 + sum(34 + 20 * len(rows) for _, rows in drawn_of) + 16 * len(below)
     drawn = [
         f"<svg xmlns='http://www.w3.org/2000/svg' width='720' height='{height}' {FONT}>",
         f"<rect width='720' height='{height}' fill='#fdfcf9'/>",
@@ -106,12 +110,12 @@ def groups(title: str, drawn_of: list[Group], foot: list[str]) -> str:
             colour = OURS if ours else THEIRS
             drawn += [
                 f"<text x='28' y='{y + 13}' font-size='12' fill='#444'>{escape(name)}</text>",
-                f"<rect x='190' y='{y + 1}' width='{width}' height='15' fill='{colour}'/>",
-                f"<text x='{198 + width}' y='{y + 13}' font-size='12' fill='#222'>{escape(said)}</text>",
+                f"<rect x='215' y='{y + 1}' width='{width}' height='15' fill='{colour}'/>",
+                f"<text x='{223 + width}' y='{y + 13}' font-size='12' fill='#222'>{escape(said)}</text>",
             ]
             y += 20
         y += 12
-    for line in foot:
+    for line in below:
         y += 14
         drawn.append(f"<text x='16' y='{y}' font-size='11' fill='#777'>{escape(line)}</text>")
     return "\n".join([*drawn, "</svg>", ""])
