@@ -169,8 +169,11 @@ def _listed(folder: str) -> list[str]:
 
 
 def _words(path: str) -> list[str]:
-    with open(path) as file:
-        return file.read().split()
+    try:
+        with open(path) as file:
+            return file.read().split()
+    except (FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+        return []
 
 
 async def at_rest(look: Callable[[], Counts]) -> Counts:
