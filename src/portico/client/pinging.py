@@ -14,6 +14,9 @@ from portico.protocol.link import PING
 
 log: logging.Logger = logging.getLogger("portico.client")
 
+# A sleep may end that much early, by the last digit of the time alone; nobody sleeps for so little.
+ROUNDING_S = 1e-6
+
 
 class Pinging:
     """Pings one server while nothing else is said, in a task of its own."""
@@ -40,7 +43,7 @@ class Pinging:
         loop = asyncio.get_running_loop()
         while not self._speaker.closed:
             quiet_s = 0.0 if self._speaker.busy else loop.time() - self._speaker.heard_at
-            if quiet_s < self._every_s:  # R0071
+            if quiet_s < self._every_s - ROUNDING_S:  # R0071
                 await asyncio.sleep(self._every_s - quiet_s)
             elif not await self._ping():
                 await asyncio.sleep(self._every_s)

@@ -45,6 +45,8 @@ log: logging.Logger = logging.getLogger("portico.transport")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
+# An alarm may ring that much early, by the last digit of the time alone.
+ROUNDING_S = 1e-6
 
 
 class Channel(Protocol):
@@ -372,7 +374,7 @@ class Duplex:
             self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
 
     def _ring(self) -> None:
-        for event in self.link.tick(self._clock()):
+        for event in self.link.tick(self._clock() + ROUNDING_S):
             self._act(event)
         self._set_alarm()
 
