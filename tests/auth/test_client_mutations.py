@@ -53,8 +53,8 @@ CUTS: dict[str, Cut] = {
         "places.py", 'startswith(above + "/")', "startswith(above)", FOUND, "cl_03"
     ),
     "CL-04 the order": Cut(
-        "places.py", "(known + ISSUER_DOCUMENT, False), (known + OPENID_DOCUMENT, True)",
-        "(known + OPENID_DOCUMENT, True), (known + ISSUER_DOCUMENT, False)", FOUND, "cl_04",
+        "places.py", "[known + ISSUER_DOCUMENT, known + OPENID_DOCUMENT]",
+        "[known + OPENID_DOCUMENT, known + ISSUER_DOCUMENT]", FOUND, "cl_04",
     ),
     "CL-05 whose issuer": Cut(
         "flow_discovery.py", 'if found.get("issuer") != issuer:', "if False:", FOUND, "cl_05"

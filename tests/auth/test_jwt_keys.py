@@ -17,9 +17,9 @@ from http_hand import pooled
 from live import live
 from portico.auth.fetching import Fetcher
 from portico.auth.issuers import Introspection, Jwt, Trusted, read_token
-from portico.auth.issuers_document import places
 from portico.auth.jwt import BadToken, read_key
 from portico.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
+from portico.auth.places import issuer_places
 from portico.errors import ChannelError
 
 US = "https://notes.example/mcp"
@@ -117,7 +117,7 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
         for _ in range(20):
             with pytest.raises(ChannelError):
                 await b.verify()
-        assert len(b.issuer.visits) <= len(places(b.issuer.url))
+        assert len(b.issuer.visits) <= len(issuer_places(b.issuer.url))
         b.issuer.down = False
         b.now += RETRY_S + 1
         await b.verify()
@@ -168,10 +168,10 @@ async def test_the_right_key_is_found_among_many_without_a_name() -> None:
 @live
 async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
     async with bench("/tenant") as b:
-        b.issuer.place = places(b.issuer.url)[place].partition(str(b.issuer.hand.port))[2]
+        b.issuer.place = issuer_places(b.issuer.url)[place].partition(str(b.issuer.hand.port))[2]
         await b.verify()
         asked = [path for path in b.issuer.visits if ".well-known" in path]
-        wanted = places(b.issuer.url)[: place + 1]
+        wanted = issuer_places(b.issuer.url)[: place + 1]
         assert asked == [url.partition(str(b.issuer.hand.port))[2] for url in wanted]
 
 

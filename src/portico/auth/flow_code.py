@@ -16,8 +16,8 @@ from portico.auth.challenges import Challenges
 from portico.auth.flow import Chance, Flow, Visit, said
 from portico.auth.flow_discovery import S256, Found, Issuer
 from portico.auth.flow_tokens import Holder, Tokens, ask_token, read_tokens
+from portico.auth.jwt import coded
 from portico.auth.places import secure, shown, with_query
-from portico.auth.signing import coded
 from portico.errors import AuthError, LoginRequired
 
 OFFLINE = "offline_access"

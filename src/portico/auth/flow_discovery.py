@@ -142,7 +142,7 @@ def issuer_document(issuer: str) -> Flow[Issuer]:
     if "?" in issuer or "#" in issuer:
         raise AuthError(f"the issuer {shown(issuer)} has a query or a fragment, as none may")
     strangers: list[str] = []
-    for place, _ in issuer_places(issuer):
+    for place in issuer_places(issuer):
         reply = yield from fetch("GET", place, _ASKING)
         found = _document(reply, place)
         if found is None:
@@ -198,7 +198,7 @@ def _legacy(server: str) -> Flow[Issuer]:
     """2025-03-26: the document at the root of the server's origin, then its usual paths (CL-06)."""
     base = origin(server)
     secure(base, "the server's URL")
-    place = issuer_places(base)[0][0]
+    place = issuer_places(base)[0]
     reply = yield from fetch("GET", place, _ASKING)
     found = _document(reply, place)
     if found is not None:

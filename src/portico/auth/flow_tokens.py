@@ -29,8 +29,9 @@ from portico.auth.flow import (
 )
 from portico.auth.flow_clients import BASIC, NONE, POST, PRIVATE_KEY, Registered
 from portico.auth.flow_discovery import Issuer
+from portico.auth.jwt import coded
 from portico.auth.places import shown
-from portico.auth.signing import ES256, SigningKey, coded
+from portico.auth.signing import ES256, SigningKey
 from portico.errors import AuthError, ConnectionLost
 
 # A token in a header; servers allow 16 KiB of headers in all, and ours 64 KiB.

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from portico.auth.addresses import is_loopback, literal
 from portico.auth.fetching import Fetcher
 from portico.auth.jwt import BadToken, read_object
+from portico.auth.places import issuer_places
 from portico.auth.turnstile import Turnstile
 from portico.errors import CannotFetch, ChannelError, LocalProtocolError
 
@@ -43,15 +44,6 @@ def says_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     address = literal(host)
     return is_loopback(address) if address is not None else host == "localhost"
-
-
-def places(issuer: str) -> list[str]:
-    """Where an issuer's document is, in the order in which to look."""
-    parts = urlsplit(issuer)
-    base, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    known = f"{base}/.well-known/"
-    found = [f"{known}oauth-authorization-server{path}", f"{known}openid-configuration{path}"]
-    return [*found, f"{base}{path}/.well-known/openid-configuration"] if path else found
 
 
 class Document:
@@ -94,7 +86,7 @@ class Document:
         return found
 
     async def _look(self, now: float, fetcher: Fetcher) -> None:
-        for url in places(self._issuer):
+        for url in issuer_places(self._issuer):
             try:
                 fetched = await fetcher.fetch("GET", url, [("accept", "application/json")])
                 if fetched.status != OK:

@@ -108,16 +108,16 @@ def resource_places(server: str) -> list[str]:
     return [root + path, root] if path else [root]
 
 
-def issuer_places(issuer: str) -> list[tuple[str, bool]]:
-    """Where an issuer's document is, in order, and whether it is that of OpenID (CL-04)."""
+def issuer_places(issuer: str) -> list[str]:
+    """Where an issuer's document is, in order: its own, then that of OpenID (CL-04)."""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     known = f"{base}/.well-known/"
     if not path:
-        return [(known + ISSUER_DOCUMENT, False), (known + OPENID_DOCUMENT, True)]
+        return [known + ISSUER_DOCUMENT, known + OPENID_DOCUMENT]
     return [
-        (f"{known}{ISSUER_DOCUMENT}{path}", False),
-        (f"{known}{OPENID_DOCUMENT}{path}", True),
-        (f"{base}{path}/.well-known/{OPENID_DOCUMENT}", True),
+        f"{known}{ISSUER_DOCUMENT}{path}",
+        f"{known}{OPENID_DOCUMENT}{path}",
+        f"{base}{path}/.well-known/{OPENID_DOCUMENT}",
     ]
 
 

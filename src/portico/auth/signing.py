@@ -4,12 +4,12 @@ Rules: a private key never stands in an error or a `repr`. The library behind it
 load, so it is loaded when something is first signed.
 """
 
-import base64
 import hashlib
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from portico.auth.jwt import coded
 from portico.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ class SigningKey:
     def sign(self, header: dict[str, Any], claims: dict[str, Any]) -> str:
         """The claims, signed, as compact text."""
         head = {"alg": self.algorithm, **({"kid": self.key_id} if self.key_id else {}), **header}
-        text = f"{_coded(msgspec.json.encode(head))}.{_coded(msgspec.json.encode(claims))}"
-        return f"{text}.{_coded(self._signature(text.encode()))}"
+        text = f"{coded(msgspec.json.encode(head))}.{coded(msgspec.json.encode(claims))}"
+        return f"{text}.{coded(self._signature(text.encode()))}"
 
     def _signature(self, data: bytes) -> bytes:
         from cryptography.hazmat.primitives import hashes
@@ -78,14 +78,14 @@ class SigningKey:
         numbers = self._key.public_key().public_numbers()
         _, size, name = _CURVES[self._key.curve.name]
         x, y = numbers.x.to_bytes(size, "big"), numbers.y.to_bytes(size, "big")
-        return {"kty": "EC", "crv": name, "x": _coded(x), "y": _coded(y)}
+        return {"kty": "EC", "crv": name, "x": coded(x), "y": coded(y)}
 
     @property
     def thumbprint(self) -> str:
         """What a token that is bound to this key names (RFC 7638)."""
         jwk = self.public_jwk
         ordered = {name: jwk[name] for name in ("crv", "kty", "x", "y")}
-        return _coded(hashlib.sha256(msgspec.json.encode(ordered)).digest())
+        return coded(hashlib.sha256(msgspec.json.encode(ordered)).digest())
 
     def pem(self) -> str:
         """The private half, to be kept where secrets are."""
@@ -137,12 +137,3 @@ def _algorithm(key: object, wanted: str) -> str:
     if wanted and wanted not in fits:
         raise LocalProtocolError(f"this key signs with {', '.join(fits)}, and not {wanted[:20]}")
     return wanted or fits[0]
-
-
-def _coded(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode().rstrip("=")
-
-
-def coded(data: bytes) -> str:
-    """Base64 as JOSE and PKCE write it: for URLs, and without padding."""
-    return _coded(data)

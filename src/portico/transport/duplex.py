@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw
 
@@ -149,13 +149,7 @@ class Duplex:
     def receive(self, frame: bytes) -> None:
         """One message has arrived."""
         for event in self.link.receive(frame, self._clock()):
-            kind = type(event)
-            if kind is Call:
-                self._call(cast("Call", event).exchange)
-            elif kind is Answered:
-                self._settle(cast("Answered", event))
-            else:
-                self._act(event)
+            self._act(event)
 
     def refuse(self, fault: Fault) -> None:
         """What arrived was no message at all."""
@@ -163,11 +157,13 @@ class Duplex:
             self._act(event)
 
     def _act(self, event: Event) -> None:
-        match event:
-            case Send():
-                self.channel.write(event.data)
+        match event:  # the most frequent first
             case Call():
                 self._call(event.exchange)
+            case Answered():
+                self._settle(event)
+            case Send():
+                self.channel.write(event.data)
             case Cancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
@@ -175,8 +171,6 @@ class Duplex:
                         "%s cancelled: %.200r", event.exchange.row.name, event.reason
                     )  # R0061
                     task.cancel()
-            case Answered():
-                self._settle(event)
             case Told():
                 if self._told is not None:
                     self._told(event)
