@@ -349,6 +349,7 @@ def test_what_json_cannot_hold_is_refused_in_words() -> None:
 # ---------------------------------------------------------------- large results
 
 LONG = "x" * (LARGE + 1)
+WORDS = 'x\n"é' * LARGE
 
 
 @pytest.mark.parametrize(
@@ -359,6 +360,10 @@ LONG = "x" * (LARGE + 1)
         t.CallToolResult(content=[t.TextContent(text=LONG)], meta={"com.example/a": 1}),
         t.CallToolResult(content=[t.TextContent(text=LONG)], structured_content={"a": None}),
         t.CallToolResult(content=[t.TextContent(text=LONG), t.TextContent(text="b")]),
+        t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content=WORDS),
+        t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content={"result": WORDS}),
+        t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content={"other": WORDS}),
+        t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content=WORDS[:-1] + "y"),
         t.CallToolResult(
             content=[t.TextContent(text=LONG, annotations=t.Annotations(priority=0.5))]
         ),

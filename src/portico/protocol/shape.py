@@ -21,6 +21,7 @@ from portico.protocol.jsonrpc import encode, encode_reply, line
 from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
 from portico.protocol.shape_noun import OWN, Passing, fitter, wraps
+from portico.protocol.shape_schema import WRAPPED
 
 # How a result that nobody may keep is marked where every result must say something.
 STALE_MS = 0
@@ -124,6 +125,7 @@ class Shaper:
             return encode_reply(raw_id, self._list(kind, noun))
         if kind is t.CallToolResult and _is_large(cast("t.CallToolResult", noun)):
             _, shaped = self._made(kind, noun, origin, wrap, whole=True)
+            shaped = _written_once(cast("t.CallToolResult", shaped))
             return line(write(Message(Raw(raw_id), shaped)))
         return encode_reply(raw_id, _headed(*self._made(kind, noun, origin, wrap)))
 
@@ -296,15 +298,40 @@ def _is_large(result: t.CallToolResult) -> bool:
     return type(first) is t.TextContent and len(first.text) > LARGE
 
 
+class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """A block of text that is written already."""
+
+    text: Raw
+
+
+def _written_once(result: t.CallToolResult) -> t.CallToolResult:
+    """The same, where one text is both what is said and what is data."""
+    data = result.structured_content
+    wrapped = type(data) is dict and len(data) == 1
+    value: Any = data[WRAPPED] if wrapped and WRAPPED in data else data
+    block: Any = result.content[0] if len(result.content) == 1 else None
+    if type(value) is not str or type(block) is not t.TextContent or block.text is not value:
+        return result
+    if block.annotations is not None or block.meta is not None:
+        return result
+    raw = Raw(encode(value))
+    content: Any = [Written(raw)]
+    return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
+
+
 def _has_no_numbers(noun: t.Noun) -> bool:
     """Whether this is a tool's result in words, pictures, and data that was written already."""
-    if type(noun) is not t.CallToolResult or type(noun.structured_content) not in _WRITTEN:
+    if type(noun) is not t.CallToolResult:
+        return False
+    data = noun.structured_content
+    if type(data.get(WRAPPED) if type(data) is dict else data) not in _WRITTEN:
         return False
     if any(type(item) is not Raw for item in (noun.meta or {}).values()):
         return False
     blocks = cast("list[t.TextContent]", noun.content)
     return all(
-        type(block) in _WORDS and block.annotations is None and block.meta is None
+        type(block) is Written
+        or (type(block) in _WORDS and block.annotations is None and block.meta is None)
         for block in blocks
     )
 

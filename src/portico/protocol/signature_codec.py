@@ -38,6 +38,11 @@ class Codec(ABC):
         """Made when the first value is checked: most tools never need it."""
         return Validator(self.schema, ours=True)
 
+    @cached_property
+    def takes_any_text(self) -> bool:
+        """Whether every text fits, and is written as it is."""
+        return self.schema == {"type": "string"}
+
     @abstractmethod
     def encode(self, value: Any) -> bytes:
         """The JSON of a value, which fits the schema. Raises `LocalProtocolError`."""

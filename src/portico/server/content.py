@@ -308,7 +308,7 @@ def encoded(value: Any, codec: Codec | None = None) -> bytes:
 
 def too_large(blocks: Iterable[Any], data: Any = None) -> str:
     """What to say of contents that are too large to be sent; nothing where they are not."""
-    size = len(data) if isinstance(data, msgspec.Raw) else 0
+    size = len(data) if isinstance(data, msgspec.Raw | str) else 0
     for block in blocks:
         if type(block) is t.TextContent:  # most of all
             size += len(block.text)
@@ -319,6 +319,12 @@ def too_large(blocks: Iterable[Any], data: Any = None) -> str:
     if size <= MAX_RESULT_BYTES:
         return ""
     return f"the result has {size} bytes, of which {MAX_RESULT_BYTES} can be sent; ask for less"
+
+
+def text_result(value: str) -> t.CallToolResult:
+    """A text that is data, too: the very same in both places, so that it is written once."""
+    shown = clean(value)
+    return t.CallToolResult(content=[t.TextContent(text=shown)], structured_content=shown)
 
 
 def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToolResult:

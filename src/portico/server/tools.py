@@ -32,6 +32,7 @@ from portico.server.content import (
     clean,
     encoded,
     result_of,
+    text_result,
     too_large,
 )
 from portico.server.marks import CallerLost
@@ -147,6 +148,8 @@ class BoundTool(Bound):
         if isinstance(value, _WRITTEN_OUT):
             return self._checked(result_of(value, None, text=self._text))
         if self._codec is not None:
+            if type(value) is str and self._text and self._codec.takes_any_text:
+                return text_result(value)
             return result_of(value, encoded(value, self._codec), text=self._text)
         if self._promise is not None:
             return self._checked(result_of(value, encoded(value), text=self._text))

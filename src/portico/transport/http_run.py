@@ -44,6 +44,10 @@ HURRY_S = 6.0
 # When all is over: threads that handlers left behind may finish for so long.
 THREADS_S = 1.0
 
+# What the C library may keep of the memory that large messages leave, instead of giving it back to
+# the system and asking for it again: page by page, that costs more than to write the message.
+KEPT_BYTES: Final = 8 * 1024 * 1024
+
 HEALTH: Final = "/health"
 READY: Final = "/ready"
 
@@ -311,6 +315,7 @@ def run(
 
     Once it is up one line on standard output says where, unless `started` does otherwise.
     """
+    bytes(KEPT_BYTES)  # glibc learns from the first large block that it gets back; no page is used
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             interrupted = runner.run(serve(app, host, port, started=started, **settings))
