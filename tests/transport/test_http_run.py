@@ -269,7 +269,7 @@ def test_an_answer_that_waits_for_others_is_never_overtaken() -> None:
 
     async def put() -> list[bytes]:
         outbox, transport = Outbox(), Transport()
-        outbox.put(cast("asyncio.Transport", transport), b"the answer")
+        outbox.put(cast("asyncio.Transport", transport), b"the answer", asyncio.get_running_loop())
         assert transport.wrote == []
         outbox.flush()  # as whoever writes past it does
         transport.write(b"what comes after it")
@@ -300,8 +300,8 @@ def test_who_goes_in_the_very_turn_of_an_answer_takes_nobody_elses_away() -> Non
             gone, stays = near
             gone.close()  # whoever answers hears of it in the next turn
             outbox = Outbox()
-            outbox.put(gone, b"lost")
-            outbox.put(stays, b"news")
+            outbox.put(gone, b"lost", asyncio.get_running_loop())
+            outbox.put(stays, b"news", asyncio.get_running_loop())
             there = stays.get_extra_info("peername")
             (reader,) = [r for r, w in far if w.get_extra_info("sockname") == there]
             try:

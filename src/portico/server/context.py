@@ -101,8 +101,8 @@ class Context(Situation):
         self._turn = turn
         self._interview = interview
         self._home = home
-        self._root = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
+        self._root = asyncio.current_task(self._loop)
         self._once: dict[str, asyncio.Future[Any]] = {}
         self._waiting: set[asyncio.Future[None]] = set()
         self._threads: set[asyncio.Future[None]] = set()

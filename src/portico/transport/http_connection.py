@@ -11,13 +11,19 @@ limit, whoever is at the other end.
 import asyncio
 import contextlib
 from collections import deque
+from functools import lru_cache
 from typing import Any, Final, cast
+from urllib.parse import unquote
 
 import httptools
 from msgspec import Struct
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from portico.transport.http_visit import (
@@ -25,6 +31,7 @@ from portico.transport.http_visit import (
     CLOSE_HEADER,
     LINE_KEY,
     Pairs,
+    Receive,
     Send,
     Visit,
 )
@@ -37,6 +44,9 @@ TOGETHER = 8
 OUTBOX_BYTES = 256 * 1024
 # From here on a second write costs less than a copy.
 LARGE_BODY = 64 * 1024
+# Most requests are to the same few addresses; so many are known, none longer than this.
+KNOWN_URLS = 64
+KNOWN_URL_BYTES = 256
 # A chunk of one byte takes five more around it; what takes more is not there for its body.
 FRAMING = 8
 
@@ -121,10 +131,12 @@ class Outbox:
         self._waiting: dict[asyncio.Transport, list[bytes]] = {}
         self._size = 0
 
-    def put(self, transport: asyncio.Transport, data: bytes) -> None:
+    def put(
+        self, transport: asyncio.Transport, data: bytes, loop: asyncio.AbstractEventLoop
+    ) -> None:
         """Write this at the end of the turn."""
         if not self._waiting:
-            asyncio.get_running_loop().call_soon(self.flush)
+            loop.call_soon(self.flush)
         self._waiting.setdefault(transport, []).append(data)
         self._size += len(data)
         if self._size > OUTBOX_BYTES:
@@ -137,6 +149,17 @@ class Outbox:
             # uvloop raises where a client has gone in this turn; the others get theirs.
             with contextlib.suppress(RuntimeError):
                 transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path, as it is written and as it is meant, and the query."""
+    parsed = httptools.parse_url(url)
+    raw_path = parsed.path
+    path = raw_path.decode("ascii")
+    return unquote(path) if "%" in path else path, raw_path, parsed.query or b""
+
+
+_read_url_once = lru_cache(KNOWN_URLS)(_read_url)
 
 
 class _Cut(Exception):
@@ -270,10 +293,53 @@ class Connection(HttpToolsProtocol):
         if not self._is_addressed():
             raise _Cut
         self._in_head = False
-        before = self.cycle
-        super().on_headers_complete()
-        if self.cycle is not before:
-            self.cycle.message_event = cast("asyncio.Event", Bell())
+        self._begin()
+
+    def _begin(self) -> None:
+        """Let the application work on it; `on_message_begin` has seen that nothing else runs."""
+        parser: Any = self.parser
+        scope, url = cast("dict[str, Any]", self.scope), self.url
+        version = parser.get_http_version()
+        if version != "1.1":
+            scope["http_version"] = version
+        scope["method"] = parser.get_method().decode("ascii")
+        if parser.should_upgrade() and self._should_upgrade():
+            return
+        read = _read_url if len(url) > KNOWN_URL_BYTES else _read_url_once
+        path, raw_path, scope["query_string"] = read(url)
+        root = self.root_path
+        scope["path"] = root + path if root else path
+        scope["raw_path"] = root.encode("ascii") + raw_path if root else raw_path
+        self.cycle = cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=cast("asyncio.Event", Bell()),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        self._start_asgi_task(cycle, cast("Any", self.app))
+
+    def whole_body(self, receive: Receive) -> bytes | None:
+        """The body, where all of it has come already; None where it must be awaited."""
+        cycle = self.cycle
+        if (
+            getattr(receive, "__self__", None) is not cycle
+            or cycle.more_body
+            or cycle.disconnected
+            or cycle.response_complete
+            or cycle.waiting_for_100_continue
+        ):
+            return None
+        cycle.message_event.clear()
+        self.flow.resume_reading()
+        body, cycle.body = bytes(cycle.body), bytearray()
+        return body
 
     def _is_addressed(self) -> bool:
         """Whether it is in a version that is spoken here, and to the host that is checked: a
@@ -313,7 +379,7 @@ class Connection(HttpToolsProtocol):
             lines.append(body)
             data = b"".join(lines)
             if cycle.keep_alive and len(self.tasks) >= TOGETHER:
-                self._outbox.put(self.transport, data)
+                self._outbox.put(self.transport, data, self.loop)
             else:
                 self.transport.write(data)
         cycle.response_started = cycle.response_complete = True
@@ -356,7 +422,7 @@ class Connection(HttpToolsProtocol):
             lines.append(b"%x\r\n%b\r\n" % (len(first), first))
         cycle.response_started = cycle.chunked_encoding = True
         cycle.waiting_for_100_continue = False
-        self._outbox.put(self.transport, b"".join(lines))
+        self._outbox.put(self.transport, b"".join(lines), self.loop)
         return True
 
     def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:
@@ -375,7 +441,7 @@ class Connection(HttpToolsProtocol):
             self._outbox.flush()
             return False
         framed = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
-        self._outbox.put(self.transport, framed + b"0\r\n\r\n" if last else framed)
+        self._outbox.put(self.transport, framed + b"0\r\n\r\n" if last else framed, self.loop)
         if last:
             cycle.response_complete = True
             cycle.message_event.set()

@@ -240,8 +240,7 @@ class HttpApp:
     ) -> None:
         """Let a request in, and look after it until it is answered."""
         headers = gather(scope["headers"])
-        turn = HttpTurn(receive, send, headers, self.limits)
-        turn.line = scope.get(LINE_KEY)
+        turn = HttpTurn(receive, send, headers, self.limits, scope.get(LINE_KEY))
         turn.intake = self._intake
         turn.leaving = self._leaving
         try:

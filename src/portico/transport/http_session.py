@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Callable, Coroutine
 
 from msgspec import Raw
@@ -65,8 +66,9 @@ class Shared:
 
     @staticmethod
     def clock() -> float:
-        """The time that everything here goes by."""
-        return asyncio.get_running_loop().time()
+        """The time that everything here goes by, as the loop does; to ask for the loop is a system
+        call before Python 3.12."""
+        return time.monotonic()
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """A task that belongs to a session, not to a connection."""

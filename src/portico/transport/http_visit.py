@@ -104,6 +104,11 @@ class Line(Protocol):
 
     visit: "Visit | None"
     lost: bool
+    loop: asyncio.AbstractEventLoop
+
+    def whole_body(self, receive: Receive) -> bytes | None:
+        """The body, where all of it has come already; None where it must be awaited."""
+        ...
 
     def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
         """Write a whole answer at once; False where it must go the usual way, by `send`."""
@@ -182,7 +187,6 @@ class Visit:
     on_gone: Callable[[], None] | None = None
     # Kept by the sweep: who watches for its end.
     watcher: "asyncio.Task[None] | None" = None
-    line: Line | None = None
     intake: Intake | None = None
     # What must be done before a stream may end, if anything; and whether that is waited for.
     leaving: "Callable[[], asyncio.Task[None] | None] | None" = None
@@ -190,13 +194,23 @@ class Visit:
     _resting: "asyncio.Future[None] | None" = None
     _lock: asyncio.Lock | None = None
 
-    def __init__(self, receive: Receive, send: Send, headers: Headers, limits: Limits) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        headers: Headers,
+        limits: Limits,
+        line: Line | None = None,
+    ) -> None:
         self._receive = receive
         self._send = send
         self.headers = headers
         self.limits = limits
         self.answers = JSON_ALONE
-        self.task: asyncio.Task[Any] | None = asyncio.current_task()
+        self.line = line
+        # To ask for the loop is a system call before Python 3.12.
+        loop = line.loop if line is not None else None
+        self.task: asyncio.Task[Any] | None = asyncio.current_task(loop)
         # What the sweep knows of one that stays. Here and not of the class: an attribute that
         # comes later makes every idle stream a kilobyte larger.
         self.stay: Stay | None = None
@@ -210,6 +224,12 @@ class Visit:
             or b"expect" in self.headers
         ):
             self._check_declared()  # before anything of it is asked for
+        line = self.line
+        whole = line.whole_body(self._receive) if line is not None else None
+        if whole is not None:
+            if len(whole) > self.limits.body_bytes:
+                check_size(len(whole), self.limits.body_bytes)
+            return whole
         self.reading = True
         message = await self._receive()
         if message["type"] != "http.request" or message.get("more_body", False):
