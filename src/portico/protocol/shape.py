@@ -20,7 +20,7 @@ from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode, encode_reply, line
 from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
-from portico.protocol.shape_noun import OWN, Passing, fitter, wraps
+from portico.protocol.shape_noun import OWN, WRAPPING, Passing, fitter, wraps
 from portico.protocol.shape_schema import WRAPPED
 
 # How a result that nobody may keep is marked where every result must say something.
@@ -155,7 +155,7 @@ class Shaper:
             stamp = self._stamps[kind]
         except KeyError:
             stamp = self._stamp(kind)
-        passing = OWN if origin is None and not wrap else Passing(origin, bool(wrap))
+        passing = (WRAPPING if wrap else OWN) if origin is None else Passing(origin, bool(wrap))
         result: Any = self._fit(noun, passing)
         if stamp is None:
             return b"", result
@@ -306,9 +306,9 @@ class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
 
 def _written_once(result: t.CallToolResult) -> t.CallToolResult:
     """The same, where one text is both what is said and what is data."""
-    data = result.structured_content
-    wrapped = type(data) is dict and len(data) == 1
-    value: Any = data[WRAPPED] if wrapped and WRAPPED in data else data
+    data: Any = result.structured_content
+    wrapped = isinstance(data, dict) and list(cast("dict[str, Any]", data)) == [WRAPPED]
+    value = cast("Any", data)[WRAPPED] if wrapped else cast("Any", data)
     block: Any = result.content[0] if len(result.content) == 1 else None
     if type(value) is not str or type(block) is not t.TextContent or block.text is not value:
         return result
@@ -323,12 +323,14 @@ def _has_no_numbers(noun: t.Noun) -> bool:
     """Whether this is a tool's result in words, pictures, and data that was written already."""
     if type(noun) is not t.CallToolResult:
         return False
-    data = noun.structured_content
-    if type(data.get(WRAPPED) if type(data) is dict else data) not in _WRITTEN:
+    data: Any = noun.structured_content
+    if isinstance(data, dict) and len(cast("dict[str, Any]", data)) == 1:
+        data = next(iter(cast("dict[str, Any]", data).values()))
+    if type(cast("object", data)) not in _WRITTEN:
         return False
     if any(type(item) is not Raw for item in (noun.meta or {}).values()):
         return False
-    blocks = cast("list[t.TextContent]", noun.content)
+    blocks = cast("list[Any]", noun.content)
     return all(
         type(block) is Written
         or (type(block) in _WORDS and block.annotations is None and block.meta is None)

@@ -47,6 +47,8 @@ LARGE_BODY = 64 * 1024
 # Most requests are to the same few addresses; so many are known, none longer than this.
 KNOWN_URLS = 64
 KNOWN_URL_BYTES = 256
+# Of a body so much is read before somebody takes it.
+READ_BYTES = 256 * 1024
 # A chunk of one byte takes five more around it; what takes more is not there for its body.
 FRAMING = 8
 
@@ -257,12 +259,22 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; what follows a body is nothing to us."""
         if self._in_head:
-            super().on_header(name, value)
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
-        """Some of the body."""
+        """Some of the body; one that comes in one piece is kept as it is."""
         self._body_bytes += len(body)
-        super().on_body(body)
+        cycle: Any = self.cycle
+        if cycle.response_complete:
+            return
+        before = cycle.body
+        cycle.body = bytearray().join((before, body)) if before else body
+        if len(cycle.body) > READ_BYTES:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     @property
     def _answering(self) -> bool:
@@ -323,7 +335,7 @@ class Connection(HttpToolsProtocol):
             keep_alive=version != "1.0" and parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        self._start_asgi_task(cycle, cast("Any", self.app))
+        self._start_asgi_task(cycle, cast("Any", self).app)
 
     def whole_body(self, receive: Receive) -> bytes | None:
         """The body, where all of it has come already; None where it must be awaited."""

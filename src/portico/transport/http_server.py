@@ -343,7 +343,7 @@ class HttpApp:
         try:
             body = await turn.body()
             if b"mcp-session-id" in headers and self._has_sessions:
-                session = self._sessions.find(rules.session_id(headers), turn.principal)
+                session = self._sessions.named(headers, turn.principal)
                 known = session.peer if session is not None else rules.ENDED
             frame = decode(body)
             if not isinstance(frame, Request):

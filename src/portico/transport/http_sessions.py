@@ -14,6 +14,7 @@ from portico.ports import Service
 from portico.protocol import httprules as rules
 from portico.protocol import types as t
 from portico.protocol.events import Send
+from portico.protocol.httprules_gate import Headers
 from portico.protocol.jsonrpc import Request
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
@@ -52,6 +53,11 @@ class Sessions:
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._by_id.values()))
+
+    def named(self, headers: Headers, principal: str) -> Session | None:
+        """The session that a request names. Raises 400 for what cannot be the name of one."""
+        id = headers[b"mcp-session-id"].decode("latin-1")
+        return self.find(id if id in self._by_id else rules.session_id(headers), principal)
 
     def find(self, id: str | None, principal: str) -> Session | None:
         """The session of this name, if it is this principal's; being asked for keeps it alive."""
