@@ -261,3 +261,13 @@ def test_what_a_server_lists_twice_is_there_once_and_reported() -> None:
         "server 'one' lists 'a', 'c', 'd', 'e', 'f' and 2 others more than once; the first of each "
         "is what is called",
     )
+
+
+def test_of_two_with_one_digest_the_first_is_shown_and_the_other_reported() -> None:
+    """Nobody meets this by chance; these two were searched for."""
+    names = Names(listings([("s", ["仱二乐乖丰什", "为么丣么仫仠", "read"])]))
+    assert [one.name for one in names] == ["s__item_fa50f8625641", "s__read"]
+    assert names.find("s__item_fa50f8625641") == names.of("s", "仱二乐乖丰什")
+    assert names.of("s", "为么丣么仫仠") is None
+    (problem,) = names.problems
+    assert "'为么丣么仫仠' of server 's' would be called 's__item_fa50f8625641'" in problem.words

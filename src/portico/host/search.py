@@ -15,6 +15,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from heapq import nsmallest
 from itertools import pairwise
 from math import log
@@ -29,6 +30,11 @@ MAX_PARAMETERS: Final = 100
 MAX_QUERY: Final = 1_000
 # Words of the tools that one word of a query may be the beginning of.
 MAX_KIN: Final = 20
+# Of a word: longer ones are keys and data, and their beginning tells them apart. In a script
+# without spaces it is a sentence.
+MAX_WORD: Final = 200
+# Words that were taken apart lately: a thousand tools use fewer.
+MAX_KEPT: Final = 8_192
 
 # What a word weighs, by where it stands.
 _WEIGHTS: Final = {"name": 3.0, "title": 2.0, "server": 1.5, "description": 1.0, "parameters": 0.7}
@@ -52,6 +58,7 @@ _EMPTY: Final = frozenset(
 # Scripts that are written without spaces between words: pairs of letters stand for words.
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
+_ASCII_RUN = re.compile(r"[A-Za-z0-9]+")
 _IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 # HTTPServer is two words, and so is readFile.
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -159,15 +166,21 @@ def words_of(text: str) -> list[str]:
 
 
 def _plain_words(text: str) -> Iterator[str]:
-    for run in _RUN.findall(unicodedata.normalize("NFKC", text)):
-        if _IS_UNSPACED.match(run):
-            yield from (run[at : at + 2] for at in range(max(len(run) - 1, 1)))
-            continue
-        for part in _HUMP.split(run):
-            if (word := part.casefold()) not in _EMPTY:
-                yield word
+    runs = _ASCII_RUN if text.isascii() else _RUN
+    for run in runs.findall(unicodedata.normalize("NFKC", text)):
+        yield from _split(run[:MAX_WORD])
 
 
+@lru_cache(MAX_KEPT)
+def _split(run: str) -> tuple[str, ...]:
+    """The words in what has no space or sign in it."""
+    if _IS_UNSPACED.match(run):
+        return tuple(run[at : at + 2] for at in range(max(len(run) - 1, 1)))
+    words = [part.casefold() for part in _HUMP.split(run)]
+    return tuple(word for word in words if word not in _EMPTY)
+
+
+@lru_cache(MAX_KEPT)
 def _stem(word: str) -> str:
     """The word without the endings that English gives to one thing or deed."""
     if len(word) > 4 and word.endswith("ies"):
