@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from portico.host.search import MAX_QUERY, MAX_TEXT, Index, words_of
+from portico.host.search import MAX_QUERY, MAX_TEXT, Index
+from portico.host.words import others, words_of
 from portico.protocol import types as t
 
 
@@ -105,6 +106,19 @@ def test_the_beginning_of_a_word_is_found_but_after_the_word() -> None:
 def test_words_that_are_written_as_one_or_as_two_are_the_same() -> None:
     assert found([("s", tool("timezone"))], "time zone") == ["timezone"]
     assert found([("s", tool("time_zone"))], "timezone") == ["time_zone"]
+
+
+def test_another_word_for_the_same_is_found_but_after_the_word() -> None:
+    tools = [("s", tool("erase_page")), ("s", tool("delete_page"))]
+    assert found(tools, "delete page") == ["delete_page", "erase_page"]
+    assert found(tools[:1], "removing") == ["erase_page"]
+    assert "eras" in others("delet")
+    assert others("pag") == ()
+
+
+def test_several_words_that_fit_are_better_than_one_that_is_rare() -> None:
+    tools = [("s", tool("quokka")), ("s", tool("feed_animal", "Feed an animal at home."))]
+    assert found(tools, "feed my animal, a quokka, at home", 1) == ["feed_animal"]
 
 
 def test_repeating_a_word_gains_little() -> None:
