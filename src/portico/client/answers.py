@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -37,6 +37,18 @@ OnSample: TypeAlias = Callable[[t.CreateMessageRequestParams], Sampled | Awaitab
 # What a server may have a model say in a minute (R0106): each costs money, and nobody reads more.
 MAX_SAMPLES = 60
 SAMPLES_S = 60.0
+
+
+class Answering(Protocol):
+    """Whoever is asked what came by result, or by an error: for one call, or for all of them."""
+
+    async def to(self, question: Question) -> AnyAnswer:
+        """The answer to one question. Raises `Declined` where none can say so by itself."""
+        ...
+
+    async def to_all(self, questions: Mapping[str, Question]) -> dict[str, AnyAnswer]:
+        """The answers to several, by their names."""
+        ...
 
 
 class Answers:

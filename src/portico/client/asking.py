@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
 from msgspec.structs import replace
 
-from portico.client.answers import Answers
+from portico.client.answers import Answering, Answers
 from portico.client.cache import Cache
 from portico.client.finding import Opening
 from portico.client.hearing import Hearing
@@ -69,6 +69,15 @@ OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
 # How far it is, of how much, and in words.
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Any]
 Headers = Iterable[tuple[str, str]]
+
+
+class Behalf(NamedTuple):
+    """For whom a request is made, where that is not whoever made the client: who answers what it
+    is asked, who may be given what was kept, and what is to be logged, if anything."""
+
+    answers: Answering
+    principal: str = ""
+    log_level: t.LoggingLevel | None = None
 
 
 class Asker:
@@ -173,20 +182,20 @@ class Asker:
         except (RemoteError, LocalProtocolError) as error:  # it does without from now on
             log.warning("%s: %s cannot be asked for again: %s", self.name, method, error)
 
-    async def close(self) -> None:
+    async def close(self, why: str = "the client was closed") -> None:
         """End the conversation: what waits for an answer learns so. At any time, and twice.
 
         Whoever gives up waiting for the end does not stop it.
         """
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close())
+            self._closing = asyncio.get_running_loop().create_task(self._close(why))
         await asyncio.shield(self._closing)
 
-    async def _close(self) -> None:
-        self._listenings.end(ConnectionLost("the client was closed"))
+    async def _close(self, why: str) -> None:
+        self._listenings.end(ConnectionLost(why))
         for watch in self._watches:
             await watch.stop()
-        await self._speaker.close("the client was closed")
+        await self._speaker.close(why)
         await self._hearing.close()
 
     async def caught_up(self) -> None:
@@ -238,9 +247,14 @@ class Asker:
         *,
         headers: Headers = (),
         fresh: bool = False,
+        behalf: Behalf | None = None,
     ) -> R:
         """The result of a request, after as many rounds of questions as it takes."""
-        kept = None if fresh else self._kept(method, params)
+        answering: Answering = self._answers
+        principal, level = "", self._level
+        if behalf is not None:
+            answering, principal, level = behalf
+        kept = None if fresh else self._kept(method, params, principal)
         if kept is not None:
             return cast("R", self._read(method, kept))
         seconds = self.timeout_s if timeout_s is None else timeout_s
@@ -249,13 +263,13 @@ class Asker:
         first = params
         for _ in range(MAX_ROUNDS):
             changes = self._cache.changes
-            said = params if self._level is None else self._with_level(params)
+            said = params if level is None else self._with_level(params, level)
             try:
                 raw = await self._speaker.request(
                     method, said, seconds, progressed=progressed, headers=headers
                 )
             except RemoteError as error:
-                if not await self._visits.answer(error, made, self.peer, seconds):
+                if not await self._visits.answer(error, made, self.peer, seconds, answering):
                     raise
                 continue
             except PorticoError as error:
@@ -264,7 +278,7 @@ class Asker:
             if not isinstance(result, t.InputRequiredResult):
                 # R1003: after a question it depends on the answer; after a change it may be older.
                 if params is first and changes == self._cache.changes:
-                    self._keep(method, params, raw, result)
+                    self._keep(method, params, raw, result, principal)
                 return cast("R", result)
             revision = self.peer.revision
             try:
@@ -272,7 +286,7 @@ class Asker:
             except Fault as fault:
                 words = f"{method} asks for what this client does not offer: {fault.message}"
                 raise self._named(RemoteProtocolError(words)) from None
-            answers = await self._answers.to_all(questions)
+            answers = await answering.to_all(questions)
             shaper = self.conversation.link.shaper(revision)
             params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)
         words = f"{method} was asked {MAX_ROUNDS} times, and only asks back"
@@ -285,12 +299,12 @@ class Asker:
         except Fault as fault:
             raise self._named(fault) from None
 
-    def _with_level(self, params: t.RequestParams) -> t.RequestParams:
+    def _with_level(self, params: t.RequestParams, level: t.LoggingLevel) -> t.RequestParams:
         """What is to be logged, where each request says so."""
         if self.peer.revision.log_control is not LogControl.PER_REQUEST:
             return params
         meta: dict[str, Any] = params.meta or {}
-        return replace(params, meta=meta | {t.LOG_LEVEL_KEY: self._level})
+        return replace(params, meta=meta | {t.LOG_LEVEL_KEY: level})
 
     def _reporting(self, handler: OnProgress | None) -> Progressing | None:
         if handler is None or handler is ignored:
@@ -303,14 +317,16 @@ class Asker:
 
     # ------------------------------------------------------------ what may be kept
 
-    def _kept(self, method: str, params: t.RequestParams) -> Raw | None:
+    def _kept(self, method: str, params: t.RequestParams, principal: str) -> Raw | None:
         if not self._cacheable(method) or self._speaker.closed:
             return None
-        return self._cache.get("", method, params, _now())
+        return self._cache.get(principal, method, params, _now())
 
-    def _keep(self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun) -> None:
+    def _keep(
+        self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun, principal: str
+    ) -> None:
         if isinstance(result, t.CacheableResult) and self._cacheable(method):
-            self._cache.put("", method, params, raw, result, _now())
+            self._cache.put(principal, method, params, raw, result, _now())
 
     def _cacheable(self, method: str) -> bool:
         revision = self.peer.revision

@@ -16,7 +16,8 @@ from typing import Any, TypeVar, cast, overload
 
 from msgspec import UNSET, Raw
 
-from portico.client.asking import Asker, OnLog, OnProgress, ignored
+from portico.client.answers import Answering
+from portico.client.asking import Asker, Behalf, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
@@ -124,15 +125,31 @@ class Client(Asker):
         `returns` is the type of `result.data`. The time-out begins anew with every progress that
         the tool reports.
         """
-        raw = encode(dict(arguments or {}))
-        params = t.CallToolRequestParams(name=name, arguments=Raw(raw))
+        raw = Raw(encode(dict(arguments or {})))
+        params = t.CallToolRequestParams(name=name, arguments=raw)
+        result = await self._call(params, timeout_s, on_progress)
+        wrapped = False
+        if result.structured_content is not UNSET and may_be_wrapped(result.structured_content):
+            wrapped = await self._is_wrapped(name, result)
+        return ToolResult(name, result, returns, self._tools.output(name), wrapped=wrapped)
+
+    async def _call(
+        self,
+        params: t.CallToolRequestParams,
+        timeout_s: float | None,
+        on_progress: OnProgress | None,
+        behalf: Behalf | None = None,
+    ) -> t.CallToolResult:
+        name, raw = params.name, bytes(params.arguments or b"{}")
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(name, raw)
         kind = t.CallToolResult
         refused = False
         try:
             try:
-                result = await self._ask(CALL, params, kind, timeout_s, report, headers=headers)
+                return await self._ask(
+                    CALL, params, kind, timeout_s, report, headers=headers, behalf=behalf
+                )
             except RemoteError as error:
                 if not self._is_mismatch(error):
                     raise
@@ -142,16 +159,14 @@ class Client(Asker):
                 again = self._tools.headers(name, raw)
                 if again == headers:
                     raise
-                result = await self._ask(CALL, params, kind, timeout_s, report, headers=again)
+                return await self._ask(
+                    CALL, params, kind, timeout_s, report, headers=again, behalf=behalf
+                )
         except ChannelError as error:
             if not (error.unheard or refused):  # D19
                 what, more = split_remarks(str(error))
                 error.args = (f"{what}; whether it had an effect is unknown{more}",)
             raise
-        wrapped = False
-        if result.structured_content is not UNSET and may_be_wrapped(result.structured_content):
-            wrapped = await self._is_wrapped(name, result)
-        return ToolResult(name, result, returns, self._tools.output(name), wrapped=wrapped)
 
     async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
         """Whether a value came in a wrapper. Where none is needed only the list of tools tells, and
@@ -313,6 +328,32 @@ class Client(Asker):
             return self.complete(argument, value, prompt=prompt, template=template, context=context)
 
         return Completer(ask)
+
+    # ------------------------------------------------------------ passing requests on
+
+    async def ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        answers: Answering | None = None,
+        principal: str = "",
+        log_level: t.LoggingLevel | None = None,
+    ) -> t.Noun:
+        """The result of any request, as the protocol has it: for those who pass requests on.
+
+        With `answers` it is made on behalf of somebody else: they are asked what the server asks
+        by its result, instead of this client's handlers, which say what can be asked at all;
+        `principal` is who they are, for what may be kept for them, and `log_level` what they want
+        to hear, where each request says so. What the server asks by request is asked of this
+        client, because nothing says which of its requests that is about.
+        """
+        behalf = Behalf(answers, principal, log_level) if answers is not None else None
+        if isinstance(params, t.CallToolRequestParams):
+            return await self._call(params, timeout_s, on_progress, behalf)
+        return await self._ask(method, params, t.Noun, timeout_s, on_progress, behalf=behalf)
 
     # ------------------------------------------------------------ the conversation itself
 

@@ -277,7 +277,7 @@ class Speaker:
         """Make it possible to ask once more, where that does no harm; else raise the error."""
         if self._closed is not None or not self.way.repeats:
             raise error
-        if not (_may_repeat(method, error) or await self._was_exchanged(conversation, error)):
+        if not (may_repeat(method, error) or await self._was_exchanged(conversation, error)):
             raise error
         log.info("%s: %s is sent again: %s", self.way.name, method, error)
         if not isinstance(error, ConnectionLost) or error.unheard or self.over:
@@ -333,7 +333,7 @@ class Speaker:
             self._conversation = self._tried
 
 
-def _may_repeat(method: str, error: PorticoError) -> bool:
+def may_repeat(method: str, error: PorticoError) -> bool:
     """Whether this may be sent once more: the server has not heard it, or it only looks (D19)."""
     if not isinstance(error, ConnectionLost):
         return False

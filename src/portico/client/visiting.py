@@ -9,7 +9,7 @@ import contextlib
 
 from msgspec import Raw
 
-from portico.client.answers import Answers
+from portico.client.answers import Answering, Answers
 from portico.errors import Declined, Fault, FaultKind, RemoteError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
@@ -34,11 +34,17 @@ class Visits:
             over.set()
 
     async def answer(
-        self, error: RemoteError, made: dict[str, int], peer: Peer, timeout_s: float
+        self,
+        error: RemoteError,
+        made: dict[str, int],
+        peer: Peer,
+        timeout_s: float,
+        answers: Answering | None = None,
     ) -> bool:
         """Whether to ask again after this error: all that it wants visited was agreed to.
 
-        `made` counts the visits of this call. Raises `Declined` for a user who does not want to.
+        `made` counts the visits of this call; `answers` is whose it is, if not ours. Raises
+        `Declined` for a user who does not want to.
         """
         questions = self._asked(error, peer)
         if not questions or any(made.get(_id(question), 0) > 1 for question in questions):
@@ -47,7 +53,7 @@ class Visits:
             id = _id(question)
             made[id] = made.get(id, 0) + 1
             if made[id] == 1:
-                await self._agree(question)
+                await self._agree(question, answers or self._answers)
             else:
                 await self._wait(id, timeout_s)
         return True
@@ -63,12 +69,12 @@ class Visits:
             return read_url_required(data, self._answers.capabilities, peer)
         return []
 
-    async def _agree(self, question: Question) -> None:
+    async def _agree(self, question: Question, answers: Answering) -> None:
         id = _id(question)
         while len(self._open) >= MAX_OPEN:
             self._open.pop(next(iter(self._open)))
         self._open[id] = asyncio.Event()
-        answer = await self._answers.to(question)
+        answer = await answers.to(question)
         if not isinstance(answer, t.ElicitResult) or answer.action != "accept":
             self._open.pop(id, None)
             raise Declined("the user does not want to visit the page that the server asks for")

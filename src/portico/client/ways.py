@@ -21,6 +21,7 @@ from portico.ports import Carry, Conversation, Hearer, HttpSend, Passport, Servi
 from portico.protocol.link import Link
 
 if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
+    from portico.transport.child import Child
     from portico.transport.http_client import HttpPool
 
 Headers = Sequence[tuple[str, str]]
@@ -168,6 +169,8 @@ class ChildWay:
         self._argv = tuple(argv)
         self._cwd = cwd
         self._env = dict(env or {})
+        # The one that was started last: for those who watch over it.
+        self.child: Child | None = None
         self.key: Hashable | None = (self._argv, cwd, tuple(sorted(self._env.items())))
 
     async def reach(self, timeout_s: float) -> Carry:
@@ -175,7 +178,7 @@ class ChildWay:
         from portico.transport.child import start_child
 
         handler = self._on_stderr
-        child = await start_child(
+        child = self.child = await start_child(
             self._argv,
             name=self.name,
             cwd=self._cwd,

@@ -30,11 +30,14 @@ def is_safe(name: str) -> bool:
 
 def safe_name(name: str) -> str:
     """This name where it is safe; else what can be read of it, with a digest of all of it."""
-    if is_safe(name):
-        return name
+    return name if is_safe(name) else digested(name)
+
+
+def digested(name: str, room: int = MAX_NAME, unreadable: str = "tool") -> str:
+    """What can be read of a name, with a digest of all of it, in so many characters."""
     digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
-    readable = _UNSAFE.sub("_", name)[: MAX_NAME - DIGEST - 1].strip("_")
-    return f"{readable or 'tool'}_{digest}"
+    readable = _UNSAFE.sub("_", name)[: room - DIGEST - 1].strip("_")
+    return f"{readable or unreadable}_{digest}"
 
 
 def lead_back(safe: str, names: Iterable[str]) -> str | None:

@@ -1,0 +1,351 @@
+"""What a program asks of a host, for one caller.
+
+Rules: everything goes through the host's one handler, in a turn of its own. What a handler or a
+layer refuses is told as a client would be told; what nobody can mend by asking otherwise (a server
+that is gone, a time-out) is raised as it is.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast, overload
+
+from msgspec import UNSET, Raw
+
+from portico.client.asking import OnLog, OnProgress
+from portico.client.modelled import Schemas, call_for_model
+from portico.client.results import ToolResult, may_be_wrapped
+from portico.errors import Fault, LocalProtocolError, RemoteError, ToolError
+from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
+from portico.host.roof import Roof
+from portico.host.shelves import Kind
+from portico.host.turns import NO_WISHES, TOKEN, LocalTurn, Wishes, local_exchange
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import encode
+from portico.protocol.revision import NEWEST, number
+from portico.providers import anthropic, openai
+from portico.providers.calls import Call
+
+# What is logged is wanted, where a handler was given.
+LOG_LEVEL: t.LoggingLevel = "info"
+
+T = TypeVar("T")
+N = TypeVar("N", bound=t.Noun)
+
+
+class Calls:
+    """The tools, prompts and resources of all servers, as one caller uses them.
+
+    A server that keeps state for whoever opened it never serves two callers in one conversation.
+    """
+
+    def __init__(self, roof: Roof, caller: str) -> None:
+        self._roof = roof
+        self._caller = caller
+
+    # ------------------------------------------------------------ tools
+
+    async def list_tools(self, *, fresh: bool = False, caller: str | None = None) -> list[HostTool]:
+        """Every tool of every server that can be listed; `host.problems` says what cannot. With
+        `fresh` every server is asked, whatever it said before."""
+        params = t.PaginatedRequestParams()
+        found = await self._ask("tools/list", params, caller, Wishes(fresh=fresh))
+        tools = cast("t.ListToolsResult", found).tools
+        return self._hosted("tools", tools, lambda one: one.name, _as_tool)
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[T]: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]: ...
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]:
+        """Call a tool by its name in the catalogue, or by an alias: only its server is started.
+
+        An error of the tool is a result. Raised is `RemoteError` where the server, or this host,
+        refuses the call, `ChannelError` where the server does not answer, and `Refused` where a
+        layer says no. `meta` goes along, but for what the protocol keeps for itself.
+        """
+        raw = Raw(encode(dict(arguments or {})))
+        given: dict[str, Any] | None = dict(meta) if meta else None
+        if on_progress is not None:
+            given = (given or {}) | {t.PROGRESS_TOKEN_KEY: TOKEN}
+        params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
+        wishes = NO_WISHES if timeout_s is None else Wishes(timeout_s)
+        turn = self._turn("tools/call", params, caller, wishes, on_progress, on_log)
+        try:
+            result = cast("t.CallToolResult", await self._answer(turn))
+        except ToolError as error:  # of a layer, in words that whoever asked may read
+            said = [t.TextContent(text=str(error))]
+            result = t.CallToolResult(content=cast("list[t.ContentBlock]", said), is_error=True)
+        return await self._read(name, result, turn, returns)
+
+    async def _read(
+        self, name: str, result: t.CallToolResult, turn: LocalTurn, returns: Any
+    ) -> ToolResult[Any]:
+        if turn.served_by is None:  # nobody but a layer has answered
+            return ToolResult(name, result, returns, wrapped=False)
+        server, own = turn.served_by
+        structured, wrapped = result.structured_content, False
+        if structured is not UNSET and not result.is_error and may_be_wrapped(structured):
+            wrapped = await server.is_wrapped(own, result, turn.exchange.principal)
+        return ToolResult(name, result, returns, server.output(own), wrapped=wrapped)
+
+    async def search(
+        self, words: str, limit: int = 5, *, caller: str | None = None
+    ) -> list[HostTool]:
+        """The tools that these words fit best, the best first: for a model that is not to be shown
+        all of them."""
+        tools = await self.list_tools(caller=caller)
+        return self._roof.looking.best(tools, words, limit)
+
+    # ------------------------------------------------------------ for models
+
+    async def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> list[Any]:
+        """Every tool as an entry of `tools` for OpenAI; `call_openai` makes what its model asks
+        for."""
+        return [tool.to_openai(api, strict=strict) for tool in await self.list_tools()]
+
+    async def to_anthropic(self, *, strict: bool = False) -> list[Any]:
+        """Every tool as an entry of `tools` for Anthropic; `call_anthropic` makes what its model
+        asks for."""
+        return [tool.to_anthropic(strict=strict) for tool in await self.list_tools()]
+
+    async def call_openai(
+        self,
+        tool_call: object,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call that OpenAI's model asks for. `result.to_openai()` answers it.
+
+        What the model did wrong is a result that tells it so; raised is only what it cannot mend.
+        """
+        call = openai.read_call(tool_call)
+        return await self._call_for_model(call, caller, timeout_s, on_progress)
+
+    async def call_anthropic(
+        self,
+        tool_use: object,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """Make the call that a `tool_use` block of Anthropic's model asks for.
+        `result.to_anthropic()` answers it. Else as `call_openai`."""
+        call = anthropic.read_call(tool_use)
+        return await self._call_for_model(call, caller, timeout_s, on_progress)
+
+    async def _call_for_model(
+        self,
+        call: Call,
+        caller: str | None,
+        timeout_s: float | None,
+        on_progress: OnProgress | None,
+    ) -> ToolResult[Any]:
+        async def relist() -> Schemas:
+            tools = await self.list_tools(caller=caller)
+            names = ((name, tool) for tool in tools for name in (tool.name, *tool.aliases))
+            return {name: tool.input_schema for name, tool in names}
+
+        def call_tool(name: str, arguments: dict[str, Any]) -> Awaitable[ToolResult[Any]]:
+            return self.call_tool(
+                name, arguments, caller=caller, timeout_s=timeout_s, on_progress=on_progress
+            )
+
+        return await call_for_model(call, self._known(call.name), relist, call_tool)
+
+    def _known(self, name: str) -> Schemas:
+        """What a tool takes, as far as that was listed."""
+        try:
+            shelf = self._roof.snapshot.holder("tools", name).tools
+        except Fault:
+            return {}
+        named = shelf.content.find(name) if shelf.content is not None else None
+        if shelf.content is None or named is None:
+            return {}
+        return {name: shelf.content.nouns[named.name].input_schema}
+
+    # ------------------------------------------------------------ prompts and resources
+
+    async def list_prompts(
+        self, *, fresh: bool = False, caller: str | None = None
+    ) -> list[HostPrompt]:
+        """Every prompt of every server that can be listed."""
+        params = t.PaginatedRequestParams()
+        found = await self._ask("prompts/list", params, caller, Wishes(fresh=fresh))
+        prompts = cast("t.ListPromptsResult", found).prompts
+        return self._hosted("prompts", prompts, lambda one: one.name, _as_prompt)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+    ) -> t.GetPromptResult:
+        """The messages of a prompt, by its name in the catalogue."""
+        given = dict(arguments) if arguments is not None else None
+        params = t.GetPromptRequestParams(name=name, arguments=given)
+        found = await self._ask("prompts/get", params, caller, Wishes(timeout_s))
+        return cast("t.GetPromptResult", found)
+
+    async def list_resources(
+        self, *, fresh: bool = False, caller: str | None = None
+    ) -> list[HostResource]:
+        """Every resource of every server that can be listed, each under its own address."""
+        params = t.PaginatedRequestParams()
+        found = await self._ask("resources/list", params, caller, Wishes(fresh=fresh))
+        resources = cast("t.ListResourcesResult", found).resources
+        return self._hosted("resources", resources, lambda one: one.uri, _as_resource)
+
+    async def list_resource_templates(
+        self, *, fresh: bool = False, caller: str | None = None
+    ) -> list[HostResourceTemplate]:
+        """Every template of addresses of every server that can be listed."""
+        params = t.PaginatedRequestParams()
+        found = await self._ask("resources/templates/list", params, caller, Wishes(fresh=fresh))
+        templates = cast("t.ListResourceTemplatesResult", found).resource_templates
+        return self._hosted("templates", templates, lambda one: one.uri_template, _as_template)
+
+    async def read_resource(
+        self,
+        uri: str,
+        server: str | None = None,
+        *,
+        caller: str | None = None,
+        timeout_s: float | None = None,
+    ) -> t.ReadResourceResult:
+        """The contents of a resource: of the server that lists it, or that `server` names by its
+        key. An address that several list is read of none until one is named."""
+        params = t.ReadResourceRequestParams(uri=uri)
+        found = await self._ask("resources/read", params, caller, Wishes(timeout_s, server))
+        return cast("t.ReadResourceResult", found)
+
+    async def complete(
+        self,
+        argument: str,
+        value: str = "",
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+        server: str | None = None,
+        caller: str | None = None,
+    ) -> t.Completion:
+        """What an argument of a prompt, or a variable of a template, may become."""
+        if (prompt is None) is (template is None):
+            raise LocalProtocolError("complete takes either prompt='name' or template='uri'")
+        ref = (
+            t.PromptReference(name=prompt)
+            if prompt is not None
+            else t.ResourceTemplateReference(uri=template or "")
+        )
+        params = t.CompleteRequestParams(
+            ref=ref,
+            argument=t.CompletionArgument(name=argument, value=value),
+            context=t.CompletionContext(arguments=dict(context)) if context else None,
+        )
+        found = await self._ask("completion/complete", params, caller, Wishes(None, server))
+        return cast("t.CompleteResult", found).completion
+
+    # ------------------------------------------------------------ turns
+
+    async def _ask(
+        self, method: str, params: t.RequestParams, caller: str | None, wishes: Wishes
+    ) -> t.Noun:
+        return await self._answer(self._turn(method, params, caller, wishes))
+
+    def _turn(
+        self,
+        method: str,
+        params: t.RequestParams,
+        caller: str | None,
+        wishes: Wishes,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> LocalTurn:
+        desk = self._roof.desk
+        whose = self._caller if caller is None else caller
+        level = LOG_LEVEL if on_log is not None else None
+        exchange = local_exchange(method, params, desk.capabilities, whose, level)
+        return LocalTurn(exchange, desk, wishes, on_progress, on_log)
+
+    async def _answer(self, turn: LocalTurn) -> t.Noun:
+        try:
+            return await self._roof.handler(turn)
+        except Fault as fault:
+            raise RemoteError(number(fault, NEWEST), fault.message, fault.data) from fault
+        finally:
+            turn.exchange.settled = True
+
+    def _hosted(
+        self, kind: Kind, nouns: Iterable[Any], key: Callable[[Any], str], made: Callable[..., T]
+    ) -> list[T]:
+        """The same with their servers; what a layer has changed stays as the layer made it."""
+        same: dict[int, Any] = {}
+        known: dict[str, Any] = {}
+        for server in self._roof.snapshot.hosted.values():
+            offer = server.shelf(kind).content
+            if offer is not None:
+                same |= {id(noun): offer.hosted[name] for name, noun in offer.nouns.items()}
+                known = {**offer.hosted, **known}
+        found: list[T] = []
+        for noun in nouns:
+            kept = same.get(id(noun))
+            if kept is not None:
+                found.append(kept)
+            elif (origin := known.get(key(noun))) is not None:
+                found.append(made(noun, origin))
+        return found
+
+
+def _as_tool(tool: t.Tool, origin: HostTool) -> HostTool:
+    return HostTool.kept(tool, origin.server, origin.original, origin.aliases)
+
+
+def _as_prompt(prompt: t.Prompt, origin: HostPrompt) -> HostPrompt:
+    return HostPrompt.kept(prompt, origin.server, origin.original, origin.aliases)
+
+
+def _as_resource(resource: t.Resource, origin: HostResource) -> HostResource:
+    return HostResource.kept(resource, origin.server)
+
+
+def _as_template(
+    template: t.ResourceTemplate, origin: HostResourceTemplate
+) -> HostResourceTemplate:
+    return HostResourceTemplate.kept(template, origin.server)

@@ -1,0 +1,179 @@
+"""Everything that all servers offer, and whose each thing is, in one generation of a configuration.
+
+A snapshot never changes in which servers it has; what each of them offers is on its shelves. A call
+takes one snapshot and uses nothing else.
+
+Rules: a name leads to its server without asking any other one. An address that several servers list
+leads nowhere until somebody says which is meant. No server's silence keeps another's list back.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, PorticoError
+from portico.host.hosted import Hosted, Offer
+from portico.host.naming import BETWEEN, catalogue_name
+from portico.host.settings import Problem
+from portico.host.shelves import Kind
+from portico.protocol import types as t
+from portico.protocol.problems import cut
+from portico.protocol.uritemplate import Template
+
+# Names that are offered to whoever took a wrong one.
+MAX_NEAR = 2
+# Of those a server may list any number; so many are compared with a wrong one.
+MAX_COMPARED = 2000
+
+Nameable = Literal["tools", "prompts"]
+ONE: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
+
+
+class Snapshot:
+    """The servers of one generation, in the order of their configuration.
+
+    `aliases` lead to a server and its own name for a thing; `problems` are those of the
+    configuration.
+    """
+
+    def __init__(
+        self,
+        generation: int,
+        hosted: Mapping[str, Hosted],
+        aliases: Mapping[str, tuple[str, str]],
+        problems: Iterable[Problem] = (),
+    ) -> None:
+        self.generation = generation
+        self.hosted = hosted
+        self._aliases = aliases
+        self._configured = tuple(problems)
+        self._first = {
+            catalogue_name(one.claim.namespace, "x").partition(BETWEEN)[0]: one
+            for one in hosted.values()
+        }
+
+    # ------------------------------------------------------------ whose is it?
+
+    def holder(self, kind: Nameable, name: str) -> Hosted:
+        """The server that a name is of, whether it has such a thing or not. Raises `Fault`."""
+        alias = self._aliases.get(name)
+        found = (
+            self.hosted.get(alias[0])
+            if alias is not None
+            else self._first.get(name.partition(BETWEEN)[0])
+        )
+        if found is None:
+            near = _near(name, [*self._known(kind), *self._aliases])
+            servers = ", ".join(map(repr, self._first)) or "no server at all"
+            more = near or f"; names begin with their server and '{BETWEEN}': there is {servers}"
+            words = f"there is no {ONE[kind]} {cut(name)!r}{more}"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        return found
+
+    async def own_name(self, kind: Nameable, name: str, holder: Hosted, caller: str) -> str:
+        """What its server calls it. Raises `Fault` where there is none, `PorticoError` where the
+        server does not say what there is."""
+        shelf = holder.shelf(kind)
+        named = shelf.content.find(name) if shelf.content is not None else None
+        if named is not None:
+            return named.own
+        try:
+            offer = await shelf.come(caller)
+        except ChannelError:
+            raise
+        except PorticoError:  # its list is no good; what is in it may be
+            own = holder.plain_name(name)
+            if own is None:
+                raise
+            return own
+        named = offer.find(name)
+        if named is None:
+            near = _near_own(name, offer) or f"; list the {kind} to see their names"
+            words = f"server {holder.key!r} has no {ONE[kind]} {cut(name)!r}{near}"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        return named.own
+
+    def server(self, key: str) -> Hosted:
+        """The server of this key. Raises `Fault`."""
+        found = self.hosted.get(key)
+        if found is None:
+            near = _near(key, self.hosted) or f"; there is {', '.join(self.hosted) or 'none'}"
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {cut(key)!r}{near}")
+        return found
+
+    async def reader(self, uri: str, caller: str, wait_s: float) -> Hosted:
+        """The server that has the resource at an address, or a template for it. Raises `Fault`
+        where there is none, or more than one."""
+        await self.gather("resources", caller, wait_s)
+        found = [one for one in self.hosted.values() if _lists(one.resources.content, uri)]
+        if not found:
+            await self.gather("templates", caller, wait_s)
+            found = [one for one in self.hosted.values() if _fits(one.templates.content, uri)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(repr(one.key) for one in found)
+            words = f"{names} all have the resource {cut(uri)!r}; say which is meant: server="
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        silent = [one.key for one in self.hosted.values() if one.resources.problem is not None]
+        more = f"; {', '.join(map(repr, silent))} could not be asked" if silent else ""
+        words = f"no server lists the resource {cut(uri)!r}{more}; server= asks one that may"
+        raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
+
+    # ------------------------------------------------------------ all of it
+
+    async def gather(
+        self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
+    ) -> list[Offer[Any, Any]]:
+        """One list of every server, from all of them at once; those that came."""
+        shelves = [one.shelf(kind) for one in self.hosted.values()]
+        missing = [shelf for shelf in shelves if fresh or not shelf.is_fresh]
+        if len(missing) == 1:
+            await missing[0].seen(caller, wait_s, fresh=fresh)
+        elif missing:
+            await asyncio.gather(*(one.seen(caller, wait_s, fresh=fresh) for one in missing))
+        return [shelf.content for shelf in shelves if shelf.content is not None]
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is the matter, of the configuration and of each server."""
+        servers = ((one, one.problem) for one in self.hosted.values())
+        told = {problem.words for problem in self._configured}
+        return [
+            *self._configured,
+            *(
+                Problem(one.key, words, one.entry.place)
+                for one, words in servers
+                if words is not None and words not in told
+            ),
+        ]
+
+    def _known(self, kind: Nameable) -> list[str]:
+        offers = (one.shelf(kind).content for one in self.hosted.values())
+        return [name for offer in offers if offer is not None for name in offer.nouns]
+
+
+def _near(wanted: str, names: Iterable[str]) -> str:
+    near = get_close_matches(cut(wanted), list(names)[:MAX_COMPARED], n=MAX_NEAR)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _near_own(wanted: str, offer: Offer[Any, Any]) -> str:
+    """The same in one server, where all names begin alike."""
+    rests = {name.partition(BETWEEN)[2]: name for name in offer.nouns}
+    near = get_close_matches(cut(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1)
+    return f"; did you mean {rests[near[0]]!r}?" if near else ""
+
+
+def _lists(offer: Offer[Any, Any] | None, uri: str) -> bool:
+    return offer is not None and uri in offer.nouns
+
+
+def _fits(offer: Offer[Any, t.ResourceTemplate] | None, uri: str) -> bool:
+    for text in offer.nouns if offer is not None else ():
+        with suppress(LocalProtocolError):  # what is no template fits nothing
+            if text == uri or Template(text).match(uri) is not None:
+                return True
+    return False

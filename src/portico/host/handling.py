@@ -1,0 +1,206 @@
+"""The one handler of a host: a request comes in, the server that it is for answers it.
+
+Whoever calls, this program or a stranger who connected to it, comes through here, and so does
+whatever is put around it: a policy, a log, a cache.
+
+Rules: nothing is known here of where a turn comes from. A call takes the servers as they are when
+it begins, and uses no others. Names are changed, and what in `_meta` belongs to one hop; nothing
+else of a request or a result is.
+"""
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from portico.client.asking import OnProgress
+from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from portico.host.catalogue import Snapshot
+from portico.host.hosted import Hosted
+from portico.host.turns import NO_WISHES, LocalTurn, Wishes, passed_back, passed_on
+from portico.ports import Handler, Turn
+from portico.protocol import types as t
+from portico.protocol.jsonrpc import is_bare_call, refuse_repeats
+from portico.protocol.reading import read
+
+CALL = "tools/call"
+
+
+class Handling:
+    """Answers requests with what the servers of the moment answer.
+
+    `now` gives the snapshot that is in force; `wait_s` is how long whoever looks at everything
+    waits for one server.
+    """
+
+    def __init__(self, now: Callable[[], Snapshot], wait_s: float) -> None:
+        self._now = now
+        self._wait_s = wait_s
+        self._rows: dict[str, Handler] = {
+            CALL: self._call_tool,
+            "tools/list": self._list_tools,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete,
+        }
+
+    def handle(self, turn: Turn) -> Awaitable[t.Noun]:
+        """The answer to a request. Raises `Fault` for what cannot be answered, and whatever the
+        server's own answer raises."""
+        row = self._rows.get(turn.exchange.row.name)
+        if row is None:
+            words = f"there is no {turn.exchange.row.name} here"
+            raise Fault(FaultKind.METHOD_NOT_FOUND, words)
+        return row(turn)
+
+    # ------------------------------------------------------------ lists
+
+    async def _list_tools(self, turn: Turn) -> t.Noun:
+        offers = await self._gathered(turn, "tools")
+        return t.ListToolsResult(tools=[one for some in offers for one in some])
+
+    async def _list_prompts(self, turn: Turn) -> t.Noun:
+        offers = await self._gathered(turn, "prompts")
+        return t.ListPromptsResult(prompts=[one for some in offers for one in some])
+
+    async def _list_resources(self, turn: Turn) -> t.Noun:
+        offers = await self._gathered(turn, "resources")
+        return t.ListResourcesResult(resources=[one for some in offers for one in some])
+
+    async def _list_templates(self, turn: Turn) -> t.Noun:
+        offers = await self._gathered(turn, "templates")
+        found = [one for some in offers for one in some]
+        return t.ListResourceTemplatesResult(resource_templates=found)
+
+    async def _gathered(self, turn: Turn, kind: Any) -> list[Any]:
+        """All of it is one page: a cursor is nothing that we gave anybody."""
+        if read(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
+            raise Fault(FaultKind.INVALID_PARAMS, "this cursor is not one of ours; begin anew")
+        snapshot, caller = self._now(), turn.exchange.principal
+        with _holding(snapshot):
+            fresh = _wishes(turn).fresh
+            offers = await snapshot.gather(kind, caller, self._wait_s, fresh=fresh)
+        return [offer.nouns.values() for offer in offers]
+
+    # ------------------------------------------------------------ calls
+
+    async def _call_tool(self, turn: Turn) -> t.Noun:
+        head, raw = turn.exchange.head, turn.exchange.request.params
+        if is_bare_call(head, raw):  # as nearly all are: they were split already
+            refuse_repeats(head.arguments)
+            name, arguments = str(head.name), head.arguments
+        else:
+            params = read(t.CallToolRequestParams, raw)
+            name, arguments = params.name, params.arguments
+        snapshot = self._now()
+        holder = snapshot.holder("tools", name)
+        holder.hold()
+        try:
+            own = await snapshot.own_name("tools", name, holder, turn.exchange.principal)
+            asked = t.CallToolRequestParams(
+                name=own, arguments=arguments, meta=passed_on(head.meta)
+            )
+            if isinstance(turn, LocalTurn):
+                turn.served_by = holder, own
+            return await _ask(turn, holder, CALL, asked)
+        finally:
+            holder.release()
+
+    async def _get_prompt(self, turn: Turn) -> t.Noun:
+        params = read(t.GetPromptRequestParams, turn.exchange.request.params)
+        snapshot, caller = self._now(), turn.exchange.principal
+        holder = snapshot.holder("prompts", params.name)
+        holder.hold()
+        try:
+            own = await snapshot.own_name("prompts", params.name, holder, caller)
+            meta = passed_on(turn.exchange.head.meta)
+            asked = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
+            return await _ask(turn, holder, "prompts/get", asked)
+        finally:
+            holder.release()
+
+    async def _read_resource(self, turn: Turn) -> t.Noun:
+        params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
+        asked = t.ReadResourceRequestParams(uri=params.uri, meta=passed_on(turn.exchange.head.meta))
+        return await self._at(turn, params.uri, "resources/read", asked)
+
+    async def _at(self, turn: Turn, uri: str, method: str, params: t.RequestParams) -> t.Noun:
+        """Ask the server that has an address, or the one that was named."""
+        snapshot, meant = self._now(), _wishes(turn).server
+        if meant is not None:
+            holder = snapshot.server(meant)
+            holder.hold()
+        else:
+            with _holding(snapshot):
+                caller = turn.exchange.principal
+                holder = await snapshot.reader(uri, caller, self._wait_s)
+                holder.hold()
+        try:
+            return await _ask(turn, holder, method, params)
+        finally:
+            holder.release()
+
+    async def _complete(self, turn: Turn) -> t.Noun:
+        params = read(t.CompleteRequestParams, turn.exchange.request.params)
+        params = replace(params, meta=passed_on(turn.exchange.head.meta))
+        if isinstance(params.ref, t.ResourceTemplateReference):
+            return await self._at(turn, params.ref.uri, "completion/complete", params)
+        snapshot, caller = self._now(), turn.exchange.principal
+        holder = snapshot.holder("prompts", params.ref.name)
+        holder.hold()
+        try:
+            own = await snapshot.own_name("prompts", params.ref.name, holder, caller)
+            asked = replace(params, ref=replace(params.ref, name=own))
+            return await _ask(turn, holder, "completion/complete", asked)
+        finally:
+            holder.release()
+
+
+@contextmanager
+def _holding(snapshot: Snapshot) -> Generator[None]:
+    """While somebody looks at all servers, none of them goes."""
+    for one in snapshot.hosted.values():
+        one.hold()
+    try:
+        yield
+    finally:
+        for one in snapshot.hosted.values():
+            one.release()
+
+
+async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams) -> t.Noun:
+    seconds = _wishes(turn).timeout_s
+    reporting = _reporting(turn)
+    try:
+        result = await holder.supervised.ask(
+            turn, method, params, timeout_s=seconds, on_progress=reporting
+        )
+    except Fault as fault:  # what the server said, and not what was asked of us, is wrong
+        words = fault.message
+        named = words if holder.key in words else f"server {holder.key!r}: {words}"
+        raise RemoteProtocolError(named) from fault
+    return passed_back(result)
+
+
+def _wishes(turn: Turn) -> Wishes:
+    return getattr(turn, "wishes", NO_WISHES)
+
+
+def _reporting(turn: Turn) -> OnProgress | None:
+    """Tells whoever asked how it is getting on; None where they do not want to know."""
+    exchange, wire = turn.exchange, turn.wire
+    if exchange.progress_token is None:
+        return None
+
+    def report(progress: float, total: float | None, message: str | None) -> Awaitable[None] | None:
+        try:
+            frame = exchange.progress(progress, total, message)
+        except LocalProtocolError:  # it went backwards, which is the server's mistake
+            return None
+        return None if frame is None or wire.post(frame) else wire.send(frame)
+
+    return report

@@ -1,0 +1,121 @@
+"""Many servers under one roof: one catalogue of all that they offer, and one way to use it.
+
+    async with Host({"notes": server, "git": ["uvx", "mcp-server-git"]}) as host:
+        for tool in await host.list_tools():
+            print(tool.name, "of", tool.server)
+        result = await host.call_tool("notes__add", {"text": "Buy milk"})
+
+Rules: nothing is started before it is needed. A server sees what is sent to it and nothing of the
+others. One that is broken, slow or gone is a problem in `problems`, and nobody else's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from portico.client.targets import Target
+from portico.host.calls import Calls
+from portico.host.own import configured
+from portico.host.questions import Desk, OnQuestion
+from portico.host.roof import OnChange, OnEvent, Roof
+from portico.host.settings import Config, Entry, Problem
+from portico.host.shelves import WAIT_S
+from portico.host.supervisor import Status
+from portico.ports import Handler, Middleware
+
+if TYPE_CHECKING:  # most servers ask nobody who they are
+    from portico.auth.logins import Auth
+
+
+class Host(Calls):
+    """Servers by their keys, and everything that they offer.
+
+    A server is whatever `connect` takes, or an `Entry` with settings of its own. `on_question`
+    answers what servers ask (without it they are told that nobody can be asked), `on_event` hears
+    of each server that starts, stops or fails, `layers` are around every request, the first
+    outermost, and `auth` says who we are at a URL. Whoever looks at the whole catalogue waits
+    `wait_s` for one server, at the most.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, Target | Entry] | Config,
+        *,
+        on_question: OnQuestion | None = None,
+        on_event: OnEvent | None = None,
+        layers: Iterable[Middleware] = (),
+        auth: "Callable[[str], Auth | None] | None" = None,
+        wait_s: float = WAIT_S,
+    ) -> None:
+        roof = Roof(
+            configured(servers),
+            Desk(on_question),
+            layers=layers,
+            wait_s=wait_s,
+            on_event=on_event,
+            auth=auth,
+        )
+        super().__init__(roof, "")
+
+    async def __aenter__(self) -> "Host":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End every server, and whatever is under way on it; at any time, and twice."""
+        await self._roof.close()
+
+    # ------------------------------------------------------------ who is there
+
+    def caller(self, name: str) -> Calls:
+        """The same tools, prompts and resources, used on behalf of somebody else than others."""
+        return Calls(self._roof, name)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The keys of all servers, in the order of the configuration."""
+        return tuple(self._roof.snapshot.hosted)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the configuration, and what could not be listed when somebody last
+        looked; none of it keeps anything else from working."""
+        return self._roof.snapshot.problems
+
+    @property
+    def instructions(self) -> dict[str, str]:
+        """What each server says of its use, by its key; of those that were started."""
+        hosted = self._roof.snapshot.hosted
+        return {key: one.instructions for key, one in hosted.items() if one.instructions}
+
+    def status(self) -> list[Status]:
+        """How every server is at this moment."""
+        return [one.supervised.status for one in self._roof.snapshot.hosted.values()]
+
+    def restart(self, server: str) -> None:
+        """Start a server anew for its next call, also one that was given up."""
+        self._roof.snapshot.server(server).supervised.restart()
+
+    # ------------------------------------------------------------ the handler
+
+    @property
+    def handler(self) -> Handler:
+        """What answers every request, with its layers around it: for whoever serves this host."""
+        return self._roof.handler
+
+    def use(self, layer: Middleware) -> None:
+        """Put a layer around every request, inside those that are there."""
+        self._roof.use(layer)
+
+    # ------------------------------------------------------------ changes
+
+    async def reload(self, servers: Mapping[str, Target | Entry] | Config) -> None:
+        """Other servers from now on. Those whose entry is the same go on; calls that are under way
+        on others finish there, and then those stop."""
+        self._roof.reload(configured(servers))
+
+    def watch(self, callback: OnChange) -> Callable[[], None]:
+        """Be told of changes in the catalogue: a server said that a list is another, or there was
+        a reload. Ends with a call of what this returns."""
+        return self._roof.watch(callback)

@@ -1,0 +1,476 @@
+"""Keeps one server of a host: started when it is needed, watched, started again, stopped, drained.
+
+    supervised = Supervised(entry)
+    async with supervised.use(turn) as sitting:
+        result = await sitting.ask("tools/call", params)
+
+A server has seats: one for everybody where each request stands for itself; else one for each
+caller, or a few that are handed on, or one for all who are then asked nothing, as its settings say.
+
+Rules: every wait ends. Nothing is started before somebody needs it, and what fails again and again
+is left alone for a while (`crashes`). Whoever gives up waiting for a start stops it only for
+nobody else. One server knows nothing of another.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from portico.client.asking import OnProgress
+from portico.client.client import split_remarks
+from portico.client.connect import PING_S
+from portico.client.speaking import may_repeat
+from portico.errors import AuthError, CannotConnect, ChannelError, ConnectionLost
+from portico.host.crashes import Crash, Crashes
+from portico.host.opening import NO_CRASH, Opener
+from portico.host.seats import Asking, Seat, Sitting, by_wire
+from portico.host.settings import Entry
+from portico.host.status import State, Status, Stderr
+from portico.host.waiting import Bell, Start
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.questions import Kind
+
+if TYPE_CHECKING:  # most servers ask nobody who they are
+    from portico.auth.logins import Auth
+
+log: logging.Logger = logging.getLogger("portico.host")
+
+# For calls in flight when a server is taken out of a configuration: half of what one may take.
+DRAIN_S = 30.0
+# A child is gone after five seconds and a half, a handler that does not stop is left after as many.
+CLOSE_S = 15.0
+# Of standard error, for people.
+SHOWN_LINES = 20
+# A timer may ring that much early, by the last digit of the time alone.
+ROUNDING_S = 1e-3
+
+
+class Supervised:
+    """One server of a host, in one generation of its configuration.
+
+    `asks` is what the host can answer when the server asks, and `asking` puts a question to
+    whoever made the calls that it may be about; the settings may allow less, and nothing else is
+    offered to the server. `auth` says who we are at an address, where the entry does not.
+    `on_open` is told of every seat that was opened: what the server offers may be another now.
+    `on_change` is told when the state may have changed. `clock` and `dice` (a random number below
+    1) decide when it is started again.
+    """
+
+    def __init__(
+        self,
+        entry: Entry,
+        *,
+        asks: Collection[Kind] = (),
+        asking: Asking = by_wire,
+        auth: "Callable[[str], Auth | None] | None" = None,
+        on_open: Callable[["Supervised", Seat], None] | None = None,
+        on_change: Callable[["Supervised"], None] | None = None,
+        ping_s: float | None = PING_S,
+        clock: Callable[[], float] = time.monotonic,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        settings = entry.settings
+        self.entry: Entry = entry
+        self._settings = settings
+        self._opener = Opener(entry, asks, asking, auth, ping_s)
+        self._on_open = on_open
+        self._on_change = on_change
+        self._clock = clock
+        self._dice = dice
+        self._crashes = Crashes(settings.max_crashes, settings.crashes_s)
+        self._stderr = Stderr()
+        self._seats: list[Seat] = []
+        # By who waits for it: everybody (None) until it is known that each needs one.
+        self._starts: dict[str | None, Start[Seat]] = {}
+        # Clients that are being closed.
+        self._ending: set[asyncio.Task[Any]] = set()
+        self._bell = Bell()
+        # Calls that wait for a seat.
+        self._arriving = 0
+        self._handshake: bool | None = None
+        self._revision: str | None = None
+        self._last_error: str | None = None
+        self._draining = False
+        self._closed: str | None = None
+        self._state: State = "idle"
+        self._since = time.time()
+
+    def __repr__(self) -> str:
+        return f"Supervised({self.key!r}, {self.state})"
+
+    @property
+    def key(self) -> str:
+        """What the server is called."""
+        return self.entry.key
+
+    @property
+    def draining(self) -> bool:
+        """Whether it takes no new calls any more: another generation does."""
+        return self._draining or self._closed is not None
+
+    @property
+    def seats(self) -> tuple[Seat, ...]:
+        """What is open now."""
+        return tuple(self._seats)
+
+    # ------------------------------------------------------------ calls
+
+    def use(self, turn: Turn) -> AbstractAsyncContextManager[Sitting]:
+        """A seat for one call, started if there is none. Raises `CannotConnect` at once where it
+        may not be started now, and what a start that failed came to."""
+        return _Use(self, turn)
+
+    async def ask(
+        self,
+        turn: Turn,
+        method: str,
+        params: t.RequestParams,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> t.Noun:
+        """The result of a request for a call; asked once more of a fresh start where the server
+        has ended meanwhile and that does no harm."""
+        try:
+            async with self.use(turn) as sitting:
+                return await sitting.ask(
+                    method, params, timeout_s=timeout_s, on_progress=on_progress
+                )
+        except ConnectionLost as error:
+            if self.draining or not may_repeat(method, error):
+                raise
+        async with self.use(turn) as sitting:
+            return await sitting.ask(method, params, timeout_s=timeout_s, on_progress=on_progress)
+
+    async def sit(self, turn: Turn) -> Sitting:
+        """What `use` enters with."""
+        if self.draining:
+            why = "its configuration has changed" if self._draining else self._closed
+            raise CannotConnect(f"server {self.key!r}: {why}; ask again")
+        caller = turn.exchange.principal
+        seat = self._free(caller)
+        if seat is None:
+            self._arriving += 1
+            try:
+                seat = await self._seated(caller)
+            finally:
+                self._arriving -= 1
+                self._bell.ring()
+        if not seat.common:
+            seat.caller = caller
+        return seat.sit(turn)
+
+    def leave(self, sitting: Sitting, error: BaseException | None) -> None:
+        """What `use` leaves with."""
+        seat = sitting.seat
+        seat.leave(sitting, asyncio.get_running_loop().time())
+        if error is not None:
+            self._note(seat, error)
+        if not seat.sittings and seat in self._seats:
+            pooled = self._settings.sharing == "pooled" and not seat.common
+            if seat.retired or (pooled and seat.unsettled):
+                self._dispose(seat, "it is not needed any more")
+        self._bell.ring()
+
+    def _note(self, seat: Seat, error: BaseException) -> None:
+        if isinstance(error, ChannelError | asyncio.CancelledError):
+            seat.unsettled = True
+        if isinstance(error, ChannelError | AuthError):
+            self._last_error = str(error)
+        if isinstance(error, AuthError):  # what was looked up may be another by now
+            seat.retired = True
+
+    # ------------------------------------------------------------ seats
+
+    def _free(self, caller: str) -> Seat | None:
+        """A seat that is open and that this caller may have."""
+        pooled = self._settings.sharing == "pooled"
+        idle: Seat | None = None
+        for seat in self._seats:
+            if seat.retired or seat.over:
+                continue
+            if seat.common or (seat.caller == caller and (seat.sittings or not pooled)):
+                return seat
+            if pooled and not seat.sittings:
+                idle = seat
+        return idle
+
+    async def _seated(self, caller: str) -> Seat:
+        until = asyncio.get_running_loop().time() + self._settings.timeout_s
+        while True:
+            if self._closed is not None:
+                raise ConnectionLost(f"server {self.key!r}: {self._closed}")
+            seat = self._free(caller)
+            if seat is not None:
+                return seat
+            start = self._starts.get(self._together(caller))
+            if start is None or start.given_up:
+                self._check_health(caller)
+                if not self._has_room():
+                    await self._change(until)
+                    continue
+                start = self._begin(caller)
+            await start.wait()
+            self._check_start(start)
+
+    def _together(self, caller: str) -> str | None:
+        """Who waits for the same start: everybody, unless each needs a seat of their own."""
+        apart = self._handshake is True and self._settings.sharing != "shared"
+        return caller if apart else None
+
+    def _check_start(self, start: Start[Seat]) -> None:
+        if start.task.cancelled():
+            raise ConnectionLost(f"server {self.key!r}: {self._closed or 'the start was given up'}")
+        error = start.task.exception()
+        if isinstance(error, CannotConnect):
+            raise CannotConnect(*error.args) from error  # each their own
+        if error is not None:
+            raise error
+
+    def _check_health(self, caller: str) -> None:
+        now = self._clock()
+        health = self._crashes.health(now)
+        if health == "well":
+            return
+        wait_s, recent = self._crashes.wait_s(now), self._crashes.recent(now)
+        times = "once" if recent == 1 else f"{recent} times"
+        words = f"server {self.key!r} ended {times} within {self._settings.crashes_s:g} s"
+        if health == "given_up":
+            words += f" and is left alone for {wait_s:.0f} s, or until it is restarted"
+        else:
+            words += f"; it is started again in {wait_s:.1f} s"
+        last = self._crashes.last
+        raise CannotConnect(f"{words}. Last: {last.told(caller)}" if last else words)
+
+    def _has_room(self) -> bool:
+        """Whether one more may be started; the one that nobody has used longest makes room."""
+        taken = len(self._seats) + len(self._starts) + len(self._ending)
+        if taken < max(1, self._settings.max_seats):
+            return True
+        idle = [seat for seat in self._seats if not seat.sittings]
+        if idle and not self._ending:
+            oldest = min(idle, key=lambda seat: seat.idle_since)
+            self._dispose(oldest, "its place is needed for another caller")
+        return False
+
+    async def _change(self, until: float) -> None:
+        """Wait for a seat to become free."""
+        if not await self._bell.wait(until):
+            raise CannotConnect(
+                f"server {self.key!r}: all {self._settings.max_seats} seats are taken by calls of "
+                "others; try again later, or raise its max_seats"
+            )
+
+    # ------------------------------------------------------------ starting
+
+    def _begin(self, caller: str) -> Start[Seat]:
+        together = self._together(caller)
+        start = self._starts[together] = Start(self._open(caller))
+
+        def done(task: "asyncio.Task[Seat]") -> None:
+            if self._starts.get(together) is start:
+                del self._starts[together]
+            if not task.cancelled():
+                task.exception()  # whoever waited has gone, perhaps
+            self._changed()
+
+        start.task.add_done_callback(done)
+        self._changed()
+        return start
+
+    async def _open(self, caller: str) -> Seat:
+        seat = Seat(self._ended, self._stderr)
+        try:
+            await self._opener.open(seat)
+        except BaseException as error:
+            if isinstance(error, NO_CRASH):
+                self._last_error = str(error)
+            elif isinstance(error, CannotConnect):
+                self._crashed(Crash(self._clock(), *split_remarks(str(error))), 0.0)
+            self._dispose(seat, "it did not start")
+            raise
+        self._opened(seat, caller)
+        return seat
+
+    def _opened(self, seat: Seat, caller: str) -> None:
+        revision = seat.client.peer.revision
+        seat.common = self._settings.sharing == "shared" or not revision.handshake
+        seat.caller = None if seat.common else caller
+        seat.opened_at = self._clock()
+        seat.idle_since = asyncio.get_running_loop().time()
+        self._handshake = revision.handshake
+        self._revision = revision.date
+        self._last_error = None
+        self._seats.append(seat)
+        if self._settings.idle_s is not None and seat.stoppable:
+            self._look_after(seat, self._settings.idle_s)
+        if self._on_open is not None:
+            self._on_open(self, seat)
+
+    # ------------------------------------------------------------ ends
+
+    def _ended(self, seat: Seat) -> None:
+        """A conversation has ended, and nobody here has ended it."""
+        if seat not in self._seats or not seat.over:
+            return
+        now = self._clock()
+        what, more = seat.why
+        log.warning("server %r has ended: %s%s", self.key, what, more)
+        # What it wrote may be about anything that it was asked.
+        crash = Crash(now, what, "" if seat.mixed else more, seat.served)
+        self._crashed(crash, now - seat.opened_at)
+        self._dispose(seat, what)
+
+    def _crashed(self, crash: Crash, lived_s: float) -> None:
+        self._last_error = crash.words + crash.more
+        self._crashes.crashed(crash, lived_s, self._dice())
+
+    def _look_after(self, seat: Seat, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        seat.timer = loop.call_later(seconds, self._look, seat)
+
+    def _look(self, seat: Seat) -> None:
+        """Stop what nobody has used for long; one timer a seat, set again where it was used."""
+        idle_s = self._settings.idle_s
+        if seat not in self._seats or idle_s is None:
+            return
+        left_s = seat.idle_since + idle_s - asyncio.get_running_loop().time()
+        if seat.sittings:
+            self._look_after(seat, idle_s)
+        elif left_s > ROUNDING_S:
+            self._look_after(seat, left_s)
+        else:
+            self._dispose(seat, "nobody has used it for a while")
+
+    def _dispose(self, seat: Seat, why: str) -> None:
+        """Close a seat, in a task of its own."""
+        if seat in self._seats:
+            self._seats.remove(seat)
+        if seat.timer is not None:
+            seat.timer.cancel()
+        if seat.furnished:
+            self._track(seat.client.close(f"server {self.key!r}: {why}"))
+        self._changed()
+
+    def _track(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._tracked)
+
+    def _tracked(self, task: "asyncio.Task[None]") -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("server %r could not be closed", self.key, exc_info=error)
+        self._changed()
+
+    def restart(self) -> None:
+        """Start it anew for the next call, whatever it did before; calls in flight finish."""
+        self._crashes.forgive()
+        for seat in self.seats:
+            seat.retired = True
+            if not seat.sittings:
+                self._dispose(seat, "it is restarted")
+        self._changed()
+
+    async def drain(self, timeout_s: float = DRAIN_S) -> None:
+        """Take no new calls, let those in flight finish, and close. Those that take longer fail."""
+        self._draining = True
+        self._changed()
+        until = asyncio.get_running_loop().time() + timeout_s
+        while self._arriving or any(seat.sittings for seat in self._seats):
+            if not await self._bell.wait(until):
+                break
+        words = "its configuration has changed"
+        await self.close(f"{words}, and what was asked did not end within {timeout_s:g} s")
+
+    async def close(self, why: str = "the host was closed") -> None:
+        """End it at once, whoever waits; at any time, and twice. It is over within seconds."""
+        self._closed = self._closed or why
+        self._bell.ring()
+        starts = [start.task for start in self._starts.values()]
+        for task in starts:
+            task.cancel()
+        for seat in self.seats:
+            self._dispose(seat, self._closed)
+        until = asyncio.get_running_loop().time() + CLOSE_S
+        # A start that is stopped has something to close, too.
+        while left := [task for task in (*starts, *self._ending) if not task.done()]:
+            seconds = until - asyncio.get_running_loop().time()
+            if seconds <= 0:
+                log.warning("server %r does not end, and is left alone", self.key)
+                break
+            await asyncio.wait(left, timeout=seconds)
+        self._changed()
+
+    # ------------------------------------------------------------ for people
+
+    @property
+    def state(self) -> State:
+        """What it is doing."""
+        if self._closed is not None:
+            return "stopped"
+        if self._seats:
+            return "ready"
+        if self._starts:
+            return "starting"
+        health = self._crashes.health(self._clock())
+        return "idle" if health == "well" else health
+
+    @property
+    def status(self) -> Status:
+        """How it is, for people."""
+        self._settle_state()
+        pids = [seat.child.pid for seat in self._seats if seat.child is not None]
+        return Status(
+            key=self.key,
+            state=self._state,
+            since=self._since,
+            revision=self._revision,
+            pid=pids[0] if pids else None,
+            seats=len(self._seats),
+            in_flight=sum(len(seat.sittings) for seat in self._seats),
+            crashes=self._crashes.total,
+            last_error=self._last_error,
+            stderr=self._stderr.last(SHOWN_LINES),
+        )
+
+    def _changed(self) -> None:
+        self._bell.ring()
+        self._settle_state()
+        if self._on_change is not None:
+            self._on_change(self)
+
+    def _settle_state(self) -> None:
+        state = self.state
+        if state != self._state:
+            self._state, self._since = state, time.time()
+
+
+class _Use(AbstractAsyncContextManager[Sitting]):
+    """See `Supervised.use`."""
+
+    def __init__(self, supervised: Supervised, turn: Turn) -> None:
+        self._supervised = supervised
+        self._turn = turn
+        self._sitting: Sitting | None = None
+
+    async def __aenter__(self) -> Sitting:
+        self._sitting = await self._supervised.sit(self._turn)
+        return self._sitting
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sitting, self._sitting = self._sitting, None
+        if sitting is not None:
+            self._supervised.leave(sitting, error)
+            await sitting.end()

@@ -1,0 +1,167 @@
+"""Calls that this program makes itself, as turns: the same that a stranger's request is.
+
+What wraps the host's handler (a policy, a log, a cache) sees no difference between the two.
+
+Rules: nothing here decides; a turn only carries. What a program gave to hear of a call hears of
+that call alone, in the order in which it was told.
+"""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from portico.client.asking import OnLog, OnProgress
+from portico.client.hearing import Hearing
+from portico.errors import Fault
+from portico.ports import Session
+from portico.protocol import types as t
+from portico.protocol.exchange import Exchange
+from portico.protocol.jsonrpc import NOTHING, Head, Notification, Request, decode, encode
+from portico.protocol.negotiation import Peer
+from portico.protocol.reading import read
+from portico.protocol.revision import NEWEST
+from portico.protocol.shape import Shaper
+
+if TYPE_CHECKING:  # most calls ask nothing
+    from portico.host.hosted import Hosted
+    from portico.host.questions import Desk
+    from portico.protocol.questions import Question
+
+# What a local call reports its progress under: each turn hears of itself alone.
+TOKEN = 0
+_RAW_ID = b"0"
+
+_SHAPER = Shaper(NEWEST)
+_members = msgspec.json.Decoder(dict[str, Raw])
+
+
+class Wishes(NamedTuple):
+    """What a local caller says beside the request: how long to wait, which server is meant where
+    an address alone does not tell, and that a list is to be asked for anew. Whoever connects from
+    elsewhere has none."""
+
+    timeout_s: float | None = None
+    server: str | None = None
+    fresh: bool = False
+
+
+NO_WISHES = Wishes()
+
+
+class LocalTurn:
+    """One call of this program, and the way back to it."""
+
+    __slots__ = (
+        "_desk",
+        "_hearing",
+        "_on_log",
+        "_on_progress",
+        "exchange",
+        "fault",
+        "served_by",
+        "wishes",
+    )
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        desk: "Desk",
+        wishes: Wishes = NO_WISHES,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+    ) -> None:
+        self.exchange: Exchange = exchange
+        self.fault: Fault | None = None
+        self.wishes: Wishes = wishes
+        # Who answers it, and what it is called there; for whoever reads the result.
+        self.served_by: tuple[Hosted, str] | None = None
+        self._desk = desk
+        self._on_progress = on_progress
+        self._on_log = on_log
+        self._hearing: Hearing | None = None
+
+    @property
+    def wire(self) -> "LocalTurn":
+        """There is nothing between the two ends."""
+        return self
+
+    @property
+    def session(self) -> Session | None:
+        """Each call stands for itself."""
+        return None
+
+    def post(self, frame: bytes) -> bool:
+        """Tell the caller of progress or of a log message; nobody waits for its handlers."""
+        told = decode(frame)
+        assert isinstance(told, Notification)
+        hearing = self._hearing = self._hearing or Hearing()
+        if told.method == "notifications/progress" and self._on_progress is not None:
+            news = read(t.ProgressNotificationParams, told.params)
+            hearing.tell(self._on_progress, news.progress, news.total, news.message)
+        elif told.method == "notifications/message" and self._on_log is not None:
+            hearing.tell(self._on_log, read(t.LoggingMessageNotificationParams, told.params))
+        return True
+
+    async def send(self, frame: bytes) -> None:
+        """The same."""
+        self.post(frame)
+
+    async def ask(self, question: "Question") -> Raw:
+        """Ask the one who answers questions of servers here."""
+        return await self._desk.ask(question)
+
+    async def hang_up(self) -> None:
+        """There is no connection."""
+
+
+def local_exchange(
+    method: str,
+    params: t.RequestParams,
+    capabilities: t.ClientCapabilities,
+    caller: str = "",
+    log_level: t.LoggingLevel | None = None,
+) -> Exchange:
+    """A request of this program. Raises `LocalProtocolError` for what is no JSON."""
+    meta = Raw(encode(params.meta)) if params.meta else NOTHING
+    request = Request(0, method, Raw(encode(params)), _RAW_ID)
+    name: str | None = getattr(params, "name", None)
+    uri: str | None = getattr(params, "uri", None)
+    arguments = params.arguments if isinstance(params, t.CallToolRequestParams) else NOTHING
+    return Exchange(
+        request=request,
+        head=Head(meta=meta, name=name, uri=uri, arguments=arguments),
+        row=NEWEST.methods[method],
+        peer=Peer(NEWEST, capabilities, None, log_level),
+        shaper=_SHAPER,
+        principal=caller,
+    )
+
+
+def passed_on(meta: Raw) -> dict[str, Any] | None:
+    """What of a `_meta` goes on to the next one: not what belongs to this hop.
+
+    Trace context passes, and what others put there; how the caller speaks and what it wants to be
+    told under is between the two of us, and our own client says it anew.
+    """
+    if not meta:
+        return None
+    return _kept(_members.decode(meta)) or None
+
+
+def passed_back(result: t.Noun) -> t.Noun:
+    """A result without what its server said of itself: to whoever asked we are the server."""
+    meta: dict[str, Any] | None = getattr(result, "meta", None)
+    if not meta:
+        return result
+    kept = _kept(meta)
+    return result if len(kept) == len(meta) else msgspec.structs.replace(result, meta=kept or None)
+
+
+def _kept(meta: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
+    }
+
+
+_TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
