@@ -13,7 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
@@ -47,7 +47,7 @@ class Exchange(Struct, eq=False):
     `question` is what is asked, where the request is a question to a client. `deliver` is told
     of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
     `logs` is whether this side declared that it logs (R0153). `scopes` are what the caller's
-    credentials allow, None where nobody looks at any.
+    credentials allow, None where nobody looks at any. `token` is what `progress_token` has read.
     """
 
     request: Request
@@ -62,6 +62,7 @@ class Exchange(Struct, eq=False):
     last_progress: float | None = None
     settled: bool = False
     scopes: frozenset[str] | None = None
+    token: t.ProgressToken | UnsetType | None = UNSET
 
     def __repr__(self) -> str:
         return f"Exchange({self.row.name}, id={self.request.id!r}, settled={self.settled})"
@@ -69,7 +70,9 @@ class Exchange(Struct, eq=False):
     @property
     def progress_token(self) -> t.ProgressToken | None:
         """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""
-        return _token_of(self.head.meta) if self.head.meta else None
+        if self.token is UNSET:
+            self.token = _token_of(self.head.meta) if self.head.meta else None
+        return self.token
 
     def check_token(self) -> None:
         """Refuse a bad token before anything runs; that of an envelope was when it was read."""
@@ -84,7 +87,7 @@ class Exchange(Struct, eq=False):
         token = self.progress_token
         if self.settled or token is None or self.row.name == LISTEN:
             return None
-        if any(isinstance(value, float) and not isfinite(value) for value in (progress, total)):
+        if _is_endless(progress) or _is_endless(total):
             raise LocalProtocolError("progress and total are finite numbers")
         if self.last_progress is not None and progress <= self.last_progress:
             raise LocalProtocolError(
@@ -195,6 +198,10 @@ class Exchange(Struct, eq=False):
     def _end(self, data: bytes | None) -> bytes | None:
         self.settled = True
         return self.deliver(self, data) if self.deliver is not None else data
+
+
+def _is_endless(value: float | None) -> bool:
+    return isinstance(value, float) and not isfinite(value)
 
 
 class _Token(Struct):

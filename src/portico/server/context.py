@@ -233,7 +233,7 @@ class Context(Situation):
         return may
 
     async def _send(self, frame: bytes | None) -> None:
-        if frame is not None:
+        if frame is not None and not self._turn.wire.post(frame):
             try:
                 await self._turn.wire.send(frame)
             except ConnectionLost as lost:
