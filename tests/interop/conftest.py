@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from interop.peers import MCP_1, MCP_2
-from interop.strangers import FASTMCP
+from interop.strangers import FASTMCP, GIT, TIME
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,4 +16,4 @@ def peers_installed(pytestconfig: pytest.Config) -> None:
     """Let `scripts/_peers` say what it does, the first time."""
     capture: Any = pytestconfig.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        assert all(peer.home.is_dir() for peer in (MCP_2, MCP_1, FASTMCP))
+        assert all(peer.home.is_dir() for peer in (MCP_2, MCP_1, FASTMCP, TIME, GIT))

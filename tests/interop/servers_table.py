@@ -1,5 +1,8 @@
 """Our client at every server that we did not write, as a table: `scripts/interop servers`.
 
+At the end the published ones are in one host together, beside an example of ours and some that are
+broken.
+
 Rules: one line for each server, transport and revision, with what was listed, how many calls were
 made and how many failed; what was left out is named, with the reason. One failure, and the exit
 code is 1.
@@ -8,12 +11,14 @@ code is 1.
 import asyncio
 import logging
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
 
 from interop import equivalents
 from interop.references import plan_of
+from interop.roofs import BROKEN, Stay, published_stay
 from interop.strangers import LIBRARIES, PUBLISHED, ways
 from interop.visits import Visit, visited
 
@@ -79,9 +84,27 @@ def told(done: list[Visit]) -> int:
     return 1 if failed or not done else 0
 
 
+def told_of(stay: Stay) -> int:
+    """Print what became of all of them in one host; the exit code."""
+    print("\nin one host, called at once:")
+    for key, count in stay.listed.items():
+        failed = [name for name in stay.failures if name.partition("__")[0] == key]
+        calls = sum(name.partition("__")[0] == key for name in stay.answers)
+        revision = stay.revisions.get(key) or "-"
+        print(row((key, "", "", revision, f"{count}t", calls, len(failed) or ".")))
+    for key in BROKEN:
+        print(f"broken, and reported: {stay.problems.get(key, '-').splitlines()[0]}")
+    for what, why in stay.failures.items():
+        print(f"\nFAILED: {what}, in one host\n{why}")
+    print(f"{len(stay.keys)} servers, {len(stay.tools)} tools, {len(stay.failures)} failed")
+    return 1 if stay.failures else 0
+
+
 def main() -> int:
     print(row(HEADS), flush=True)
-    return told(asyncio.run(visits()))
+    failed = told(asyncio.run(visits()))
+    with tempfile.TemporaryDirectory() as name:
+        return max(failed, told_of(published_stay(Path(name).resolve())))
 
 
 if __name__ == "__main__":

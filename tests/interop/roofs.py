@@ -1,0 +1,165 @@
+"""Many servers in one host: those that we did not write, ours, and some that are broken.
+
+Rules: real processes and sockets, each server in a folder of its own. A call that fails does not
+end the stay; it is a failure of it. Nothing that was started outlives the stay.
+"""
+
+import asyncio
+import sys
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interop.peers import ROOT
+from interop.references import PAGE, page
+from interop.strangers import EVERYTHING, FETCH, FILESYSTEM, GIT, MEMORY, TIME, Stranger, reached
+from interop.visits import CALL_S, VISIT_S
+from portico import ChannelError, Host, HostTool
+
+EXAMPLES = ROOT / "examples"
+# Servers that are none: one that ends at once, one that is not there, one that nobody serves. Port
+# 9 throws away what it is sent where anything is there at all, and that is no answer either.
+BROKEN: dict[str, Any] = {
+    "ends": [sys.executable, "-c", "raise SystemExit('it has no licence')"],
+    "absent": ["portico-has-no-such-program"],
+    "nowhere": "http://127.0.0.1:9/mcp",
+}
+
+
+class Guest(NamedTuple):
+    """A server that we did not write, by the key that it has in the host."""
+
+    key: str
+    stranger: Stranger
+    transport: str = "stdio"
+
+
+class Call(NamedTuple):
+    """A call by its name in the catalogue, and words of the answer."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    says: str
+
+
+@dataclass
+class Stay:
+    """What came of a host with all of them in it."""
+
+    keys: list[str]
+    tools: list[HostTool] = field(default_factory=list[HostTool])
+    prompts: dict[str, str] = field(default_factory=dict[str, str])
+    resources: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    # What a search found, by name.
+    found: list[str] = field(default_factory=list[str])
+    # By server: what cannot be listed, and why; the revision that is spoken.
+    problems: dict[str, str] = field(default_factory=dict[str, str])
+    revisions: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    instructions: dict[str, str] = field(default_factory=dict[str, str])
+    answers: dict[str, str] = field(default_factory=dict[str, str])
+    failures: dict[str, str] = field(default_factory=dict[str, str])
+    # By server: how a call of one is refused that cannot be reached.
+    refusals: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def listed(self) -> dict[str, int]:
+        """How many tools each server has."""
+        return {key: sum(tool.server == key for tool in self.tools) for key in self.keys}
+
+
+@contextmanager
+def housed(guests: Iterable[Guest], folder: Path) -> Generator[dict[str, Any]]:
+    """What reaches each of them, as entries of a configuration would say it."""
+    found: dict[str, Any] = {}
+    with ExitStack() as stack:
+        for key, stranger, transport in guests:
+            home = folder / key
+            home.mkdir()
+            target = stack.enter_context(reached(stranger, transport, home))
+            if isinstance(target, str):
+                found[key] = {"url": target}
+                continue
+            env = {"MEMORY_FILE_PATH": str(home / "memory.json")} if stranger is MEMORY else {}
+            found[key] = {"command": target[0], "args": target[1:], "env": env}
+        yield found
+
+
+async def stayed(targets: Mapping[str, Any], calls: Iterable[Call], search: str = "") -> Stay:
+    """Put all into one host, list all, and make these calls at once."""
+    stay = Stay(list(targets))
+
+    async def make(call: Call) -> None:
+        try:
+            answer = await asyncio.wait_for(host.call_tool(call.name, call.arguments), CALL_S)
+            stay.answers[call.name] = answer.text
+            assert not answer.is_error, answer.text
+            assert call.says in answer.text, f"{call.says!r} is not in {answer.text!r}"
+        except Exception as error:  # whatever it is, the others go on
+            stay.failures[call.name] = f"{type(error).__name__}: {error}"
+
+    async def refuse(key: str) -> None:
+        try:
+            await asyncio.wait_for(host.call_tool(f"{key}__anything"), CALL_S)
+        except ChannelError as error:
+            stay.refusals[key] = str(error)
+
+    async with asyncio.timeout(VISIT_S), Host(targets, wait_s=CALL_S) as host:
+        stay.tools = await host.list_tools()
+        stay.prompts = {one.name: one.server for one in await host.list_prompts()}
+        stay.resources = [(one.server, one.uri) for one in await host.list_resources()]
+        stay.found = [one.name for one in await host.search(search)]
+        stay.problems = {one.server: one.words for one in host.problems}
+        await asyncio.gather(*map(make, calls), *map(refuse, BROKEN.keys() & targets.keys()))
+        stay.revisions = {one.key: one.revision for one in host.status()}
+        stay.instructions = dict(host.instructions)
+    return stay
+
+
+def unlisted(stay: Stay) -> dict[str, str]:
+    """Servers that could not be listed, but for those that cannot be."""
+    strange = {key: words for key, words in stay.problems.items() if key not in BROKEN}
+    for key in BROKEN.keys() & set(stay.keys) - stay.problems.keys():
+        strange[key] = "it is broken, and nobody says so"
+    return strange
+
+
+# ---------------------------------------------------------------- all that is published
+
+PUBLISHED_GUESTS = (
+    Guest("everything", EVERYTHING, "http"),
+    Guest("files", FILESYSTEM),
+    Guest("memory", MEMORY),
+    Guest("fetch", FETCH),
+    Guest("git", GIT),
+    Guest("time", TIME),
+)
+
+
+def published_calls(folder: Path, url: str) -> list[Call]:
+    """A call of each published server."""
+    ada = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}
+    noon = {"source_timezone": "Etc/UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    return [
+        Call("everything__echo", {"message": "Grüße 🌍"}, "Grüße 🌍"),
+        Call("everything__get-sum", {"a": 2, "b": 3.5}, "5.5"),
+        Call("files__read_text_file", {"path": str(folder / "files/notes.txt")}, "one\ntwo"),
+        Call("memory__create_entities", {"entities": [ada]}, "Ada"),
+        Call("fetch__fetch", {"url": url, "raw": True}, PAGE),
+        Call("git__git_diff_unstaged", {"repo_path": str(folder / "git")}, "+third"),
+        Call("time__convert_time", noon, "21:00"),
+    ]
+
+
+def published_stay(folder: Path) -> Stay:
+    """The published servers, one of our examples and the broken ones, in one host."""
+    with page() as url, housed(PUBLISHED_GUESTS, folder) as targets:
+        everyone = {**targets, "weather": EXAMPLES / "weather.py", **BROKEN}
+        calls = [
+            *published_calls(folder, url),
+            Call("weather__forecast", {"city": "Oslo", "days": 1}, "Oslo"),
+        ]
+        stay = asyncio.run(stayed(everyone, calls))
+    stay.failures |= unlisted(stay)
+    return stay
