@@ -91,6 +91,7 @@ def test_ten_thousand_random_names_fit_differ_lead_back_and_stay() -> None:
     made = {one.name for one in names}
     assert len(made) == 10_000
     assert all(map(SAFE.match, made))
+    assert len({name.partition("__")[0] for name in made}) == sum(map(bool, servers.values()))
     assert all(
         names.find(catalogue_name(key, own)) == Named(catalogue_name(key, own), key, own)
         for key, owns in servers.items()
