@@ -181,7 +181,7 @@ async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams)
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
         words = fault.message
-        named = words if holder.key in words else f"server {holder.key!r}: {words}"
+        named = words if repr(holder.key) in words else f"server {holder.key!r}: {words}"
         raise RemoteProtocolError(named) from fault
     return passed_back(result)
 
