@@ -300,11 +300,11 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
 @live
 async def test_the_handler_refuses_what_is_no_request_to_a_catalogue() -> None:
     async with Host({"s": recorded()}) as host:
-        able = t.ClientCapabilities()
-        other = LocalTurn(local_exchange("server/discover", t.RequestParams(), able), Desk())
+        desk = Desk()
+        other = LocalTurn(local_exchange("server/discover", t.RequestParams(), desk.peer), desk)
         with pytest.raises(Fault, match="no server/discover here"):
             await host.handler(other)
         cursor = t.PaginatedRequestParams(cursor="x")
-        page = LocalTurn(local_exchange("tools/list", cursor, able), Desk())
+        page = LocalTurn(local_exchange("tools/list", cursor, desk.peer), desk)
         with pytest.raises(Fault, match="cursor"):
             await host.handler(page)

@@ -111,7 +111,7 @@ class Roof:
     def _listing(self, method: str, caller: str) -> LocalTurn:
         """Lists are asked for by the host itself, in the conversation of whoever looks."""
         params = t.PaginatedRequestParams()
-        return LocalTurn(local_exchange(method, params, self.desk.capabilities, caller), self.desk)
+        return LocalTurn(local_exchange(method, params, self.desk.peer, caller), self.desk)
 
     def reload(self, config: Config) -> None:
         """This is what holds from now on."""
