@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from live import Records, live, live_for
-from portico import Context, Declined, Host, PorticoError, Question, Server
+from portico import Context, Declined, Host, PorticoError, Question, Server, Turn
 from portico.host.own import entry_of
 from portico.host.questions import Desk
 from portico.host.settings import Settings, Sharing
@@ -239,3 +239,34 @@ async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
         async with Host({"desk": entry}, on_question=lambda _: {"value": 7}) as host:
             assert await refused(host, "desk__book", {"who": "Ada"})
     assert records.lines
+
+
+def _nothing() -> None: ...
+
+
+class Curious(Server):
+    """Asks for something while it lists its tools."""
+
+    said: str = ""
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        if turn.exchange.row.name == "tools/list":
+            form = t.ElicitSchema(properties={})
+            asked = Asked(t.ElicitRequestParams(message="Who are you?", requested_schema=form))
+            try:
+                self.said = bytes(await turn.wire.ask(asked)).decode()
+            except PorticoError as error:
+                self.said = str(error)
+        return await super().answer(turn)
+
+
+@live
+async def test_who_only_looks_is_asked_nothing() -> None:
+    server = Curious("curious")
+    server.tool(_nothing)
+    asked: list[Question] = []
+    entry = entry_of("c", server, Settings(revision=OLD))
+    async with Host({"c": entry}, on_question=asked.append) as host:
+        assert len(await host.list_tools()) == 1
+    assert asked == []
+    assert server.said

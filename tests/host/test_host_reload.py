@@ -11,7 +11,7 @@ from live import live, live_for, until
 from portico import Host, RemoteError, Server
 from portico.host.own import entry_of
 from portico.host.roof import Changes
-from portico.host.settings import Config, Entry, Settings
+from portico.host.settings import Settings
 
 
 class Gate:
@@ -124,15 +124,9 @@ async def test_what_has_not_changed_is_left_alone(tmp_path: Path) -> None:
 @live
 async def test_settings_that_changed_make_another_server() -> None:
     server = generation(1)
-
-    def named(fingerprint: str, settings: Settings) -> Config:
-        made = entry_of("a", server, settings)
-        entry = Entry(key="a", resolve=made.resolve, fingerprint=fingerprint, settings=settings)
-        return Config(entries={"a": entry})
-
-    async with Host(named("1", Settings())) as host:
+    async with Host({"a": server}) as host:
         assert (await host.list_tools())[0].original == "which"
-        await host.reload(named("2", Settings(hidden=("which",))))
+        await host.reload({"a": entry_of("a", server, Settings(hidden=("which",)))})
         assert "which" not in [tool.original for tool in await host.list_tools()]
 
 

@@ -32,12 +32,13 @@ def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) 
         way_to(given, Surroundings(name=key))
     except LocalProtocolError as error:
         raise LocalProtocolError(f"server {key!r}: {error}") from None
+    settings = settings or Settings()
     return Entry(
         key=key,
         resolve=_resolving(given),
-        fingerprint=_fingerprint(given),
+        fingerprint=f"{_fingerprint(given)} {settings!r}",
         shown=_shown(given),
-        settings=settings or Settings(),
+        settings=settings,
     )
 
 

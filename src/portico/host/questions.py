@@ -159,12 +159,16 @@ def asking_of(server: str) -> Asking:
     """What puts the questions of a server to whoever made the call that they are about."""
 
     async def ask(turns: tuple[Turn, ...], asked: Asked) -> Raw:
+        # A list is nobody's call: who is with the server for one is asked nothing.
+        calls = tuple(turn for turn in turns if turn.exchange.row.may_ask)
+        if not calls:
+            raise _refusal("nobody has made a call that this could be about")
         # The latest is the likeliest; they are all of one caller.
-        peer = turns[-1].exchange.peer
+        peer = calls[-1].exchange.peer
         able = peer.capabilities
         if not isinstance(able, t.ClientCapabilities) or not can_answer(asked, able, peer.revision):
             code = peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
             raise RemoteError(code, f"the caller cannot be asked for {asked.kind.method}")
-        return await turns[-1].wire.ask(Named(asked.params, server, turns))
+        return await calls[-1].wire.ask(Named(asked.params, server, calls))
 
     return ask
