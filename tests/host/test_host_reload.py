@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from live import live, live_for, until
-from portico import Host, RemoteError, Server
+from portico import Host, RemoteError, Server, Turn
 from portico.host.own import entry_of
 from portico.host.roof import Changes
 from portico.host.settings import Settings
@@ -98,6 +98,37 @@ async def test_a_call_under_way_finishes_where_it_began() -> None:
         gate.opened.set()
         assert (await waiting).data == 1
         await until(lambda: first.supervised.state == "stopped")
+
+
+class Slow(Server):
+    """Lists its tools when it is let to."""
+
+    gate: Gate
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        if turn.exchange.row.name == "tools/list":
+            self.gate.reached.set()
+            await self.gate.opened.wait()
+        return await super().answer(turn)
+
+
+@live
+async def test_a_call_that_still_looks_for_its_tool_finishes_where_it_began() -> None:
+    slow = Slow("slow")
+    slow.gate = Gate()
+
+    @slow.tool
+    def which() -> int:
+        return 1
+
+    _ = which
+    async with Host({"a": slow}) as host:
+        call = asyncio.create_task(host.call_tool("a__which"))
+        await slow.gate.reached.wait()
+        await host.reload({"a": generation(2)})
+        assert (await host.call_tool("a__which")).data == 2
+        slow.gate.opened.set()
+        assert (await call).data == 1
 
 
 @live
