@@ -45,12 +45,13 @@ class Member(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A value and where it stands; the members, if it is an object."""
+    """A value and where it stands; the members, if it is an object, the items, if it is a list."""
 
     start: int
     end: int
     value: Any
     members: list[Member] | None = None
+    items: "list[Node] | None" = None
 
 
 def read(text: str, *, comments: bool = False) -> Node | None:
@@ -135,13 +136,12 @@ class _Reader:
         return Node(start, at + 1, value, members)
 
     def _list(self, start: int, depth: int) -> Node:
-        values: list[Any] = []
+        items: list[Node] = []
         at = self.skip(start + 1)
         while not self._text.startswith("]", at):
-            node = self.value(at, depth + 1)
-            values.append(node.value)
-            _, at = self._next(node.end, "]")
-        return Node(start, at + 1, values)
+            items.append(self.value(at, depth + 1))
+            _, at = self._next(items[-1].end, "]")
+        return Node(start, at + 1, [item.value for item in items], None, items)
 
     def _next(self, at: int, end: str) -> tuple[int | None, int]:
         """The comma after a value, if there is one, and what follows."""

@@ -100,7 +100,11 @@ class Entry(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Config(Struct, frozen=True, kw_only=True, eq=False):
-    """The servers of a host, in the order of their files, and what was wrong with others."""
+    """The servers of a host, in the order of their files, and what was wrong with others.
+
+    `warnings` are what is odd in a file and does no harm: a key that means nothing, say.
+    """
 
     entries: Mapping[str, Entry]
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
