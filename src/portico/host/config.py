@@ -76,6 +76,8 @@ class Reader:
         self.around: Surroundings = Surroundings(env, home, inputs, {})
         self.sources: list[Source] = []
         self.drafts: dict[str, Draft] = {}
+        # What would be used, if somebody trusted it.
+        self.untrusted: list[Draft] = []
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self._digests: dict[str, str] = {}
@@ -84,7 +86,7 @@ class Reader:
         """Read them all."""
         named = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
         groups = [self._root(self._absolute(os.fspath(path))) for path in named]
-        self.drafts = self._joined(_by_program(groups))
+        self.drafts = self._joined(self._by_program(groups))
         entries: dict[str, Entry] = {}
         for key, draft in self.drafts.items():
             entry = entry_of(draft, self.around, self._digests)
@@ -135,7 +137,7 @@ class Reader:
 
     def _own(self, source: Source, parts: Sequence[Source]) -> list[Draft]:
         """Servers of our own file over those that it includes, over what goes for all."""
-        found = self._joined(_by_program([part.drafts for part in parts]))
+        found = self._joined(self._by_program([part.drafts for part in parts]))
         for draft in source.drafts:
             lower = found.get(draft.key)
             if lower is None or draft.problems:
@@ -163,6 +165,7 @@ class Reader:
         digest = digest_of([*((part.file, part.digest) for part in parts), *files.items()])
         if is_trusted(source.file, digest, drafts, self._trust):
             return True
+        self.untrusted += drafts
         words = f"{source.file} is not trusted, so this is not used; look at it, and then"
         for draft in drafts:
             self.problems.append(
@@ -208,27 +211,35 @@ class Reader:
                     self.warnings.append(Problem(draft.key, words, draft.place))
         return found
 
+    def _by_program(self, groups: Iterable[Iterable[Draft]]) -> list[list[Draft]]:
+        """Files of one program as one group."""
+        programs: dict[str, list[Draft]] = {}
+        for group in groups:
+            for draft in group:
+                origin = draft.origin
+                is_scoped = origin.scope in RANKS
+                programs.setdefault(origin.dialect if is_scoped else origin.file, []).append(draft)
+        return [_ranked(self._managed(drafts)) for drafts in programs.values()]
+
+    def _managed(self, drafts: list[Draft]) -> list[Draft]:
+        """Where somebody manages a machine, nobody else adds to it."""
+        managed = [draft for draft in drafts if draft.origin.scope == "managed"]
+        if not managed:
+            return drafts
+        for draft in drafts:
+            if draft not in managed:
+                words = f"this is not used: {managed[0].place.file} says which servers there are"
+                self.warnings.append(Problem(draft.key, words, draft.place))
+        return managed
+
 
 def _once(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(dict.fromkeys(problems))
 
 
-def _by_program(groups: Iterable[Iterable[Draft]]) -> list[list[Draft]]:
-    """Files of one program as one group, in the order of its scopes."""
-    programs: dict[str, list[Draft]] = {}
-    for group in groups:
-        for draft in group:
-            origin = draft.origin
-            is_scoped = origin.scope in RANKS
-            programs.setdefault(origin.dialect if is_scoped else origin.file, []).append(draft)
-    return [_ranked(drafts) for drafts in programs.values()]
-
-
 def _ranked(drafts: list[Draft]) -> list[Draft]:
+    """Servers of one program, in the order of its scopes."""
     ordered = sorted(drafts, key=lambda draft: RANKS.get(draft.origin.scope, 0))
-    if any(draft.origin.scope == "managed" for draft in drafts):
-        # Where somebody manages a machine, nobody else adds to it.
-        ordered = [draft for draft in ordered if draft.origin.scope == "managed"]
     found: dict[str, Draft] = {}
     for draft in ordered:
         upper = found.get(draft.key)

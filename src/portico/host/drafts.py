@@ -11,12 +11,14 @@ from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from portico.host.documents import Node
-from portico.host.keys import KEYS, LOOKED_UP, MEANT, TYPES, Kind, Row
+from portico.host.keys import KEYS, LOGIN, LOGIN_UNUSED, LOOKED_UP, MEANT, TYPES, Kind, Row
 from portico.host.references import Odd, Reference, Template, plain, template
+from portico.host.scopes import NAMED
 from portico.host.settings import Place, Problem
 
 Path: TypeAlias = tuple[str, ...]
 
+MAX_PORT: Final = 65535
 SHARING: Final = ("caller", "pooled", "shared")
 
 
@@ -83,6 +85,16 @@ class Draft:
         self.warnings.append(Problem(self.key, words, node.place))
 
 
+def texts(said: Said) -> list[Template]:
+    """Every text of a value: itself, or the words of a list."""
+    if isinstance(said.value, Template):
+        return [said.value]
+    if not isinstance(said.value, tuple):
+        return []
+    words = cast("tuple[Any, ...]", said.value)  # pyright: ignore[reportUnknownMemberType]
+    return [one for one in words if isinstance(one, Template)]
+
+
 def drafted(key: str, node: Node, origin: Origin) -> Draft:
     """The server of one node; what is wrong with it is in its `problems`."""
     draft = Draft(key, node, origin)
@@ -143,9 +155,38 @@ def _take(draft: Draft, name: str, node: Node, row: Row) -> None:
     origin = draft.origin
     read = _Reading(draft, name in LOOKED_UP[origin.dialect])
     for path, value in read.value(node, row.kind):
-        if row.field:
+        if row.field == "login":
+            _take_login(draft, node)
+        elif row.field:
             at = node.get(*path) or node
             draft.fields[(row.field, *path)] = Said(value, at, origin)
+
+
+def _take_login(draft: Draft, node: Node) -> None:
+    """The terms of a login, each a field of its own."""
+    names = LOGIN[draft.origin.dialect]
+    for key, member in (node.members or {}).items():
+        field, value = names.get(key), member.value
+        if field is None:
+            unused = key in LOGIN_UNUSED
+            draft.warn(member, "nothing is done with this" if unused else "there is no such key")
+            continue
+        if field == "scopes":
+            if isinstance(value, str):
+                value = value.split()
+            if not isinstance(value, list) or not all(
+                isinstance(one, str) for one in cast("list[Any]", value)
+            ):
+                draft.wrong(member, "this should be a list of texts")
+                continue
+            value = tuple(cast("list[str]", value))
+        elif field == "port" and (type(value) is not int or not 0 < value <= MAX_PORT):
+            draft.wrong(member, f"this should be a port, 1 to {MAX_PORT}")
+            continue
+        elif field == "client_id" and not isinstance(value, str):
+            draft.wrong(member, "this should be a text")
+            continue
+        draft.fields["login", field] = Said(value, member, draft.origin)
 
 
 class _Reading:
@@ -300,6 +341,9 @@ def _finish(draft: Draft) -> None:
     for said in draft.table("env"):
         if not said or "=" in said:
             draft.wrong(draft.table("env")[said].node, "no variable can have such a name")
+    is_claudes = dialect == "claude-code" and draft.origin.scope != NAMED
+    if is_claudes and url is not None and draft.get("type") is None:
+        draft.warn(url.node, 'Claude Code itself wants a "type": "http" beside this')
     sandbox = draft.fields.pop(("sandbox",), None)
     if sandbox is not None and sandbox.value:
         draft.warn(sandbox.node, "here it is started without a sandbox")
@@ -329,7 +373,7 @@ def _check_way(draft: Draft) -> None:
                 break
     if command is not None or url is not None or draft.problems:
         return
-    if draft.origin.dialect != "portico":  # ours may add to a server of another file
+    if draft.origin.dialect not in ("portico", "codex"):  # which may add to another file's server
         draft.wrong(draft.node, "it has neither a command nor a url")
 
 
@@ -354,6 +398,10 @@ def _finish_codex(draft: Draft) -> None:
         reference = Reference("env", bearer.value.text, f"the variable {bearer.value.text}")
         made = Template(f"Bearer {reference.text}", ("Bearer ", reference))
         draft.fields["headers", "Authorization"] = bearer._replace(value=made)
+    scopes = draft.fields.pop(("scopes",), None)
+    if scopes is not None:
+        texts = tuple(one.text for one in cast("tuple[Template, ...]", scopes.value))
+        draft.fields["login", "scopes"] = scopes._replace(value=texts)
     for field in ("only", "hidden"):
         said = draft.get(field)
         if said is not None:  # names there, and patterns with us

@@ -38,7 +38,10 @@ class Row(NamedTuple):
 
 
 # Fields that say what is started or reached; the others are settings.
-REACHING: Final = ("type", "command", "args", "env", "env_file", "cwd", "url", "headers")
+REACHING: Final = (
+    *("type", "command", "args", "env", "env_file", "cwd"),
+    *("url", "headers", "headers_helper", "login"),
+)
 
 _STARTED: Final = {
     "type": Row(Kind.TEXT, "type"),
@@ -70,12 +73,12 @@ SETTINGS: Final[dict[str, Row]] = {
 OWN: Final = frozenset({"namespace", "aliases"})
 
 KEYS: Final[dict[str, dict[str, Row]]] = {
-    "claude-desktop": dict(_STARTED),
+    "claude-desktop": {**_STARTED, **_REACHED},
     "claude-code": {
         **_STARTED,
         **_REACHED,
         "headersHelper": Row(Kind.TEXT, "headers_helper"),
-        "oauth": Row(Kind.OBJECT, "oauth"),
+        "oauth": Row(Kind.OBJECT, "login"),
         "alwaysLoad": Row(Kind.FLAG),
     },
     "vscode": {
@@ -94,7 +97,7 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         **_STARTED,
         "envFile": Row(Kind.TEXT, "env_file"),
         **_REACHED,
-        "auth": Row(Kind.OBJECT, "oauth"),
+        "auth": Row(Kind.OBJECT, "login"),
     },
     "codex": {
         "command": Row(Kind.TEXT, "command"),
@@ -117,7 +120,7 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         "default_tools_approval_mode": Row(Kind.TEXT),
         "tools": Row(Kind.OBJECT),
         "scopes": Row(Kind.TEXTS, "scopes"),
-        "oauth": Row(Kind.OBJECT, "oauth"),
+        "oauth": Row(Kind.OBJECT, "login"),
         "oauth_resource": Row(Kind.TEXT),
         "experimental_environment": Row(Kind.TEXT),
         "name": Row(Kind.TEXT),
@@ -128,17 +131,18 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         "cwd": Row(Kind.TEXT, "cwd"),
         "url": Row(Kind.TEXT, "url"),
         "headers": Row(Kind.VALUES, "headers"),
+        "login": Row(Kind.OBJECT, "login"),
         **SETTINGS,
     },
 }
 
-# In which keys each program looks something up.
+# In which keys each program looks something up, or somebody may think that it does.
 LOOKED_UP: Final[dict[str, frozenset[str]]] = {
-    "claude-desktop": frozenset(),
+    "claude-desktop": frozenset({"command", "args", "env"}),
     "claude-code": frozenset({"command", "args", "env", "url", "headers"}),
     "vscode": frozenset({"command", "args", "env", "envFile", "cwd", "url", "headers"}),
     "cursor": frozenset({"command", "args", "env", "envFile", "url", "headers"}),
-    "codex": frozenset(),
+    "codex": frozenset({"command", "args", "env", "url", "http_headers"}),
     "portico": frozenset({"command", "args", "env", "cwd", "url", "headers"}),
 }
 
@@ -157,6 +161,16 @@ MEANT: Final = {
     "workingDirectory": "cwd",
     "timeout": "timeout_s",
 }
+
+# What each program calls the terms of a login, in ours.
+LOGIN: Final[dict[str, dict[str, str]]] = {
+    "claude-code": {"clientId": "client_id", "scopes": "scopes", "callbackPort": "port"},
+    "cursor": {"CLIENT_ID": "client_id", "scopes": "scopes"},
+    "codex": {"client_id": "client_id"},
+    "portico": {"client_id": "client_id", "scopes": "scopes", "port": "port"},
+}
+# What they have beside it; a secret without the issuer that it is for is sent to nobody.
+LOGIN_UNUSED: Final = ("authServerMetadataUrl", "CLIENT_SECRET")
 
 TYPES: Final = {
     "stdio": "stdio",

@@ -19,6 +19,8 @@ from portico.host.references import Reference, Template
 
 # A key or a token in a file; what is longer is no such thing.
 MAX_FILE_BYTES = 64 * 1024
+# Where a variable may have a default, and what stands before its name there.
+_DEFAULTED = {"claude-code": "", "portico": "env:"}
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -107,7 +109,9 @@ def missing(template: Template, origin: Origin, around: Surroundings) -> Iterato
         if part.kind == "env":
             is_needed = part.default is None and not part.optional
             if is_needed and part.name not in around.env:
-                yield f"the variable {part.name} is not set; set it, or give a default"
+                kind = _DEFAULTED.get(origin.dialect)
+                more = f", or write ${{{kind}{part.name}:-default}}" if kind is not None else ""
+                yield f"the variable {part.name} is not set; set it{more}"
         elif part.kind == "input":
             if part.name not in around.questions.get(origin.file, {}):
                 yield f"there is no input {part.name} in this file; add one to its inputs"

@@ -9,26 +9,25 @@ import hmac
 import json
 import os
 import secrets
-import shlex
 from collections.abc import Mapping
 from typing import Any, Final, cast
-from urllib.parse import urlsplit, urlunsplit
 
 from portico.errors import CannotConnect, Refused
 from portico.host.broken import Broken
-from portico.host.documents import decoded
-from portico.host.drafts import NEVER, Draft, Said
+from portico.host.documents import Node, decoded
+from portico.host.drafts import NEVER, Draft, Said, texts
 from portico.host.env_file import OddLine, variables
 from portico.host.keys import SETTINGS, TYPES
 from portico.host.lookups import Surroundings, missing, remarks, text_of
 from portico.host.programs import printed, words_of
 from portico.host.references import Template
-from portico.host.settings import Entry, Settings
+from portico.host.scopes import NAMED
+from portico.host.settings import Entry, LoginTerms, Settings
+from portico.host.showing import shown
 from portico.host.sources import content
 
 # Of this process alone: fingerprints are compared here, and mean nothing anywhere else.
 _KEY: Final = secrets.token_bytes(32)
-BLOT: Final = "[redacted]"
 
 
 def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> Entry | None:
@@ -36,16 +35,16 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
 
     `files` are the digests of files with variables, as they were when they were trusted.
     """
-    for said, template in _templates(draft):
+    for said, node, template in templates(draft):
         for words in missing(template, said.origin, around):
-            draft.wrong(said.node, words)
+            draft.wrong(node, words)
         for words in remarks(template, said.origin, around):
-            draft.warn(said.node, words)
+            draft.warn(node, words)
     settings = _settings(draft, around)
     if draft.problems:
         return None
     if not draft.reaches:
-        words = "it has neither a command nor a url, and no included file has a server of this name"
+        words = "it has neither a command nor a url, here or in another file"
         draft.wrong(draft.node, words)
         return None
 
@@ -63,17 +62,17 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
         shown=shown(draft),
         settings=settings,
         place=draft.place,
+        login=_login(draft),
     )
 
 
-def _templates(draft: Draft) -> list[tuple[Said, Template]]:
-    found: list[tuple[Said, Template]] = []
+def templates(draft: Draft) -> list[tuple[Said, Node, Template]]:
+    """Every text of a server, with its place; a word of a list has its own."""
+    found: list[tuple[Said, Node, Template]] = []
     for said in draft.fields.values():
-        if isinstance(said.value, Template):
-            found.append((said, said.value))
-        elif isinstance(said.value, tuple):
-            parts = list(cast("tuple[Any, ...]", said.value))  # pyright: ignore[reportUnknownMemberType]
-            found += [(said, one) for one in parts if isinstance(one, Template)]
+        items = said.node.items or ()
+        for number, one in enumerate(texts(said)):
+            found.append((said, items[number] if number < len(items) else said.node, one))
     return found
 
 
@@ -112,53 +111,9 @@ def _check_revision(draft: Draft, said: Said, date: str) -> None:
         draft.wrong(said.node, f"there is no such revision; there are {', '.join(EVERY.dates)}")
 
 
-# ---------------------------------------------------------------- shown
-
-
-def shown(draft: Draft) -> str:
-    """What is started or reached, in one line, with no secret in it."""
-    url = draft.get("url")
-    if url is not None:
-        return safe_url(url.value.text)
-    return shlex.join(safe_words(words(draft)))
-
-
-def words(draft: Draft) -> list[str]:
-    """The words of a command, as they are written."""
-    command, args = draft.get("command"), draft.get("args")
-    found = [command.value.text] if command is not None else []
-    return found + [one.text for one in (args.value if args is not None else ())]
-
-
-def safe_words(given: list[str]) -> list[str]:
-    """Words of a command with what looks like a secret blotted out; references are none."""
-    from portico.logs import redacted
-
-    made: list[str] = []
-    for before, word in zip(["", *given], given, strict=False):
-        pair = f"{before}={word}" if before.startswith("-") and "=" not in before else ""
-        if pair and "${" not in word and redacted(pair) != pair and not word.startswith("-"):
-            made.append(BLOT)
-        else:
-            made.append(word if "${" in word else redacted(word))
-    return made
-
-
-def safe_url(url: str) -> str:
-    """An address without what may be a secret in it: who logs in, and what is asked for."""
-    if "${" in url.partition("://")[2].partition("/")[0]:
-        return url.partition("?")[0]
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return BLOT
-    query = "&".join(
-        f"{pair.partition('=')[0]}={pair.partition('=')[2] if '${' in pair else BLOT}"
-        for pair in parts.query.split("&")
-        if pair
-    )
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, query, ""))
+def _login(draft: Draft) -> LoginTerms | None:
+    given = {name: said.value for name, said in draft.table("login").items()}
+    return LoginTerms(**given) if given and draft.get("url") is not None else None
 
 
 # ---------------------------------------------------------------- fingerprint
@@ -170,7 +125,7 @@ def _fingerprint(
     told: list[Any] = [draft.key, settings]
     for path, said in sorted(draft.fields.items()):
         told += [path, said.origin.dialect, said.origin.folder, _plain(said.value)]
-    for _, template in _templates(draft):
+    for _, _, template in templates(draft):
         for part in template.references:
             if part.kind == "env":
                 told.append((part.name, around.env.get(part.name)))
@@ -212,7 +167,7 @@ async def _started(draft: Draft, around: Surroundings, files: Mapping[str, str])
     found = [await text_of(one, cast("Said", args).origin, around) for one in given]
     made["args"] = [one for one in found if one is not None]
     env: dict[str, str] = {}
-    if origin.dialect == "claude-code" and origin.scope != "file":
+    if origin.dialect == "claude-code" and origin.scope != NAMED:
         env["CLAUDE_PROJECT_DIR"] = origin.folder
     file = draft.get("env_file")
     if file is not None:

@@ -17,7 +17,7 @@ RANKS: Final = {"managed": 0, "local": 1, "project": 2, "user": 3}
 NAMED: Final = "file"
 
 MANAGED: Final = "managed-mcp.json"
-_MANAGED_FOLDERS: Final = {
+MANAGED_FOLDERS: Final[dict[Platform, str]] = {
     "linux": "/etc/claude-code",
     "darwin": "/Library/Application Support/ClaudeCode",
     "win32": r"C:\Program Files\ClaudeCode",
@@ -34,7 +34,6 @@ _PROJECTS: Final = {
 _NAMES: Final = {
     "claude_desktop_config.json": ("claude-desktop", "user"),
     ".claude.json": ("claude-code", "user"),
-    MANAGED: ("claude-code", "managed"),
     OWN_FILE: ("portico", NAMED),
 }
 
@@ -67,9 +66,10 @@ def role(file: str, *, home: str, folder: str, env: Mapping[str, str]) -> Role:
             below.pop()
         if not below:
             return Role(key, "project", at)
+    if _same(file, managed_file()):
+        return Role("claude-code", "managed", folder, own=True)
     known, scope = _NAMES.get(os.path.basename(file), ("", NAMED))
-    own = _same(file, managed_file()) or _same(file, own_file(home, env))
-    return Role(known, scope, folder, own=own)
+    return Role(known, scope, folder, own=_same(file, own_file(home, env)))
 
 
 def _same(one: str, other: str) -> bool:
@@ -78,7 +78,7 @@ def _same(one: str, other: str) -> bool:
 
 def managed_file() -> str:
     """What who manages this machine says to Claude Code."""
-    return os.path.join(_MANAGED_FOLDERS[platform()], MANAGED)
+    return os.path.join(MANAGED_FOLDERS[platform()], MANAGED)
 
 
 def own_file(home: str, env: Mapping[str, str]) -> str:

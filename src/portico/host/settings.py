@@ -80,6 +80,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_seats: int = MAX_SEATS
 
 
+class LoginTerms(Struct, frozen=True, kw_only=True):
+    """As whom a person logs in to a server: a client that was registered, and for what.
+
+    `port` is where the browser comes back to, where that was registered, too.
+    """
+
+    client_id: str = ""
+    scopes: tuple[str, ...] = ()
+    port: int | None = None
+
+
 # What `connect` takes, with every reference looked up.
 Resolve: TypeAlias = Callable[[], Awaitable[Any]]
 
@@ -97,6 +108,7 @@ class Entry(Struct, frozen=True, kw_only=True, eq=False):
     shown: str = ""
     settings: Settings = Settings()
     place: Place | None = None
+    login: LoginTerms | None = None
 
 
 class Config(Struct, frozen=True, kw_only=True, eq=False):

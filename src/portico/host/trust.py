@@ -27,7 +27,7 @@ from portico.client.text import clean
 from portico.errors import Refused
 from portico.host.drafts import Draft, Said
 from portico.host.references import Template
-from portico.host.resolving import words
+from portico.host.showing import words
 
 FOLDER: Final = "trusted"
 _OWN_FOLDER, _OWN_FILE = 0o700, 0o600
