@@ -12,6 +12,7 @@ all: none of its servers is used, nothing in it is looked up, and it hides no ot
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from shlex import quote
 from typing import TypeAlias
 
 from portico.host.drafts import Draft, merged, shadowing
@@ -169,7 +170,9 @@ class Reader:
         words = f"{source.file} is not trusted, so this is not used; look at it, and then"
         for draft in drafts:
             self.problems.append(
-                Problem(draft.key, f"{words}: portico config trust {source.file}", draft.place)
+                Problem(
+                    draft.key, f"{words}: portico config trust {quote(source.file)}", draft.place
+                )
             )
         return False
 

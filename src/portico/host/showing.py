@@ -48,7 +48,7 @@ def safe(template: Template, name: str = "") -> str:
 
 
 def reference(part: Reference) -> str:
-    """A reference as it is written, without a secret that is its default, or a word of a command."""
+    """A reference as it is written, without a secret in its default or its words."""
     if part.words:
         return f"(what {shlex.join(safe_words([plain(word) for word in part.words]))} prints)"
     if part.default and part.default != _literal(part.default, part.name):

@@ -6,6 +6,7 @@ Whatever cannot be read is a problem with a place, and never an exception.
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -61,7 +62,11 @@ class Source:
 
 def content(file: str) -> bytes:
     """The bytes of a file. Raises `OSError`."""
-    with open(file, "rb") as opened:
+    # A pipe or a device, which a stranger's file may name, would keep us waiting.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(file, flags), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(0, "it is no file with text in it")
         data = opened.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise OSError(0, f"it has more than {MAX_BYTES >> 20} MiB")

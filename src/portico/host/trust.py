@@ -62,9 +62,7 @@ def digest_of(parts: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(told).hexdigest()
 
 
-def is_trusted(
-    file: str, digest: str, drafts: Iterable[Draft], trust: Trust, env_files: Iterable[str] = ()
-) -> bool:
+def is_trusted(file: str, digest: str, drafts: Iterable[Draft], trust: Trust) -> bool:
     """Whether a file may be used; a person is asked where that is possible, and remembered."""
     if trust is True:
         return True
