@@ -123,6 +123,8 @@ class Reader:
                 questions={**self.around.questions, one.file: one.questions}
             )
         for part, (_, node) in zip(parts, source.includes, strict=True):
+            if not part.digest:
+                self.problems.append(Problem("", f"{part.file} cannot be read", node.place))
             if part.includes or part.defaults:
                 self.problems.append(
                     Problem("", "an included file cannot include others", node.place)

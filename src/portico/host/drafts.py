@@ -142,11 +142,12 @@ def _unknown(name: str, dialect: str) -> str:
     rows = KEYS[dialect]
     if name == "disabled":
         return "this is not known here, and the server is used; enabled = false in portico.toml"
-    meant = MEANT.get(name)
     if dialect == "codex" and name in ("headers", "header"):
         meant = "http_headers"
-    near = [meant] if meant in rows else get_close_matches(name, rows, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    else:
+        near = get_close_matches(name, [*rows, *MEANT], n=1)
+        meant = MEANT.get(near[0], near[0]) if near else ""
+    hint = f"; did you mean {meant}?" if meant in rows else ""
     return f"there is no such key, and nothing is done with it{hint}"
 
 
@@ -201,15 +202,21 @@ class _Reading:
         if kind in (Kind.TABLE, Kind.LOOSE, Kind.VALUES):
             yield from self._table(node, kind)
             return
+        before = len(self._draft.problems)
         found = self._simple(node, kind)
         if found is not None:
             yield (), found
-        else:
+        elif len(self._draft.problems) == before:
             self._refuse(node, kind)
 
     def _refuse(self, node: Node, kind: Kind) -> None:
-        if not any(problem.place == node.place for problem in self._draft.problems):
-            self._draft.wrong(node, f"this should be {kind.value}")
+        wanted = kind.value
+        if node.document.file.endswith(".toml"):
+            wanted = wanted.replace("an object", "a table")
+        words = f"this should be {wanted}"
+        if kind is Kind.TEXT and node.items is not None and node.key.endswith("command"):
+            words += ", the program alone; what follows it is a list in args"
+        self._draft.wrong(node, words)
 
     def _simple(self, node: Node, kind: Kind) -> Any:
         value = node.value
@@ -235,7 +242,7 @@ class _Reading:
             # Codex has names with where they are from; all are from here.
             one = item.get("name") or item
             if not isinstance(one.value, str):
-                self._draft.wrong(item, f"this should be a text; {item.key} is one word of a list")
+                self._draft.wrong(item, "this should be a text, in quotes")
                 return None
             found.append(one.value if kind is Kind.NAMES else self._text(one))
         return tuple(found)

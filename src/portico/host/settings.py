@@ -38,7 +38,8 @@ class Place(NamedTuple):
     key: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.key}"
+        where = f"{self.file}:{self.line}:{self.column}"
+        return f"{where}: {self.key}" if self.key else where
 
 
 class Problem(NamedTuple):

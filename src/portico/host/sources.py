@@ -93,7 +93,7 @@ def load(file: str, terms: Terms, *, guarded: bool | None = None) -> Source:
     try:
         _read(source, data)
     except Broken as error:
-        source.wrong(error.why, Place(file, error.line, error.column, ""))
+        source.wrong(error.why, Place(file, error.line, error.column, error.key))
     return source
 
 
