@@ -55,9 +55,11 @@ def test_a_file_that_is_not_trusted_is_explained_and_nothing_in_it_looked_at(
 ) -> None:
     monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
     place.write(".mcp.json", {"mcpServers": {"a": {"command": "run", "args": ["${LEVEL}"]}}})
-    reader = place.reader(env={"LEVEL": "debug"})
-    reader.read(place.folder / ".mcp.json")
-    (one,) = explained(reader)
+    reader, trusting = place.reader(env={"LEVEL": "debug"}), place.reader(trust=True)
+    for each in (reader, trusting):
+        each.read(place.folder / ".mcp.json")
+    assert explained(reader) == []
+    (one,) = explained(reader, trusting)
     assert one.state == "untrusted"
     assert [each.state for value in one.values for each in value.references] == ["not looked at"]
 

@@ -5,6 +5,7 @@ Rules: nothing is started, and no secret is looked up. Standard output has what 
 
 import os
 from collections.abc import Sequence
+from shlex import quote
 from typing import Any
 
 import msgspec
@@ -42,9 +43,10 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     )
     screen, found, code = Screen(), list[dict[str, Any]](), 0
     for program, paths in groups:
-        reader = _reader()
+        reader, trusting = _reader(), _reader(trust=True)
         config = reader.read(paths)
-        servers = explained(reader, everything=everything)
+        trusting.read(paths)
+        servers = explained(reader, trusting, everything=everything)
         code = max(code, FAILED if any(not one.server for one in config.problems) else 0)
         if as_json:
             found.append({"program": program, "servers": servers, **_told(config)})
@@ -52,7 +54,7 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
         if program:
             screen.write(screen.heading(f"{program}\n\n"))
         screen.write(told(servers, home=home, folder=folder))
-        _list(screen, config)
+        _list(screen, config, reader)
     if not groups and not as_json:
         screen.write("no program has servers configured for this folder\n")
     if as_json:
@@ -61,9 +63,16 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     return code
 
 
-def _list(screen: Screen, config: Config) -> None:
+def _list(screen: Screen, config: Config, reader: Reader | None = None) -> None:
+    """A line for each problem; of a file that is not trusted, one for all of its servers."""
+    untrusted = reader.untrusted if reader is not None else {}
+    known = {problem for many in untrusted.values() for problem in many}
     for problem in config.problems:
-        screen.write(f"{line(problem)}\n")
+        if problem not in known:
+            screen.write(f"{line(problem)}\n")
+    for file in untrusted:
+        words = f"{file} is not trusted; look at it, and then: portico config trust {quote(file)}"
+        screen.write(f"{clean(words)}\n")
     for warning in config.warnings:
         screen.write(f"{line(warning)} (a warning)\n")
 

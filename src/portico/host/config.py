@@ -77,8 +77,8 @@ class Reader:
         self.around: Surroundings = Surroundings(env, home, inputs, {})
         self.sources: list[Source] = []
         self.drafts: dict[str, Draft] = {}
-        # What would be used, if somebody trusted it.
-        self.untrusted: list[Draft] = []
+        # What would be used, if somebody trusted the file: its problems.
+        self.untrusted: dict[str, list[Problem]] = {}
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         self._digests: dict[str, str] = {}
@@ -168,14 +168,11 @@ class Reader:
         digest = digest_of([*((part.file, part.digest) for part in parts), *files.items()])
         if is_trusted(source.file, digest, drafts, self._trust):
             return True
-        self.untrusted += drafts
         words = f"{source.file} is not trusted, so this is not used; look at it, and then"
-        for draft in drafts:
-            self.problems.append(
-                Problem(
-                    draft.key, f"{words}: portico config trust {quote(source.file)}", draft.place
-                )
-            )
+        words += f": portico config trust {quote(source.file)}"
+        found = [Problem(draft.key, words, draft.place) for draft in drafts]
+        self.untrusted[source.file] = found
+        self.problems += found
         return False
 
     def _env_files(self, *sources: Source) -> Iterable[str]:

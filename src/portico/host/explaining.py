@@ -64,11 +64,23 @@ class Explained(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-def explained(reader: Reader, *, everything: bool = False) -> list[Explained]:
-    """Every server of a reading; with `everything` also settings that nobody said."""
+def explained(
+    reader: Reader, trusting: Reader | None = None, *, everything: bool = False
+) -> list[Explained]:
+    """Every server of a reading; with `everything` also settings that nobody said.
+
+    `trusting` is a reading of the same files by somebody who trusts them all: what only that one
+    has is shown, too, as what would be.
+    """
     found = [_server(draft, reader.around, everything) for draft in reader.drafts.values()]
-    found += [_server(draft, None, everything) for draft in reader.untrusted]
+    files = {one.place.file for many in reader.untrusted.values() for one in many if one.place}
+    others = trusting.drafts.values() if trusting is not None else ()
+    found += [_server(draft, None, everything) for draft in others if _files(draft) & files]
     return found
+
+
+def _files(draft: Draft) -> set[str]:
+    return {draft.place.file, *(said.origin.file for said in draft.fields.values())}
 
 
 def _server(draft: Draft, around: Surroundings | None, everything: bool) -> Explained:
