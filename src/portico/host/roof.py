@@ -69,6 +69,7 @@ class Roof:
         self._hearing = Hearing()
         self._leaving: dict[asyncio.Task[None], Hosted] = {}
         self._states: dict[Supervised, State] = {}
+        self.config: Config = config
         self.snapshot: Snapshot = self._made(config, None)
         self._handling = Handling(lambda: self.snapshot, wait_s)
         self.handler: Handler = stack(self._handling.handle, self._layers)
@@ -117,7 +118,7 @@ class Roof:
         """This is what holds from now on."""
         before = self.snapshot
         after = self._made(config, before)
-        self.snapshot = after
+        self.snapshot, self.config = after, config
         gone = [one for key, one in before.hosted.items() if after.hosted.get(key) is not one]
         come = [key for key, one in after.hosted.items() if before.hosted.get(key) is not one]
         for one in gone:
