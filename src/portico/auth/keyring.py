@@ -1,5 +1,7 @@
 """The system's keyring, for whoever has installed `portico[keyring]`: it keeps the one key.
 
+A configuration may refer to what else is in it (`keyring_password`), which is read and never kept.
+
 Rules: only this file knows the library. Where there is none, or it does not work here (a server
 without a desktop), that is no error: the key is then in a file.
 """
@@ -10,6 +12,7 @@ import secrets
 from typing import Any, Final
 
 from portico.auth.seal import KEY_BYTES
+from portico.errors import Refused
 
 log: logging.Logger = logging.getLogger("portico.auth")
 
@@ -34,3 +37,22 @@ def keyring_key(account: str) -> bytes | None:
         log.debug("the keyring of this system does not work here: %s", type(error).__name__)
         return None
     return key if len(key) == KEY_BYTES else None
+
+
+def keyring_password(service: str, name: str) -> str:
+    """What somebody has put into the keyring. Raises `Refused`, which says what to do."""
+    try:
+        import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
+    except ImportError:
+        words = "the keyring of this system is not reachable from here"
+        raise Refused(f"{words}; install it: pip install 'portico[keyring]'") from None
+    ring: Any = keyring
+    try:
+        found = ring.get_password(service, name)
+    except Exception as error:  # every backend has errors of its own
+        words = f"the keyring of this system does not work here ({type(error).__name__})"
+        raise Refused(f"{words}; use ${{env:NAME}} or ${{file:path}} instead") from None
+    if found is None:
+        words = f"the keyring has nothing for {service!r} {name!r}"
+        raise Refused(f"{words}; put it there: keyring set {service} {name}")
+    return str(found)

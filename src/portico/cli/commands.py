@@ -1,7 +1,7 @@
 """The commands, as they are typed: `portico run server.py`, `portico serve server.py`.
 
 Those that speak to a server are in `commands_talking`, those for other programs in
-`commands_adding`.
+`commands_adding`, those for configuration files in `commands_config`.
 
 Rules: click parses and nothing else: a command gives what is to be done, and it is done when click
 has gone. Each error is one sentence on standard error; each help has an example.
@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from portico.cli.commands_adding import ADDING, CLIENTS
+from portico.cli.commands_config import config
 from portico.cli.commands_talking import TALKING, Deed
 from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
 
@@ -145,7 +146,7 @@ def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any
     return partial(serve_target, target, voice, Address(**options), reload=reload)
 
 
-for _command in (*TALKING, *ADDING):
+for _command in (*TALKING, *ADDING, config):
     portico.add_command(_command)
 
 
@@ -157,6 +158,8 @@ _MISSING = {
     "reference": "say what to complete: {command} server.py prompt:NAME ARGUMENT PREFIX",
     "server": "say which server: {command} NAME --from claude-code",
     "client": "say for which client: {option} CLIENT; there are {clients}",
+    "files": "say which file: {command} .mcp.json",
+    "file": "say which file: {command} .mcp.json",
     "argument": "say which argument to complete: {command} server.py prompt:NAME ARGUMENT PREFIX",
 }
 

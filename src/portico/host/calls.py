@@ -24,9 +24,6 @@ from portico.protocol.revision import NEWEST, number
 from portico.providers import anthropic, openai
 from portico.providers.calls import Call
 
-# What is logged is wanted, where a handler was given.
-LOG_LEVEL: t.LoggingLevel = "info"
-
 T = TypeVar("T")
 N = TypeVar("N", bound=t.Noun)
 
@@ -107,11 +104,6 @@ class Calls:
         except ToolError as error:  # of a layer, in words that whoever asked may read
             said = [t.TextContent(text=str(error))]
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", said), is_error=True)
-        return await self._read(name, result, turn, returns)
-
-    async def _read(
-        self, name: str, result: t.CallToolResult, turn: LocalTurn, returns: Any
-    ) -> ToolResult[Any]:
         if turn.served_by is None:  # nobody but a layer has answered
             return ToolResult(name, result, returns, wrapped=False)
         server, own = turn.served_by
@@ -300,8 +292,8 @@ class Calls:
     ) -> LocalTurn:
         desk = self._roof.desk
         whose = self._caller if caller is None else caller
-        level = LOG_LEVEL if on_log is not None else None
-        exchange = local_exchange(method, params, desk.capabilities, whose, level)
+        peer = desk.peer if on_log is None else desk.listening
+        exchange = local_exchange(method, params, peer, whose)
         return LocalTurn(exchange, desk, wishes, on_progress, on_log)
 
     async def _answer(self, turn: LocalTurn) -> t.Noun:

@@ -72,15 +72,17 @@ class Snapshot:
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return found
 
-    async def own_name(self, kind: Nameable, name: str, holder: Hosted, caller: str) -> str:
-        """What its server calls it. Raises `Fault` where there is none, `PorticoError` where the
-        server does not say what there is."""
-        shelf = holder.shelf(kind)
-        named = shelf.content.find(name) if shelf.content is not None else None
-        if named is not None:
-            return named.own
+    def known(self, kind: Nameable, name: str, holder: Hosted) -> str | None:
+        """What its server calls it, where that was listed."""
+        offer = holder.shelf(kind).content
+        named = offer.find(name) if offer is not None else None
+        return named.own if named is not None else None
+
+    async def asked_for(self, kind: Nameable, name: str, holder: Hosted, caller: str) -> str:
+        """The same from a list that is asked for now. Raises `Fault` where there is no such thing,
+        `PorticoError` where the server does not say what there is."""
         try:
-            offer = await shelf.come(caller)
+            offer = await holder.shelf(kind).come(caller)
         except ChannelError:
             raise
         except PorticoError:  # its list is no good; what is in it may be

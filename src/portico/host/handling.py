@@ -90,7 +90,9 @@ class Handling:
 
     async def _call_tool(self, turn: Turn) -> t.Noun:
         head, raw = turn.exchange.head, turn.exchange.request.params
-        if is_bare_call(head, raw):  # as nearly all are: they were split already
+        if isinstance(turn, LocalTurn):  # it was written here, a moment ago
+            name, arguments = str(head.name), head.arguments
+        elif is_bare_call(head, raw):  # as nearly all are: they were split already
             refuse_repeats(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
@@ -100,10 +102,12 @@ class Handling:
         holder = snapshot.holder("tools", name)
         holder.hold()
         try:
-            own = await snapshot.own_name("tools", name, holder, turn.exchange.principal)
-            asked = t.CallToolRequestParams(
-                name=own, arguments=arguments, meta=passed_on(head.meta)
-            )
+            own = snapshot.known("tools", name, holder)
+            if own is None:
+                caller = turn.exchange.principal
+                own = await snapshot.asked_for("tools", name, holder, caller)
+            meta = passed_on(head.meta) if head.meta else None
+            asked = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             if isinstance(turn, LocalTurn):
                 turn.served_by = holder, own
             return await _ask(turn, holder, CALL, asked)
@@ -112,16 +116,22 @@ class Handling:
 
     async def _get_prompt(self, turn: Turn) -> t.Noun:
         params = read(t.GetPromptRequestParams, turn.exchange.request.params)
-        snapshot, caller = self._now(), turn.exchange.principal
+        snapshot = self._now()
         holder = snapshot.holder("prompts", params.name)
         holder.hold()
         try:
-            own = await snapshot.own_name("prompts", params.name, holder, caller)
+            own = await self._prompt(snapshot, params.name, holder, turn)
             meta = passed_on(turn.exchange.head.meta)
             asked = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
             return await _ask(turn, holder, "prompts/get", asked)
         finally:
             holder.release()
+
+    async def _prompt(self, snapshot: Snapshot, name: str, holder: Hosted, turn: Turn) -> str:
+        own = snapshot.known("prompts", name, holder)
+        if own is not None:
+            return own
+        return await snapshot.asked_for("prompts", name, holder, turn.exchange.principal)
 
     async def _read_resource(self, turn: Turn) -> t.Noun:
         params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
@@ -149,11 +159,11 @@ class Handling:
         params = replace(params, meta=passed_on(turn.exchange.head.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
             return await self._at(turn, params.ref.uri, "completion/complete", params)
-        snapshot, caller = self._now(), turn.exchange.principal
+        snapshot = self._now()
         holder = snapshot.holder("prompts", params.ref.name)
         holder.hold()
         try:
-            own = await snapshot.own_name("prompts", params.ref.name, holder, caller)
+            own = await self._prompt(snapshot, params.ref.name, holder, turn)
             asked = replace(params, ref=replace(params.ref, name=own))
             return await _ask(turn, holder, "completion/complete", asked)
         finally:
@@ -181,7 +191,7 @@ async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams)
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
         words = fault.message
-        named = words if holder.key in words else f"server {holder.key!r}: {words}"
+        named = words if repr(holder.key) in words else f"server {holder.key!r}: {words}"
         raise RemoteProtocolError(named) from fault
     return passed_back(result)
 

@@ -9,12 +9,13 @@ Rules: nothing is started before it is needed. A server sees what is sent to it 
 others. One that is broken, slow or gone is a problem in `problems`, and nobody else's.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from portico.client.targets import Target
+from portico.errors import LocalProtocolError
 from portico.host.calls import Calls
-from portico.host.own import configured
+from portico.host.own import configured, unless_broken
 from portico.host.questions import Desk, OnQuestion
 from portico.host.roof import OnChange, OnEvent, Roof
 from portico.host.settings import Config, Entry, Problem
@@ -24,6 +25,9 @@ from portico.ports import Handler, Middleware
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
+    from portico.host.config import File
+    from portico.host.inputs import OnInput
+    from portico.host.trust import Trust
 
 
 class Host(Calls):
@@ -46,6 +50,7 @@ class Host(Calls):
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
     ) -> None:
+        self._read: Callable[[], Config] | None = None
         roof = Roof(
             configured(servers),
             Desk(on_question),
@@ -55,6 +60,44 @@ class Host(Calls):
             auth=auth,
         )
         super().__init__(roof, "")
+
+    @classmethod
+    def from_config(
+        cls,
+        paths: "File | Sequence[File]",
+        *,
+        trust: "Trust" = None,
+        on_input: "OnInput | None" = None,
+        on_question: OnQuestion | None = None,
+        on_event: OnEvent | None = None,
+        layers: Iterable[Middleware] = (),
+        auth: "Callable[[str], Auth | None] | None" = None,
+        wait_s: float = WAIT_S,
+    ) -> "Host":
+        """The servers of a file, or of several: of Claude Desktop, Claude Code, VS Code, Cursor,
+        Codex, or our own `portico.toml`. What is wrong with one is in `problems`.
+
+        A project's file is used only as far as somebody trusts it: `trust` is asked, or True.
+        `on_input` answers VS Code's inputs. The rest is as with `Host` itself.
+        """
+        from portico.host.config import read_config
+        from portico.host.inputs import Inputs
+
+        inputs = Inputs(on_input)  # which are not asked for twice
+
+        def read() -> Config:
+            return read_config(paths, trust=trust, on_input=inputs)
+
+        host = cls(
+            read(),
+            on_question=on_question,
+            on_event=on_event,
+            layers=layers,
+            auth=auth,
+            wait_s=wait_s,
+        )
+        host._read = read
+        return host
 
     async def __aenter__(self) -> "Host":
         return self
@@ -104,16 +147,23 @@ class Host(Calls):
         """What answers every request, with its layers around it: for whoever serves this host."""
         return self._roof.handler
 
-    def use(self, layer: Middleware) -> None:
+    def use(self, layer: Middleware) -> Middleware:
         """Put a layer around every request, inside those that are there."""
         self._roof.use(layer)
+        return layer
 
     # ------------------------------------------------------------ changes
 
-    async def reload(self, servers: Mapping[str, Target | Entry] | Config) -> None:
-        """Other servers from now on. Those whose entry is the same go on; calls that are under way
-        on others finish there, and then those stop."""
-        self._roof.reload(configured(servers))
+    async def reload(self, servers: Mapping[str, Target | Entry] | Config | None = None) -> None:
+        """Other servers from now on; without any, what the files of `from_config` say now. Those
+        whose entry is the same go on; calls that are under way on others finish there, and then
+        those stop. A file that cannot be read any more changes nothing but `problems`."""
+        if servers is not None:
+            self._roof.reload(configured(servers))
+            return
+        if self._read is None:
+            raise LocalProtocolError("this host has no files: say which servers there are now")
+        self._roof.reload(unless_broken(self._read(), self._roof.config))
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
         """Be told of changes in the catalogue: a server said that a list is another, or there was

@@ -5,6 +5,7 @@ called either. A server that has left goes when the last who was with it is done
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -28,6 +29,8 @@ from portico.protocol.schema import Validator
 N = TypeVar("N", bound=t.Noun)
 H = TypeVar("H", bound=t.Noun)
 
+# What a server says that it tells of.
+TELLING = ("tools.listChanged", "prompts.listChanged", "resources.listChanged")
 # What is told of a list, and the lists that it is about.
 TOLD: dict[str, tuple[Kind, ...]] = {
     "tools": ("tools",),
@@ -88,7 +91,7 @@ class Hosted:
         self._schemas = Tools(entry.key)
         self._bare = True
         self._was_open = False
-        self._watches: set[asyncio.Task[None]] = set()
+        self._watches: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
         self._free = asyncio.Event()
         self._free.set()
@@ -142,10 +145,11 @@ class Hosted:
     async def _look_no_more(self) -> None:
         for shelf in self._shelves.values():
             await shelf.close()
-        for watch in self._watches:
+        watches = list(self._watches.values())
+        for watch in watches:
             watch.cancel()
-        if self._watches:
-            await asyncio.wait(self._watches)
+        if watches:
+            await asyncio.wait(watches)
 
     # ------------------------------------------------------------ what it tells
 
@@ -153,28 +157,32 @@ class Hosted:
         """Somebody was let in: what it offers may be another than before it was last stopped."""
         self.instructions = seat.client.instructions
         if self._was_open and len(supervised.seats) == 1:
-            for shelf in self._shelves.values():
-                shelf.doubt()
+            self._doubt()
         self._was_open = True
-        peer = seat.client.peer
-        if any(peer.offers(f"{kind}.listChanged") for kind in TOLD):
-            watch = asyncio.get_running_loop().create_task(self._watch(seat.client))
-            self._watches.add(watch)
-            watch.add_done_callback(self._watches.discard)
+        self._attend(seat.client)
+
+    def _attend(self, client: Client) -> None:
+        """Hear what it tells of its lists, if it does and nobody hears it yet."""
+        if client not in self._watches and any(map(client.peer.offers, TELLING)):
+            watch = asyncio.get_running_loop().create_task(self._watch(client))
+            self._watches[client] = watch
+            watch.add_done_callback(lambda _: self._watches.pop(client, None))
 
     async def _watch(self, client: Client) -> None:
         """Hear of changed lists for as long as the conversation lasts."""
-        peer = client.peer
-        try:
+        tools, prompts, resources = map(client.peer.offers, TELLING)
+        with contextlib.suppress(PorticoError):  # it has ended, or does not tell after all
             async with client.listen(
-                tools=peer.offers("tools.listChanged"),
-                prompts=peer.offers("prompts.listChanged"),
-                resource_list=peer.offers("resources.listChanged"),
+                tools=tools, prompts=prompts, resource_list=resources
             ) as changes:
                 async for change in changes:
                     self._heard(change)
-        except PorticoError:  # it has ended, or does not tell after all
-            return
+        if any(seat.client is client for seat in self.supervised.seats):  # it goes on, unheard
+            self._doubt()
+
+    def _doubt(self) -> None:
+        for shelf in self._shelves.values():
+            shelf.doubt()
 
     def _heard(self, change: Change) -> None:
         kinds = TOLD.get(change.kind, ())
@@ -254,6 +262,7 @@ class Hosted:
     ) -> Sequence[N]:
         async with self.supervised.use(self._asking(method, caller)) as sitting:
             client = sitting.client
+            self._attend(client)
             revision = client.peer.revision
             self._bare = revision.output_root is OutputRoot.ANY
             needed = revision.methods[method].needs

@@ -45,22 +45,27 @@ class Member(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A value and where it stands; the members, if it is an object."""
+    """A value and where it stands; the members, if it is an object, the items, if it is a list."""
 
     start: int
     end: int
     value: Any
     members: list[Member] | None = None
+    items: "list[Node] | None" = None
 
 
 def read(text: str, *, comments: bool = False) -> Node | None:
     """The text with the place of everything; nothing, where it is empty. Raises `Broken`."""
     reader = _Reader(text, comments)
-    at = reader.skip(1 if text.startswith("\ufeff") else 0)
-    if at == len(text):
-        return None
-    node = reader.value(at, 0)
-    rest = reader.skip(node.end)
+    try:
+        at = reader.skip(1 if text.startswith("\ufeff") else 0)
+        if at == len(text):
+            return None
+        node = reader.value(at, 0)
+        rest = reader.skip(node.end)
+    except Broken as error:
+        error.key = ".".join(reader.path)
+        raise
     if rest < len(text):
         raise Broken(text, rest, "something follows where the file should end")
     return node
@@ -72,6 +77,8 @@ class _Reader:
     def __init__(self, text: str, comments: bool) -> None:
         self._text = text
         self._comments = comments
+        # The keys on the way to what is read.
+        self.path: list[str] = []
         # Of what was skipped last: where its last space begins, and whether a comment is before it.
         self._lead = 0
         self._after_line_comment = False
@@ -127,21 +134,23 @@ class _Reader:
             colon = self.skip(name.end())
             if not self._text.startswith(":", colon):
                 raise Broken(self._text, colon, "a colon is missing here")
+            key = json.loads(name[0])
+            self.path.append(key)
             node = self.value(self.skip(colon + 1), depth + 1)
+            self.path.pop()
             comma, next = self._next(node.end, "}")
-            members.append(Member(json.loads(name[0]), at, lead, after, node, comma))
+            members.append(Member(key, at, lead, after, node, comma))
             at = next
         value = {member.key: member.node.value for member in members}
         return Node(start, at + 1, value, members)
 
     def _list(self, start: int, depth: int) -> Node:
-        values: list[Any] = []
+        items: list[Node] = []
         at = self.skip(start + 1)
         while not self._text.startswith("]", at):
-            node = self.value(at, depth + 1)
-            values.append(node.value)
-            _, at = self._next(node.end, "]")
-        return Node(start, at + 1, values)
+            items.append(self.value(at, depth + 1))
+            _, at = self._next(items[-1].end, "]")
+        return Node(start, at + 1, [item.value for item in items], None, items)
 
     def _next(self, at: int, end: str) -> tuple[int | None, int]:
         """The comma after a value, if there is one, and what follows."""

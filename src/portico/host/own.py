@@ -21,6 +21,17 @@ def configured(servers: Mapping[str, Target | Entry] | Config) -> Config:
     return Config(entries={key: entry_of(key, given) for key, given in servers.items()})
 
 
+def unless_broken(config: Config, before: Config) -> Config:
+    """What files say now; where one cannot be read that could be before, what they said then.
+
+    A comma too many, while somebody writes, is no reason to stop every server.
+    """
+    known = {problem.words for problem in before.problems}
+    if all(problem.server or problem.words in known for problem in config.problems):
+        return config
+    return Config(entries=before.entries, problems=config.problems, warnings=config.warnings)
+
+
 def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) -> Entry:
     """One server as an entry; an entry is one already."""
     if isinstance(given, Entry):
@@ -32,12 +43,13 @@ def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) 
         way_to(given, Surroundings(name=key))
     except LocalProtocolError as error:
         raise LocalProtocolError(f"server {key!r}: {error}") from None
+    settings = settings or Settings()
     return Entry(
         key=key,
         resolve=_resolving(given),
-        fingerprint=_fingerprint(given),
+        fingerprint=f"{_fingerprint(given)} {settings!r}",
         shown=_shown(given),
-        settings=settings or Settings(),
+        settings=settings,
     )
 
 

@@ -28,6 +28,7 @@ from portico.host.seats import Asking
 from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
+from portico.protocol.negotiation import Peer
 from portico.protocol.questions import AnyAnswer, can_answer
 from portico.protocol.questions import Question as Asked
 from portico.protocol.revision import NEWEST
@@ -36,6 +37,8 @@ log: logging.Logger = logging.getLogger("portico.host")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
+# What is logged is wanted, where a handler was given.
+LOG_LEVEL: t.LoggingLevel = "info"
 
 
 class Calling(NamedTuple):
@@ -79,21 +82,20 @@ class Desk:
     def __init__(self, on_question: OnQuestion | None = None, ask_s: float = ASK_S) -> None:
         self._on_question = on_question
         self._ask_s = ask_s
+        able = t.ClientCapabilities()
+        if on_question is not None:
+            able = t.ClientCapabilities(
+                elicitation=t.ElicitationCapability(form={}, url={}),
+                sampling=t.SamplingCapability(),
+            )
+        # This program, as the one who calls: what it can answer, and what it wants to hear.
+        self.peer: Peer = Peer(NEWEST, able)
+        self.listening: Peer = Peer(NEWEST, able, None, LOG_LEVEL)
 
     @property
     def is_open(self) -> bool:
         """Whether anybody is there."""
         return self._on_question is not None
-
-    @property
-    def capabilities(self) -> t.ClientCapabilities:
-        """What can be answered here: everything, or nothing."""
-        if self._on_question is None:
-            return t.ClientCapabilities()
-        return t.ClientCapabilities(
-            elicitation=t.ElicitationCapability(form={}, url={}),
-            sampling=t.SamplingCapability(),
-        )
 
     async def ask(self, asked: Asked) -> Raw:
         """The answer, as it would travel. Raises `RemoteError` where there is none."""
@@ -157,12 +159,16 @@ def asking_of(server: str) -> Asking:
     """What puts the questions of a server to whoever made the call that they are about."""
 
     async def ask(turns: tuple[Turn, ...], asked: Asked) -> Raw:
+        # A list is nobody's call: who is with the server for one is asked nothing.
+        calls = tuple(turn for turn in turns if turn.exchange.row.may_ask)
+        if not calls:
+            raise _refusal("nobody has made a call that this could be about")
         # The latest is the likeliest; they are all of one caller.
-        peer = turns[-1].exchange.peer
+        peer = calls[-1].exchange.peer
         able = peer.capabilities
         if not isinstance(able, t.ClientCapabilities) or not can_answer(asked, able, peer.revision):
             code = peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
             raise RemoteError(code, f"the caller cannot be asked for {asked.kind.method}")
-        return await turns[-1].wire.ask(Named(asked.params, server, turns))
+        return await calls[-1].wire.ask(Named(asked.params, server, calls))
 
     return ask

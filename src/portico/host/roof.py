@@ -69,6 +69,7 @@ class Roof:
         self._hearing = Hearing()
         self._leaving: dict[asyncio.Task[None], Hosted] = {}
         self._states: dict[Supervised, State] = {}
+        self.config: Config = config
         self.snapshot: Snapshot = self._made(config, None)
         self._handling = Handling(lambda: self.snapshot, wait_s)
         self.handler: Handler = stack(self._handling.handle, self._layers)
@@ -111,13 +112,13 @@ class Roof:
     def _listing(self, method: str, caller: str) -> LocalTurn:
         """Lists are asked for by the host itself, in the conversation of whoever looks."""
         params = t.PaginatedRequestParams()
-        return LocalTurn(local_exchange(method, params, self.desk.capabilities, caller), self.desk)
+        return LocalTurn(local_exchange(method, params, self.desk.peer, caller), self.desk)
 
     def reload(self, config: Config) -> None:
         """This is what holds from now on."""
         before = self.snapshot
         after = self._made(config, before)
-        self.snapshot = after
+        self.snapshot, self.config = after, config
         gone = [one for key, one in before.hosted.items() if after.hosted.get(key) is not one]
         come = [key for key, one in after.hosted.items() if before.hosted.get(key) is not one]
         for one in gone:

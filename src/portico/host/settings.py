@@ -38,7 +38,8 @@ class Place(NamedTuple):
     key: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.key}"
+        where = f"{self.file}:{self.line}:{self.column}"
+        return f"{where}: {self.key}" if self.key else where
 
 
 class Problem(NamedTuple):
@@ -80,6 +81,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_seats: int = MAX_SEATS
 
 
+class LoginTerms(Struct, frozen=True, kw_only=True):
+    """As whom a person logs in to a server: a client that was registered, and for what.
+
+    `port` is where the browser comes back to, where that was registered, too.
+    """
+
+    client_id: str = ""
+    scopes: tuple[str, ...] = ()
+    port: int | None = None
+
+
 # What `connect` takes, with every reference looked up.
 Resolve: TypeAlias = Callable[[], Awaitable[Any]]
 
@@ -97,10 +109,15 @@ class Entry(Struct, frozen=True, kw_only=True, eq=False):
     shown: str = ""
     settings: Settings = Settings()
     place: Place | None = None
+    login: LoginTerms | None = None
 
 
 class Config(Struct, frozen=True, kw_only=True, eq=False):
-    """The servers of a host, in the order of their files, and what was wrong with others."""
+    """The servers of a host, in the order of their files, and what was wrong with others.
+
+    `warnings` are what is odd in a file and does no harm: a key that means nothing, say.
+    """
 
     entries: Mapping[str, Entry]
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from portico.errors import PorticoError, TimedOut
+from portico.errors import Fault, PorticoError, RemoteProtocolError, TimedOut
 
 log: logging.Logger = logging.getLogger("portico.host")
 
@@ -133,6 +133,8 @@ class Shelf(Generic[T]):
                 content = await self._ask(caller)
         except TimeoutError:
             self._fail(TimedOut(f"{self._what} did not come within {self._limit_s:g} s"))
+        except Fault as fault:
+            self._fail(RemoteProtocolError(f"{self._what} cannot be read: {fault.message}"))
         except PorticoError as error:
             self._fail(error)
         except Exception as error:

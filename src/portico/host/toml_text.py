@@ -14,6 +14,8 @@ from portico.host.broken import Broken
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
+_HEADER = re.compile(r"^[ \t]*\[+([^\]\r\n]*)\]", re.MULTILINE)
+_ASSIGNED = re.compile(r"""[ \t]*([\w."' -]{1,100})=""")
 _KEY = re.compile(
     r"""[ \t]*+("(?:[^"\\]|\\.)*+"|'[^']*+'|[A-Za-z0-9_-]++)[ \t]*+(\.?)""", re.DOTALL
 )
@@ -44,9 +46,17 @@ def read(text: str, *, floats: Callable[[str], Any] = float) -> dict[str, Any]:
         if found and found[2]:
             lines = text.split("\n")[: int(found[2]) - 1]
             at = sum(len(line) + 1 for line in lines) + int(found[3]) - 1
-        raise Broken(text, at, why[:1].lower() + why[1:]) from None
+        raise Broken(text, at, why[:1].lower() + why[1:], _key_at(text, at)) from None
     except RecursionError:
         raise Broken(text, 0, "its values are too deep") from None
+
+
+def _key_at(text: str, at: int) -> str:
+    """What a place in a text that cannot be read is about, as far as lines tell."""
+    line = text.rfind("\n", 0, at) + 1
+    headers = [found[1].strip() for found in _HEADER.finditer(text, 0, at)]
+    named = _ASSIGNED.match(text, line)
+    return ".".join([*headers[-1:], *([named[1].strip()] if named else [])])
 
 
 def put(text: str, keys: Sequence[str], value: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from portico.client.asking import OnLog, OnProgress
 from portico.client.hearing import Hearing
@@ -115,27 +116,15 @@ class LocalTurn:
         """There is no connection."""
 
 
-def local_exchange(
-    method: str,
-    params: t.RequestParams,
-    capabilities: t.ClientCapabilities,
-    caller: str = "",
-    log_level: t.LoggingLevel | None = None,
-) -> Exchange:
+def local_exchange(method: str, params: t.RequestParams, peer: Peer, caller: str = "") -> Exchange:
     """A request of this program. Raises `LocalProtocolError` for what is no JSON."""
     meta = Raw(encode(params.meta)) if params.meta else NOTHING
+    if type(params) is t.CallToolRequestParams:  # nearly all are
+        head = Head(meta, params.name, None, params.arguments)
+    else:
+        head = Head(meta, getattr(params, "name", None), getattr(params, "uri", None))
     request = Request(0, method, Raw(encode(params)), _RAW_ID)
-    name: str | None = getattr(params, "name", None)
-    uri: str | None = getattr(params, "uri", None)
-    arguments = params.arguments if isinstance(params, t.CallToolRequestParams) else NOTHING
-    return Exchange(
-        request=request,
-        head=Head(meta=meta, name=name, uri=uri, arguments=arguments),
-        row=NEWEST.methods[method],
-        peer=Peer(NEWEST, capabilities, None, log_level),
-        shaper=_SHAPER,
-        principal=caller,
-    )
+    return Exchange(request, head, NEWEST.methods[method], peer, _SHAPER, caller)
 
 
 def passed_on(meta: Raw) -> dict[str, Any] | None:
@@ -154,8 +143,10 @@ def passed_back(result: t.Noun) -> t.Noun:
     meta: dict[str, Any] | None = getattr(result, "meta", None)
     if not meta:
         return result
-    kept = _kept(meta)
-    return result if len(kept) == len(meta) else msgspec.structs.replace(result, meta=kept or None)
+    kept = None if meta.keys() == _ITSELF else _kept(meta)
+    if kept is not None and len(kept) == len(meta):
+        return result
+    return replace(result, meta=kept or None)
 
 
 def _kept(meta: dict[str, Any]) -> dict[str, Any]:
@@ -164,4 +155,6 @@ def _kept(meta: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+# All that there is in most results.
+_ITSELF = {t.SERVER_INFO_KEY}
 _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})

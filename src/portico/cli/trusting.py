@@ -1,0 +1,47 @@
+"""A person is asked whether a configuration may be used, with all that it wants in front of them.
+
+Rules: what is shown is whole, and acts on no terminal: nothing is cut, and nothing is left out.
+Nobody is asked where nobody sits, and no answer is no.
+"""
+
+import sys
+
+from portico.cli.screen import Screen
+from portico.cli.text import clean
+from portico.host.trust import TrustQuestion
+
+_WORDS = {
+    "run": "starts",
+    "in": "in the folder",
+    "reach": "speaks to",
+    "set": "with the variable",
+    "send": "with the header",
+    "read": "with variables of",
+    "ask": "asks the program",
+}
+
+
+def wanted(question: TrustQuestion) -> str:
+    """All that a file wants, as text."""
+    lines: list[str] = []
+    server = None
+    for wish in question.wishes:
+        if wish.server != server:
+            server = wish.server
+            lines.append(f"  {server}")
+        lines.append(f"    {_WORDS[wish.what]}: {wish.text}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def ask_trust(question: TrustQuestion) -> bool:
+    """Show it to whoever sits here, and ask; no, where nobody does."""
+    screen = Screen()
+    if not screen.can_ask:
+        return False
+    why = "has changed since it was trusted" if question.changed else "was never trusted here"
+    screen.note(f"{clean(question.file)} {why}. It wants this:\n{wanted(question)}")
+    screen.note(
+        "Whoever wrote it decides what these programs do, with your rights. Trust it? [y/N] "
+    )
+    answer = sys.stdin.readline().strip().lower()
+    return answer in ("y", "yes")

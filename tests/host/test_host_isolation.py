@@ -1,0 +1,133 @@
+"""No server sees anything of another: not its name, its environment, its token, its results."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from host.secretive import secretive
+from live import live_for
+from portico import Host, Question
+from portico.host.own import entry_of
+from portico.host.settings import Entry, Settings
+from portico.protocol import types as t
+from portico.transport.http_run import Site
+
+HERE = Path(__file__).parent
+OLD, NEW = "2025-06-18", "2026-07-28"
+# By key: its revision, and whether it is a process or at a URL.
+SERVERS = {
+    "alder": (OLD, "process"),
+    "birch": (NEW, "process"),
+    "cedar": (OLD, "url"),
+    "dogwood": (NEW, "url"),
+}
+
+
+def secret_of(key: str) -> str:
+    return f"canary-of-{key[::-1]}-4711"
+
+
+class Overheard:
+    """An application, and all that it is sent."""
+
+    def __init__(self, app: Any, record: Path) -> None:
+        self._app = app
+        self._record = record
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+    def note(self, seen: bytes) -> None:
+        with self._record.open("ab") as file:
+            file.write(seen + b"\n")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def heard() -> Any:
+            event = await receive()
+            self.note(event.get("body", b""))
+            return event
+
+        self.note(repr(scope).encode())
+        await self._app(scope, heard, send)
+
+
+@asynccontextmanager
+async def overheard(key: str, record: Path) -> AsyncGenerator[str]:
+    """A server at a URL, and all that it is sent."""
+    app: Any = Overheard(secretive(key, secret_of(key)).asgi(), record)
+    site = Site(app, port=0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site.port}/mcp"
+    finally:
+        await site.stop(0.0)
+
+
+async def entry(key: str, record: Path, stack: AsyncExitStack) -> Entry:
+    revision, kind = SERVERS[key]
+    target: dict[str, Any]
+    if kind == "process":
+        command = [str(HERE / "relay.py"), str(record), sys.executable, str(HERE / "secretive.py")]
+        env = {"CANARY": secret_of(key)}
+        target = {"command": sys.executable, "args": [*command, key], "env": env}
+    else:
+        url = await stack.enter_async_context(overheard(key, record))
+        target = {"url": url, "headers": {"Authorization": f"Bearer {secret_of(key)}"}}
+    return entry_of(key, target, Settings(revision=revision))
+
+
+async def everything(folder: Path) -> dict[str, bytes]:
+    """Everything that each server saw, after each was asked for everything by two callers."""
+    records = {key: folder / f"seen-{number}" for number, key in enumerate(SERVERS)}
+    asked: list[str] = []
+
+    def on_question(question: Question) -> str:
+        assert isinstance(question.params, t.ElicitRequestParams)
+        asked.append(f"{question.server}: {question.params.message}")
+        return f"answer for {question.server[::-1]}"
+
+    async with AsyncExitStack() as stack:
+        entries = {key: await entry(key, record, stack) for key, record in records.items()}
+        host = await stack.enter_async_context(Host(entries, on_question=on_question))
+        for who in ("ada-7f31", "bob-9c55"):
+            caller = host.caller(who)
+            assert len(await caller.list_tools(fresh=True)) == 8
+            assert len(await caller.list_prompts(fresh=True)) == 4
+            for resource in await caller.list_resources(fresh=True):
+                await caller.read_resource(resource.uri)
+            for key in SERVERS:
+                given = await caller.call_tool(
+                    f"{key}__give", on_progress=lambda *_: None, on_log=lambda _: None
+                )
+                assert given.text == secret_of(key)
+                said = await caller.call_tool(f"{key}__ask")
+                assert said.text == f"answer for {key[::-1]}"
+                await caller.get_prompt(f"{key}__say")
+        assert host.problems == []
+        assert set(asked) == {f"{key}: Say {secret_of(key)}" for key in SERVERS}
+    return {key: record.read_bytes() for key, record in records.items()}
+
+
+def test_a_server_sees_nothing_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_SECRET", "canary-of-the-host")
+    seen: Any = {}
+
+    @live_for(60)
+    async def play() -> None:
+        seen.update(await everything(tmp_path))
+
+    play()
+    for key, bytes_seen in seen.items():
+        assert secret_of(key).encode() in bytes_seen  # or nothing was written down
+        assert b"canary-of-the-host" not in bytes_seen
+        for other in SERVERS:
+            if other != key:
+                assert secret_of(other).encode() not in bytes_seen, (key, other)
+                assert other.encode() not in bytes_seen, (key, other)
+                assert f"answer for {other[::-1]}".encode() not in bytes_seen, (key, other)
+        for caller in (b"ada-7f31", b"bob-9c55"):
+            assert caller not in bytes_seen

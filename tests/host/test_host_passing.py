@@ -1,0 +1,310 @@
+"""What goes through a host, and what stays at each hop: `_meta`, progress, logs, layers, models."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from live import live
+from portico import (
+    Context,
+    Handler,
+    Host,
+    PorticoError,
+    Question,
+    Refused,
+    Server,
+    TimedOut,
+    Turn,
+    connect,
+)
+from portico.errors import Fault
+from portico.host.own import entry_of
+from portico.host.questions import Desk
+from portico.host.settings import Settings
+from portico.host.turns import LocalTurn, local_exchange
+from portico.protocol import types as t
+from portico.protocol.reading import read
+
+OLD, NEW = "2025-06-18", "2026-07-28"
+TRACE = {
+    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    "tracestate": "a=1",
+    "baggage": "user=ada",
+}
+
+
+class Recorded(Server):
+    """A server that keeps the params of every call."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.params: list[dict[str, Any]] = []
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        if turn.exchange.row.name == "tools/call":
+            self.params.append(read(dict[str, Any], turn.exchange.request.params))
+        return await super().answer(turn)
+
+
+def recorded() -> Recorded:
+    server = Recorded("recorded")
+
+    @server.tool
+    async def work(ctx: Context) -> str:
+        await ctx.progress(0.5, 1.0, "half")
+        await ctx.info("working")
+        await ctx.progress(1.0, 1.0, "done")
+        return "worked"
+
+    @server.tool
+    async def rest() -> None:
+        await asyncio.Event().wait()
+
+    @server.tool
+    def number() -> int:
+        return 5
+
+    _ = work, rest, number
+    return server
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_trace_context_passes_and_what_belongs_to_a_hop_is_made_anew(revision: str) -> None:
+    @live
+    async def play() -> None:
+        server = recorded()
+        heard: list[Any] = []
+        async with Host({"s": entry_of("s", server, Settings(revision=revision))}) as host:
+            mine = {
+                **TRACE,
+                "com.example/tag": {"a": [1]},
+                "io.modelcontextprotocol/clientInfo": {"name": "forged", "version": "0"},
+                "io.modelcontextprotocol/protocolVersion": "1999-01-01",
+                "io.modelcontextprotocol/logLevel": "debug",
+                "com.mcp.tools/x": 1,
+                "progressToken": "forged",
+            }
+            result = await host.call_tool(
+                "s__work", meta=mine, on_progress=lambda *news: heard.append(news)
+            )
+            assert result.text == "worked"
+            assert not any("modelcontextprotocol" in key for key in result.meta)
+        assert [news[2] for news in heard] == ["half", "done"]
+        (params,) = server.params
+        assert params["name"] == "work"
+        meta = params["_meta"]
+        assert {key: meta[key] for key in TRACE} == TRACE
+        assert meta["com.example/tag"] == {"a": [1]}
+        assert "com.mcp.tools/x" not in meta
+        assert meta["progressToken"] != "forged"
+        assert "forged" not in str(params)
+        version = meta.get("io.modelcontextprotocol/protocolVersion")
+        assert version == (revision if revision == NEW else None)
+        assert "io.modelcontextprotocol/logLevel" not in meta
+
+    play()
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_log_reaches_who_called_and_nobody_else(revision: str) -> None:
+    @live
+    async def play() -> None:
+        async with Host({"s": entry_of("s", recorded(), Settings(revision=revision))}) as host:
+            ada: list[Any] = []
+            await host.call_tool("s__work", caller="ada", on_log=ada.append)
+            assert [said.data for said in ada] == ["working"]
+
+    play()
+
+
+@live
+async def test_a_call_ends_after_the_time_it_was_given_and_is_given_up_with_its_caller() -> None:
+    async with Host({"s": recorded()}) as host:
+        with pytest.raises(TimedOut):
+            await host.call_tool("s__rest", timeout_s=0.05)
+        call = asyncio.create_task(host.call_tool("s__rest"))
+        await asyncio.sleep(0.01)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert host.status()[0].in_flight == 0
+
+
+@live
+async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a_server() -> None:
+    server = recorded()
+    seen: list[tuple[str, Any, str]] = []
+
+    async def audit(turn: Turn, handler: Handler) -> t.Noun:
+        exchange = turn.exchange
+        seen.append((exchange.row.name, exchange.head.name, exchange.principal))
+        return await handler(turn)
+
+    async def policy(turn: Turn, handler: Handler) -> t.Noun:
+        if turn.exchange.head.name == "s__rest":
+            raise Refused("resting is not allowed")
+        result = await handler(turn)
+        if isinstance(result, t.ListToolsResult):
+            return t.ListToolsResult(tools=[one for one in result.tools if one.name != "s__rest"])
+        return result
+
+    async with Host({"s": server}, layers=[audit]) as host:
+        host.use(policy)
+        assert [tool.original for tool in await host.list_tools()] == ["work", "number"]
+        with pytest.raises(Refused, match="resting is not allowed"):
+            await host.caller("ada").call_tool("s__rest")
+        assert (await host.call_tool("s__number")).data == 5
+        assert server.params[-1]["name"] == "number"
+        assert len(server.params) == 1
+    assert seen == [
+        ("tools/list", None, ""),
+        ("tools/call", "s__rest", "ada"),
+        ("tools/call", "s__number", ""),
+    ]
+
+
+@live
+async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
+    async def louder(turn: Turn, handler: Handler) -> t.Noun:
+        result = await handler(turn)
+        if not isinstance(result, t.ListToolsResult):
+            return result
+        tools = [t.Tool(name=one.name, input_schema={}, description="!") for one in result.tools]
+        return t.ListToolsResult(tools=tools)
+
+    async with Host({"s": recorded()}, layers=[louder]) as host:
+        tools = await host.list_tools()
+        assert [(one.description, one.server, one.original) for one in tools] == [
+            ("!", "s", "work"),
+            ("!", "s", "rest"),
+            ("!", "s", "number"),
+        ]
+
+
+@live
+async def test_models_are_told_of_all_tools_and_what_they_call_leads_back() -> None:
+    odd = Server("odd")
+
+    @odd.tool(name="a.b c")
+    def add(x: int, y: int = 1) -> int:
+        return x + y
+
+    _ = add
+    async with Host({"odd": odd, "s": recorded()}) as host:
+        entry, *_ = await host.to_openai()
+        function = {"name": entry["function"]["name"], "arguments": '{"x": 2, "y": 3}'}
+        call = {"id": "1", "type": "function", "function": function}
+        assert (await host.call_openai(call)).to_openai()["content"] == "5"
+        (first, *_) = await host.to_anthropic()
+        use = {"type": "tool_use", "id": "2", "name": first["name"], "input": {"x": 1, "y": 1}}
+        result = (await host.call_anthropic(use)).to_anthropic()
+        assert (result["tool_use_id"], result["content"][0]["text"]) == ("2", "2")
+        wrong = {"type": "tool_use", "id": "3", "name": "s__nummber", "input": {}}
+        told = await host.call_anthropic(wrong)
+        assert told.is_error
+        assert "s__number" in told.text
+        bad = {"type": "tool_use", "id": "4", "name": first["name"], "input": {"x": "no"}}
+        assert (await host.call_anthropic(bad)).is_error
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_value_is_plain_also_where_its_revision_wraps_it(revision: str) -> None:
+    @live
+    async def play() -> None:
+        async with Host({"s": entry_of("s", recorded(), Settings(revision=revision))}) as host:
+            assert (await host.call_tool("s__number", returns=int)).data == 5
+
+    play()
+
+
+class Front(Server):
+    """A server whose requests a host answers: as little of a gateway as shows that it can be."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__("front")
+        self.host = host
+        self.tool(_nothing)
+        self.prompt(_nothing)
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        if turn.exchange.row.name not in ("tools/list", "tools/call"):
+            return await super().answer(turn)
+        return turn.exchange.settle(await self.host.handler(turn))
+
+
+def _nothing() -> None: ...
+
+
+@pytest.mark.parametrize("behind", [OLD, NEW])
+@pytest.mark.parametrize("before", [OLD, NEW])
+def test_a_stranger_who_connects_comes_through_the_same_handler(before: str, behind: str) -> None:
+    @live
+    async def play() -> None:
+        server, heard, logged = recorded(), list[Any](), list[Any]()
+        entry = entry_of("s", server, Settings(revision=behind))
+        async with (
+            Host({"s": entry}) as host,
+            connect(Front(host), revision=before, on_log=logged.append) as client,
+        ):
+            assert [one.name for one in await client.list_tools()] == [
+                "s__work",
+                "s__rest",
+                "s__number",
+            ]
+            result = await client.call_tool(
+                "s__work", on_progress=lambda *news: heard.append(news[2])
+            )
+            assert result.text == "worked"
+            await client.caught_up()
+            assert heard == ["half", "done"]
+            info = result.meta.get("io.modelcontextprotocol/serverInfo", {"name": "front"})
+            assert info["name"] == "front"
+            assert (await client.call_tool("s__number")).text == "5"
+
+    play()
+
+
+@live
+async def test_a_question_goes_back_the_way_the_call_came() -> None:
+    server = Server("desk")
+
+    @server.tool
+    async def book(ctx: Context) -> str:
+        return await ctx.elicit("Which seat?", str)
+
+    _ = book
+    asked: list[str] = []
+
+    def on_elicit(params: t.ElicitRequestParams) -> str:
+        asked.append(params.message)
+        return "12A"
+
+    def on_question(question: Question) -> None:
+        raise AssertionError("nobody here has called")
+
+    for behind in (OLD, NEW):
+        entry = entry_of("d", server, Settings(revision=behind))
+        async with (
+            Host({"d": entry}, on_question=on_question) as host,
+            connect(Front(host), revision=OLD, on_elicit=on_elicit) as client,
+            connect(Front(host), revision=OLD) as mute,
+        ):
+            assert (await client.call_tool("d__book")).text == "12A"
+            with contextlib.suppress(PorticoError):
+                assert (await mute.call_tool("d__book")).is_error
+    assert asked == ["Which seat?", "Which seat?"]
+
+
+@live
+async def test_the_handler_refuses_what_is_no_request_to_a_catalogue() -> None:
+    async with Host({"s": recorded()}) as host:
+        desk = Desk()
+        other = LocalTurn(local_exchange("server/discover", t.RequestParams(), desk.peer), desk)
+        with pytest.raises(Fault, match="no server/discover here"):
+            await host.handler(other)
+        cursor = t.PaginatedRequestParams(cursor="x")
+        page = LocalTurn(local_exchange("tools/list", cursor, desk.peer), desk)
+        with pytest.raises(Fault, match="cursor"):
+            await host.handler(page)

@@ -1,0 +1,272 @@
+"""What servers ask comes to one place, with who asks for which call, and never to another caller."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live import Records, live, live_for
+from portico import Context, Declined, Host, PorticoError, Question, Server, Turn
+from portico.host.own import entry_of
+from portico.host.questions import Desk
+from portico.host.settings import Settings, Sharing
+from portico.protocol import types as t
+from portico.protocol.questions import Question as Asked
+
+OLD, NEW = "2025-06-18", "2026-07-28"
+
+ASKING = """
+from portico import Context, Server
+
+server = Server("asking")
+
+
+@server.tool
+async def book(who: str, number: int, ctx: Context) -> str:
+    said = await ctx.elicit(f"Which seat for {who}, {number}?", str)
+    return f"{who} {number}: {said}"
+
+
+server.run()
+"""
+
+
+def asking() -> Server:
+    server = Server("asking")
+
+    @server.tool
+    async def book(who: str, ctx: Context) -> str:
+        return f"{who}: {await ctx.elicit(f'Which seat for {who}?', str)}"
+
+    @server.tool
+    async def think(ctx: Context) -> str:
+        return (await ctx.sample("Think.")).text
+
+    @server.tool
+    async def where(ctx: Context) -> list[str]:
+        return [str(root.uri) for root in await ctx.roots()]
+
+    _ = book, think, where
+    return server
+
+
+def told(question: Question) -> str:
+    assert isinstance(question.params, t.ElicitRequestParams)
+    return question.params.message
+
+
+@pytest.mark.parametrize("sharing", ["caller", "pooled"])
+def test_no_form_of_one_caller_reaches_another_through_a_server_that_asks_by_request(
+    sharing: Sharing, tmp_path: Path
+) -> None:
+    crossed(tmp_path, Settings(revision=OLD, sharing=sharing))
+
+
+def test_no_form_of_one_caller_reaches_another_through_a_server_that_asks_by_result(
+    tmp_path: Path,
+) -> None:
+    crossed(tmp_path, Settings(revision=NEW))
+
+
+@live_for(60)
+async def crossed(tmp_path: Path, settings: Settings) -> None:
+    """Two callers, a hundred forms, five of each caller at once."""
+    file = tmp_path / "asking.py"
+    file.write_text(ASKING)
+    forms: list[str] = []
+
+    async def on_question(question: Question) -> str:
+        await asyncio.sleep(0)
+        callers = {call.caller for call in question.calls}
+        (caller,) = callers  # nobody else's call can be meant
+        assert question.server == "desk"
+        assert told(question).startswith(f"Which seat for {caller}, ")
+        meant = [call for call in question.calls if str(call.arguments["number"]) in told(question)]
+        assert meant
+        forms.append(told(question))
+        return f"seat of {caller} by {told(question)}"
+
+    entry = entry_of("desk", [sys.executable, str(file)], settings)
+    async with Host({"desk": entry}, on_question=on_question) as host:
+
+        async def book(who: str, number: int) -> None:
+            arguments = {"who": who, "number": number}
+            said = await host.caller(who).call_tool("desk__book", arguments)
+            form = f"Which seat for {who}, {number}?"
+            assert said.text == f"{who} {number}: seat of {who} by {form}"
+
+        for start in range(0, 50, 5):
+            some = range(start, start + 5)
+            await asyncio.gather(*(book(who, n) for n in some for who in ("alice", "bob")))
+    assert len(forms) == 100
+    assert len(set(forms)) == 100
+
+
+@pytest.mark.spec("R0361", "R0589")
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_question_says_who_asks_for_which_call(revision: str) -> None:
+    asked: list[Question] = []
+
+    def on_question(question: Question) -> Any:
+        asked.append(question)
+        return "12A" if question.kind == "elicit" else "I have thought."
+
+    @live
+    async def play() -> None:
+        settings = Settings(revision=revision, sampling=True)
+        entry = entry_of("desk", asking(), settings)
+        async with Host({"desk": entry}, on_question=on_question) as host:
+            await host.call_tool("desk__book", {"who": "Ada"}, caller="ada")
+            assert (await host.call_tool("desk__think")).text == "I have thought."
+
+    play()
+    book, think = asked
+    assert (book.server, book.kind, told(book)) == ("desk", "elicit", "Which seat for Ada?")
+    assert book.calls[0][:3] == ("desk__book", {"who": "Ada"}, "ada")
+    assert (think.kind, think.calls[0].name) == ("sample", "desk__think")
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_with_nobody_to_ask_everything_is_refused_at_once(revision: str) -> None:
+    @live
+    async def play() -> None:
+        settings = Settings(revision=revision, sampling=True)
+        async with Host({"desk": entry_of("desk", asking(), settings)}) as host:
+            assert await refused(host, "desk__book", {"who": "Ada"})
+            assert await refused(host, "desk__think")
+
+    play()
+
+
+async def refused(host: Host, tool: str, arguments: dict[str, Any] | None = None) -> bool:
+    """Whether nothing came of a call, said either way."""
+    try:
+        return (await host.call_tool(tool, arguments)).is_error
+    except PorticoError:
+        return True
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_model_is_asked_only_for_a_server_that_may(revision: str) -> None:
+    @live
+    async def play() -> None:
+        entry = entry_of("desk", asking(), Settings(revision=revision))
+        async with Host({"desk": entry}, on_question=lambda _: "words") as host:
+            assert await refused(host, "desk__think")
+
+    play()
+
+
+@live
+async def test_one_session_for_all_callers_is_offered_nothing() -> None:
+    asked: list[Question] = []
+    settings = Settings(revision=OLD, sharing="shared", sampling=True, roots=("/",))
+    entry = entry_of("desk", asking(), settings)
+    async with Host({"desk": entry}, on_question=asked.append) as host:
+        assert await refused(host, "desk__book", {"who": "Ada"})
+        assert await refused(host, "desk__think")
+        assert await refused(host, "desk__where")
+    assert asked == []
+
+
+@live
+async def test_roots_are_what_the_configuration_says(tmp_path: Path) -> None:
+    settings = Settings(revision=OLD, roots=(str(tmp_path),))
+    async with Host({"desk": entry_of("desk", asking(), settings)}) as host:
+        assert (await host.call_tool("desk__where")).data == [tmp_path.as_uri()]
+
+
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_handler_that_fails_has_refused_and_nothing_else_happens(revision: str) -> None:
+    def on_question(question: Question) -> Any:
+        raise KeyError("a secret of this program")
+
+    @live
+    async def play() -> None:
+        entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
+        with Records("portico.host", "portico.client"):
+            async with Host({"desk": entry}, on_question=on_question) as host:
+                result = await host.call_tool("desk__book", {"who": "Ada"})
+                assert result.is_error
+                assert "secret" not in result.text
+                assert await refused(host, "desk__think")
+                assert await refused(host, "desk__book", {"who": "Bob"})
+
+    play()
+
+
+@pytest.mark.spec("R0363")
+@pytest.mark.parametrize("revision", [OLD, NEW])
+def test_a_person_may_say_no_or_go_away(revision: str) -> None:
+    def on_question(question: Question) -> Any:
+        if question.kind == "elicit" and "Bob" in told(question):
+            return None
+        raise Declined("no")
+
+    @live
+    async def play() -> None:
+        entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
+        async with Host({"desk": entry}, on_question=on_question) as host:
+            result = await host.call_tool("desk__book", {"who": "Ada"})
+            assert result.is_error
+            assert "declined" in result.text
+            result = await host.call_tool("desk__book", {"who": "Bob"})
+            assert result.is_error
+            assert "went away" in result.text
+            assert await refused(host, "desk__think")
+
+    play()
+
+
+@live
+async def test_a_handler_that_never_answers_has_refused() -> None:
+    async def on_question(question: Question) -> Any:
+        await asyncio.Event().wait()
+
+    desk = Desk(on_question, ask_s=0.01)
+    form = t.ElicitSchema(properties={})
+    question = Asked(t.ElicitRequestParams(message="?", requested_schema=form))
+    with Records("portico.host"):
+        assert b'"cancel"' in bytes(await desk.ask(question))
+
+
+@live
+async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
+    entry = entry_of("desk", asking(), Settings(revision=OLD))
+    with Records("portico.host", "portico.client") as records:
+        async with Host({"desk": entry}, on_question=lambda _: {"value": 7}) as host:
+            assert await refused(host, "desk__book", {"who": "Ada"})
+    assert records.lines
+
+
+def _nothing() -> None: ...
+
+
+class Curious(Server):
+    """Asks for something while it lists its tools."""
+
+    said: str = ""
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        if turn.exchange.row.name == "tools/list":
+            form = t.ElicitSchema(properties={})
+            asked = Asked(t.ElicitRequestParams(message="Who are you?", requested_schema=form))
+            try:
+                self.said = bytes(await turn.wire.ask(asked)).decode()
+            except PorticoError as error:
+                self.said = str(error)
+        return await super().answer(turn)
+
+
+@live
+async def test_who_only_looks_is_asked_nothing() -> None:
+    server = Curious("curious")
+    server.tool(_nothing)
+    asked: list[Question] = []
+    entry = entry_of("c", server, Settings(revision=OLD))
+    async with Host({"c": entry}, on_question=asked.append) as host:
+        assert len(await host.list_tools()) == 1
+    assert asked == []
+    assert server.said
