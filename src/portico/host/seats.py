@@ -22,6 +22,7 @@ from portico.client.hearing import Hearing
 from portico.client.ways import ChildWay, MemoryWay, OneWay, Way
 from portico.errors import ChannelError, Declined, Fault, FaultKind, PorticoError, RemoteError
 from portico.host.status import Stderr
+from portico.host.waiting import Start
 from portico.ports import Carry, Turn
 from portico.protocol import types as t
 from portico.protocol.events import Told
@@ -252,6 +253,7 @@ class Seat:
         self._stderr = Stderr()
         self._way: Way | None = None
         self._first: str | None = None
+        self.start: Start[Seat] | None = None
         self.caller: str | None = None
         self.sittings: dict[Sitting, None] = {}
         self.retired: bool = False
@@ -294,6 +296,11 @@ class Seat:
     def served(self) -> str | None:
         """The only caller that it has had."""
         return None if self.mixed else self._first
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it, nor is about to."""
+        return not self.sittings and not (self.start is not None and self.start.awaited)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

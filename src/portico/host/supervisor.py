@@ -253,7 +253,7 @@ class Supervised:
         taken = len(self._seats) + len(self._starts) + len(self._ending)
         if taken < max(1, self._settings.max_seats):
             return True
-        idle = [seat for seat in self._seats if not seat.sittings]
+        idle = [seat for seat in self._seats if seat.idle]
         if idle and not self._ending:
             oldest = min(idle, key=lambda seat: seat.idle_since)
             self._dispose(oldest, "its place is needed for another caller")
@@ -271,7 +271,8 @@ class Supervised:
 
     def _begin(self, caller: str) -> Start[Seat]:
         together = self._together(caller)
-        start = self._starts[together] = Start(self._open(caller))
+        seat = Seat(self._ended, self._stderr)
+        start = seat.start = self._starts[together] = Start(self._open(seat, caller))
 
         def done(task: "asyncio.Task[Seat]") -> None:
             if self._starts.get(together) is start:
@@ -284,8 +285,7 @@ class Supervised:
         self._changed()
         return start
 
-    async def _open(self, caller: str) -> Seat:
-        seat = Seat(self._ended, self._stderr)
+    async def _open(self, seat: Seat, caller: str) -> Seat:
         try:
             await self._opener.open(seat)
         except BaseException as error:
@@ -321,7 +321,8 @@ class Supervised:
             return
         now = self._clock()
         what, more = seat.why
-        log.warning("server %r has ended: %s%s", self.key, what, more)
+        what = what if self.key in what else f"server {self.key!r}: {what}"
+        log.warning("%s%s", what, more)
         # What it wrote may be about anything that it was asked.
         crash = Crash(now, what, "" if seat.mixed else more, seat.served)
         self._crashed(crash, now - seat.opened_at)
@@ -355,7 +356,8 @@ class Supervised:
         if seat.timer is not None:
             seat.timer.cancel()
         if seat.furnished:
-            self._track(seat.client.close(f"server {self.key!r}: {why}"))
+            why = why if self.key in why else f"server {self.key!r}: {why}"
+            self._track(seat.client.close(why))
         self._changed()
 
     def _track(self, work: Coroutine[Any, Any, None]) -> None:
