@@ -7,6 +7,7 @@ Rules: whatever a test does, no process that it started is left when `kept` ends
 """
 
 import asyncio
+import inspect
 import json
 import os
 import sys
@@ -126,7 +127,10 @@ def entry(target: Any, key: str = "odd", **settings: Any) -> Entry:
     """An entry without a file. A function is what looks it up."""
 
     async def resolve() -> Any:
-        return await target() if callable(target) and not isinstance(target, type) else target
+        if not inspect.iscoroutinefunction(target):
+            return target
+        looked_up: Any = await target()
+        return looked_up
 
     return Entry(key=key, resolve=resolve, fingerprint=key, settings=Settings(**settings))
 
