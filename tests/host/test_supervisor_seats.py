@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until
@@ -155,9 +156,9 @@ async def test_a_server_is_offered_what_the_host_can_answer_and_the_settings_all
 @live
 async def test_one_that_all_share_is_asked_nothing_and_its_log_is_heard_by_nobody() -> None:
     async with kept(sharing="shared") as server:
+        assert await server.call("say", "a", text="canary") == "said"
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b")))
         assert len(set(pids)) == 1
-        assert await server.call("say", "a", text="canary") == "said"
         assert "is not offered here" in await server.call("ask", "a", canary="a")
         assert not any(call.asked or call.told for call in server.calls)
 
@@ -303,6 +304,54 @@ async def test_a_log_is_for_the_caller_whose_seat_it_is() -> None:
         for call in server.calls:
             (told,) = call.told
             assert told["data"] == f"{call.exchange.principal}'s canary"
+
+
+def chatty() -> Server:
+    server = Server("chatty")
+
+    @server.tool
+    async def chat(words: str, ctx: Context) -> str:
+        for step in range(1, 4):
+            await ctx.progress(step, 3)
+        await ctx.info(words)
+        return words
+
+    return server
+
+
+@live
+async def test_a_log_of_a_seat_for_everybody_is_for_its_only_caller_or_for_nobody() -> None:
+    async with kept("modern", target=chatty()) as server:
+        await server.call("chat", "alice", words="hers")
+        await server.call("chat", "bob", words="his")
+        alice, bob = server.calls
+        assert [told["data"] for told in alice.told] == ["hers"]
+        assert bob.told == []
+
+
+@live
+async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_other_caller() -> None:
+    never, heard = asyncio.Event(), list[float]()
+    async with kept("modern", target=chatty()) as server:
+
+        async def slow(progress: float, total: float | None, message: str | None) -> None:
+            await never.wait()
+
+        async def quick(progress: float, total: float | None, message: str | None) -> None:
+            await asyncio.sleep(0)
+            heard.append(progress)
+
+        params = t.CallToolRequestParams(name="chat", arguments=Raw(b'{"words":"x"}'))
+
+        async def call(caller: str, on_progress: Any) -> None:
+            turn = Call("tools/call", params, caller, echo)
+            await server.supervised.ask(turn, "tools/call", params, on_progress=on_progress)
+
+        stuck = asyncio.create_task(call("alice", slow))
+        await until(lambda: server.in_flight == 1)
+        await call("bob", quick)
+        assert heard == [1.0, 2.0, 3.0]
+        await stuck  # whose handler had its time
 
 
 @live

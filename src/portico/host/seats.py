@@ -243,7 +243,7 @@ class Seat:
     """One client of one server. `caller` is whose it is, None for everybody's.
 
     A seat that is `retired` is closed after the calls on it; `mixed` is one that has served
-    several callers; `unsettled` one on which a call ended without an answer, so that the server
+    several callers; `quiet` one whose logs nobody hears; `unsettled` one on which a call ended without an answer, so that the server
     may still be at it. One that `renews` outlives a conversation: its client begins another.
     """
 
@@ -261,6 +261,7 @@ class Seat:
         self.unsettled: bool = False
         self.renews: bool = False
         self.common: bool = False
+        self.quiet: bool = False
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -356,8 +357,8 @@ class Seat:
         return self._stderr.last(most)
 
     def logged(self, said: t.LoggingMessageNotificationParams) -> None:
-        """What the server logs is for its caller; where it has had several, for nobody."""
-        if self.mixed or not self.sittings:
+        """What the server logs is for its caller; where it has several, for nobody."""
+        if self.quiet or self.mixed or not self.sittings:
             return
         sitting = next(reversed(self.sittings))
         frame = sitting.turn.exchange.log(said.level, said.data, said.logger)

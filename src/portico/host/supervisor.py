@@ -300,7 +300,8 @@ class Supervised:
 
     def _opened(self, seat: Seat, caller: str) -> None:
         revision = seat.client.peer.revision
-        seat.common = self._settings.sharing == "shared" or not revision.handshake
+        seat.quiet = self._settings.sharing == "shared"
+        seat.common = seat.quiet or not revision.handshake
         seat.caller = None if seat.common else caller
         seat.opened_at = self._clock()
         seat.idle_since = asyncio.get_running_loop().time()
