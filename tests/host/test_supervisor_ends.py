@@ -11,6 +11,7 @@ import pytest
 from host.keeping import HANDSHAKE, Call, children, command, kept, turns_of_loop
 from live import Records, live, until
 from portico.errors import CannotConnect, ConnectionLost, TimedOut
+from portico.host import supervisor
 from portico.host.supervisor import Supervised
 from portico.protocol import types as t
 
@@ -98,7 +99,7 @@ async def test_a_server_that_ends_again_and_again_is_given_up_until_it_is_restar
         with pytest.raises(CannotConnect) as caught:
             await server.call("who")
         assert str(caught.value).startswith(
-            "server 'odd' ended 3 times within 300 s and is left alone for 300 s, or until it is "
+            "server 'odd': it ended 3 times within 300 s and is left alone for 300 s, or until it is "
             "restarted. Last: "
         )
         assert "No module named 'git'" in str(caught.value)
@@ -147,6 +148,50 @@ async def test_a_server_that_hangs_delays_nobody() -> None:
         assert int(await hung.call("who", "another caller")) in hung.pids
         stuck.cancel()
         await asyncio.wait([stuck])
+
+
+@pytest.mark.parametrize("kind", ["legacy", "modern"])
+@live
+async def test_a_process_that_answers_neither_a_call_nor_a_ping_is_ended(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "PROBE_S", 0.1)
+    async with kept(kind) as server:
+        pid = int(await server.call("who"))
+        with pytest.raises(TimedOut):
+            await server.call("freeze", timeout_s=0.1)
+        await until(lambda: not server.supervised.seats)
+        assert int(await server.call("who")) != pid
+        assert server.supervised.status.crashes == 1
+
+
+@live
+async def test_a_process_that_only_took_too_long_is_left_alone() -> None:
+    async with kept() as server:
+        pid = int(await server.call("who"))
+        with pytest.raises(TimedOut):
+            await server.call("hang", timeout_s=0.1)
+        (seat,) = server.supervised.seats
+        await until(lambda: not seat.suspected)
+        assert int(await server.call("who")) == pid
+        assert server.supervised.status.crashes == 0
+
+
+@live
+async def test_a_process_that_others_wait_for_is_not_ended_for_one_who_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "PROBE_S", 0.05)
+    async with kept("modern") as server:
+        pid = await server.call("who")
+        waiting = asyncio.create_task(server.call("wait", "alice"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        os.kill(int(pid), signal.SIGSTOP)
+        with pytest.raises(TimedOut):
+            await server.call("who", "bob", timeout_s=0.1)
+        os.kill(int(pid), signal.SIGCONT)
+        await server.call("go", "bob")
+        assert await waiting == pid
 
 
 @live

@@ -90,6 +90,20 @@ class Crashes:
             return "well"
         return "given_up" if self._given_up else "backing_off"
 
+    def refusal(self, now: float, caller: str) -> str | None:
+        """Why it is not started now, and when it is; None where it may be."""
+        health = self.health(now)
+        if health == "well" or self.last is None:
+            return None
+        recent = self.recent(now)
+        times = "once" if recent == 1 else f"{recent} times"
+        words = f"it ended {times} within {self._within_s:g} s"
+        if health == "given_up":
+            words += f" and is left alone for {self.wait_s(now):.0f} s, or until it is restarted"
+        else:
+            words += f"; it is started again in {self.wait_s(now):.1f} s"
+        return f"{words}. Last: {self.last.told(caller)}"
+
     def recent(self, now: float) -> int:
         """How often it ended in the while that counts."""
         self._forget(now)

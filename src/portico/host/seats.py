@@ -243,8 +243,9 @@ class Seat:
     """One client of one server. `caller` is whose it is, None for everybody's.
 
     A seat that is `retired` is closed after the calls on it; `mixed` is one that has served
-    several callers; `quiet` one whose logs nobody hears; `unsettled` one on which a call ended without an answer, so that the server
-    may still be at it. One that `renews` outlives a conversation: its client begins another.
+    several callers; `quiet` one whose logs nobody hears; `unsettled` one on which a call ended
+    without an answer, so that the server may still be at it; `suspected` one that is asked whether
+    it is there. One that `renews` outlives a conversation: its client begins another.
     """
 
     def __init__(self, ended: Callable[["Seat"], None], everybody: Stderr) -> None:
@@ -259,6 +260,7 @@ class Seat:
         self.retired: bool = False
         self.mixed: bool = False
         self.unsettled: bool = False
+        self.suspected: bool = False
         self.renews: bool = False
         self.common: bool = False
         self.quiet: bool = False

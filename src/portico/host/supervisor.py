@@ -25,7 +25,14 @@ from portico.client.asking import OnProgress
 from portico.client.client import split_remarks
 from portico.client.connect import PING_S
 from portico.client.speaking import may_repeat
-from portico.errors import AuthError, CannotConnect, ChannelError, ConnectionLost
+from portico.errors import (
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    ConnectionLost,
+    PorticoError,
+    TimedOut,
+)
 from portico.host.crashes import Crash, Crashes
 from portico.host.opening import NO_CRASH, Opener
 from portico.host.seats import Asking, Seat, Sitting, by_wire
@@ -45,6 +52,8 @@ log: logging.Logger = logging.getLogger("portico.host")
 DRAIN_S = 30.0
 # A child is gone after five seconds and a half, a handler that does not stop is left after as many.
 CLOSE_S = 15.0
+# For a sign of a process that did not answer a call in time.
+PROBE_S = 5.0
 # Of standard error, for people.
 SHOWN_LINES = 20
 # A timer may ring that much early, by the last digit of the time alone.
@@ -88,8 +97,9 @@ class Supervised:
         self._seats: list[Seat] = []
         # By who waits for it: everybody (None) until it is known that each needs one.
         self._starts: dict[str | None, Start[Seat]] = {}
-        # Clients that are being closed.
-        self._ending: set[asyncio.Task[Any]] = set()
+        # Clients that are being closed, and those that are asked whether they are there.
+        self._ending: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
         self._bell = Bell()
         # Calls that wait for a seat.
         self._arriving = 0
@@ -176,6 +186,8 @@ class Supervised:
             pooled = self._settings.sharing == "pooled" and not seat.common
             if seat.retired or (pooled and seat.unsettled):
                 self._dispose(seat, "it is not needed any more")
+            elif isinstance(error, TimedOut) and seat.child is not None and not seat.suspected:
+                self._track(self._suspect(seat), self._looking)
         self._bell.ring()
 
     def _note(self, seat: Seat, error: BaseException) -> None:
@@ -211,7 +223,9 @@ class Supervised:
                 return seat
             start = self._starts.get(self._together(caller))
             if start is None or start.given_up:
-                self._check_health(caller)
+                refusal = self._crashes.refusal(self._clock(), caller)
+                if refusal is not None:
+                    raise CannotConnect(f"server {self.key!r}: {refusal}")
                 if not self._has_room():
                     await self._change(until)
                     continue
@@ -232,21 +246,6 @@ class Supervised:
             raise CannotConnect(*error.args) from error  # each their own
         if error is not None:
             raise error
-
-    def _check_health(self, caller: str) -> None:
-        now = self._clock()
-        health = self._crashes.health(now)
-        if health == "well":
-            return
-        wait_s, recent = self._crashes.wait_s(now), self._crashes.recent(now)
-        times = "once" if recent == 1 else f"{recent} times"
-        words = f"server {self.key!r} ended {times} within {self._settings.crashes_s:g} s"
-        if health == "given_up":
-            words += f" and is left alone for {wait_s:.0f} s, or until it is restarted"
-        else:
-            words += f"; it is started again in {wait_s:.1f} s"
-        last = self._crashes.last
-        raise CannotConnect(f"{words}. Last: {last.told(caller)}" if last else words)
 
     def _has_room(self) -> bool:
         """Whether one more may be started; the one that nobody has used longest makes room."""
@@ -329,6 +328,24 @@ class Supervised:
         self._crashed(crash, now - seat.opened_at)
         self._dispose(seat, what)
 
+    async def _suspect(self, seat: Seat) -> None:
+        """See whether a process that did not answer in time is there at all; where it is not, and
+        nobody waits for it, nobody shall wait behind it either."""
+        seat.suspected = True
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await seat.client.ping()
+        except (ChannelError, TimeoutError):
+            if seat in self._seats and not seat.sittings:
+                what = f"server {self.key!r} answered neither a call nor a ping"
+                log.warning("%s; it is ended", what)
+                self._crashed(Crash(self._clock(), what), self._clock() - seat.opened_at)
+                self._dispose(seat, what)
+        except PorticoError as error:  # it is there, and said so
+            log.debug("server %r: %s", self.key, error)
+        finally:
+            seat.suspected = False
+
     def _crashed(self, crash: Crash, lived_s: float) -> None:
         self._last_error = crash.words + crash.more
         self._crashes.crashed(crash, lived_s, self._dice())
@@ -358,19 +375,19 @@ class Supervised:
             seat.timer.cancel()
         if seat.furnished:
             why = why if self.key in why else f"server {self.key!r}: {why}"
-            self._track(seat.client.close(why))
+            self._track(seat.client.close(why), self._ending)
         self._changed()
 
-    def _track(self, work: Coroutine[Any, Any, None]) -> None:
+    def _track(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
+        def done(task: "asyncio.Task[None]") -> None:
+            among.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("server %r was not looked after", self.key, exc_info=error)
+            self._changed()
+
         task = asyncio.get_running_loop().create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._tracked)
-
-    def _tracked(self, task: "asyncio.Task[None]") -> None:
-        self._ending.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("server %r could not be closed", self.key, exc_info=error)
-        self._changed()
+        among.add(task)
+        task.add_done_callback(done)
 
     def restart(self) -> None:
         """Start it anew for the next call, whatever it did before; calls in flight finish."""
@@ -403,7 +420,7 @@ class Supervised:
             self._dispose(seat, self._closed)
         until = asyncio.get_running_loop().time() + CLOSE_S
         # A start that is stopped has something to close, too.
-        while left := [task for task in (*starts, *self._ending) if not task.done()]:
+        while left := [one for one in (*starts, *self._ending, *self._looking) if not one.done()]:
             seconds = until - asyncio.get_running_loop().time()
             if seconds <= 0:
                 log.warning("server %r does not end, and is left alone", self.key)
