@@ -100,6 +100,17 @@ def test_whoever_restarts_it_forgives_everything_but_the_count() -> None:
     assert crashes.health(1.0) == "well"
 
 
+def test_processes_that_end_together_count_once() -> None:
+    crashes = Crashes(MOST, WITHIN_S)
+    for number in range(16):
+        crash(crashes, 1000.0 + number / 10, lived_s=100.0)
+    assert (crashes.health(1002.0), crashes.recent(1002.0), crashes.total) == ("well", 1, 16)
+    crash(crashes, 1002.0, lived_s=0.1)  # one that was started since
+    assert crashes.recent(1002.0) == 2
+    crash(crashes, 1010.0, lived_s=100.0)  # one that has outlived it for long
+    assert crashes.recent(1010.0) == 3
+
+
 def test_what_a_server_wrote_for_one_caller_is_told_to_no_other() -> None:
     theirs = Crash(0.0, "it exited with 1", "; its last lines: alice", "alice")
     assert theirs.told("alice") == "it exited with 1; its last lines: alice"

@@ -83,10 +83,12 @@ async def test_what_only_looks_is_asked_again_of_a_fresh_start() -> None:
         params = t.PaginatedRequestParams()
         turn = Call("tools/list", params, "", lambda _: None)
         os.kill(pid, signal.SIGKILL)  # nobody has noticed yet
-        assert await server.supervised.ask(turn, "tools/list", params) == t.ListToolsResult(
-            tools=[]
-        )
-        assert server.supervised.status.crashes == 1
+        found = await server.supervised.ask(turn, "tools/list", params)
+        assert found == t.ListToolsResult(tools=[])
+        os.kill(server.pids[0], signal.SIGKILL)
+        listed = await server.supervised.look(turn, lambda sitting: sitting.client.list_tools())
+        assert listed == []
+        assert server.supervised.status.crashes == 2
 
 
 @live

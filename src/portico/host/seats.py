@@ -100,11 +100,15 @@ class Questions(Answers):
             self._count()
         turns = tuple(sitting.turn for sitting in sittings)
         asked = asyncio.ensure_future(self._asking(turns, question))
+        asked.add_done_callback(_seen)
         for sitting in sittings:
             sitting.asked.append(asked)
         try:
             raw = await asked
             return question.read_answer(raw, turns[-1].exchange.peer.revision)
+        except Fault as fault:
+            words = "whoever was asked gave an answer that does not fit"
+            raise Fault(FaultKind.INTERNAL, words) from fault
         except asyncio.CancelledError:
             asked.cancel()
             task = asyncio.current_task()
@@ -121,6 +125,12 @@ class Questions(Answers):
             for sitting in sittings:
                 if asked in sitting.asked:
                     sitting.asked.remove(asked)
+
+
+def _seen(asked: "asyncio.Future[Raw]") -> None:
+    """Whoever waited for this may have gone when it failed."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _declared(params: Any) -> Any:
@@ -191,7 +201,7 @@ class Sitting:
                 on_progress=None if on_progress is None else self._reporting(on_progress),
                 answers=self,
                 principal=exchange.principal,
-                log_level=exchange.peer.log_level,
+                log_level=exchange.log_level,
             )
         except ChannelError as error:
             self.seat.unsettled = True

@@ -16,10 +16,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Coroutine
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from portico.client.asking import OnProgress
 from portico.client.client import split_remarks
@@ -47,6 +46,8 @@ if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
 
 log: logging.Logger = logging.getLogger("portico.host")
+
+T = TypeVar("T")
 
 # For calls in flight when a server is taken out of a configuration: half of what one may take.
 DRAIN_S = 30.0
@@ -97,7 +98,8 @@ class Supervised:
         self._seats: list[Seat] = []
         # By who waits for it: everybody (None) until it is known that each needs one.
         self._starts: dict[str | None, Start[Seat]] = {}
-        # Clients that are being closed, and those that are asked whether they are there.
+        # What is being started, closed, and asked whether it is there.
+        self._opening: set[asyncio.Task[Seat]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._looking: set[asyncio.Task[None]] = set()
         self._bell = Bell()
@@ -131,10 +133,20 @@ class Supervised:
 
     # ------------------------------------------------------------ calls
 
-    def use(self, turn: Turn) -> AbstractAsyncContextManager[Sitting]:
+    @asynccontextmanager
+    async def use(self, turn: Turn) -> AsyncGenerator[Sitting]:
         """A seat for one call, started if there is none. Raises `CannotConnect` at once where it
         may not be started now, and what a start that failed came to."""
-        return _Use(self, turn)
+        sitting = await self._sit(turn)
+        error: BaseException | None = None
+        try:
+            yield sitting
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._leave(sitting, error)
+            await sitting.end()
 
     async def ask(
         self,
@@ -147,19 +159,33 @@ class Supervised:
     ) -> t.Noun:
         """The result of a request for a call; asked once more of a fresh start where the server
         has ended meanwhile and that does no harm."""
+
+        def ask(sitting: Sitting) -> Awaitable[t.Noun]:
+            return sitting.ask(method, params, timeout_s=timeout_s, on_progress=on_progress)
+
+        return await self._twice(turn, ask, lambda error: may_repeat(method, error))
+
+    async def look(self, turn: Turn, work: Callable[[Sitting], Awaitable[T]]) -> T:
+        """What some work with a seat comes to that only looks, such as reading a list: done once
+        more where the server has ended meanwhile."""
+        return await self._twice(turn, work, lambda error: error.status is None)
+
+    async def _twice(
+        self,
+        turn: Turn,
+        work: Callable[[Sitting], Awaitable[T]],
+        harmless: Callable[[ConnectionLost], bool],
+    ) -> T:
         try:
             async with self.use(turn) as sitting:
-                return await sitting.ask(
-                    method, params, timeout_s=timeout_s, on_progress=on_progress
-                )
+                return await work(sitting)
         except ConnectionLost as error:
-            if self.draining or not may_repeat(method, error):
+            if self.draining or not harmless(error):
                 raise
         async with self.use(turn) as sitting:
-            return await sitting.ask(method, params, timeout_s=timeout_s, on_progress=on_progress)
+            return await work(sitting)
 
-    async def sit(self, turn: Turn) -> Sitting:
-        """What `use` enters with."""
+    async def _sit(self, turn: Turn) -> Sitting:
         if self.draining:
             why = "its configuration has changed" if self._draining else self._closed
             raise CannotConnect(f"server {self.key!r}: {why}; ask again")
@@ -176,8 +202,7 @@ class Supervised:
             seat.caller = caller
         return seat.sit(turn)
 
-    def leave(self, sitting: Sitting, error: BaseException | None) -> None:
-        """What `use` leaves with."""
+    def _leave(self, sitting: Sitting, error: BaseException | None) -> None:
         seat = sitting.seat
         seat.leave(sitting, asyncio.get_running_loop().time())
         if error is not None:
@@ -249,7 +274,7 @@ class Supervised:
 
     def _has_room(self) -> bool:
         """Whether one more may be started; the one that nobody has used longest makes room."""
-        taken = len(self._seats) + len(self._starts) + len(self._ending)
+        taken = len(self._seats) + len(self._opening) + len(self._ending)
         if taken < max(1, self._settings.max_seats):
             return True
         idle = [seat for seat in self._seats if seat.idle]
@@ -274,6 +299,7 @@ class Supervised:
         start = seat.start = self._starts[together] = Start(self._open(seat, caller))
 
         def done(task: "asyncio.Task[Seat]") -> None:
+            self._opening.discard(task)
             if self._starts.get(together) is start:
                 del self._starts[together]
             if not task.cancelled():
@@ -281,12 +307,15 @@ class Supervised:
             self._changed()
 
         start.task.add_done_callback(done)
+        self._opening.add(start.task)
         self._changed()
         return start
 
     async def _open(self, seat: Seat, caller: str) -> Seat:
         try:
             await self._opener.open(seat)
+            if self._closed is not None:
+                raise ConnectionLost(f"server {self.key!r}: {self._closed}")
         except BaseException as error:
             if isinstance(error, NO_CRASH):
                 self._last_error = str(error)
@@ -413,19 +442,19 @@ class Supervised:
         """End it at once, whoever waits; at any time, and twice. It is over within seconds."""
         self._closed = self._closed or why
         self._bell.ring()
-        starts = [start.task for start in self._starts.values()]
-        for task in starts:
+        for task in self._opening:
             task.cancel()
         for seat in self.seats:
             self._dispose(seat, self._closed)
         until = asyncio.get_running_loop().time() + CLOSE_S
         # A start that is stopped has something to close, too.
-        while left := [one for one in (*starts, *self._ending, *self._looking) if not one.done()]:
+        while left := [*self._opening, *self._ending, *self._looking]:
             seconds = until - asyncio.get_running_loop().time()
             if seconds <= 0:
                 log.warning("server %r does not end, and is left alone", self.key)
                 break
             await asyncio.wait(left, timeout=seconds)
+            await asyncio.sleep(0)  # what follows on their end
         self._changed()
 
     # ------------------------------------------------------------ for people
@@ -470,27 +499,3 @@ class Supervised:
         state = self.state
         if state != self._state:
             self._state, self._since = state, time.time()
-
-
-class _Use(AbstractAsyncContextManager[Sitting]):
-    """See `Supervised.use`."""
-
-    def __init__(self, supervised: Supervised, turn: Turn) -> None:
-        self._supervised = supervised
-        self._turn = turn
-        self._sitting: Sitting | None = None
-
-    async def __aenter__(self) -> Sitting:
-        self._sitting = await self._supervised.sit(self._turn)
-        return self._sitting
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        sitting, self._sitting = self._sitting, None
-        if sitting is not None:
-            self._supervised.leave(sitting, error)
-            await sitting.end()
