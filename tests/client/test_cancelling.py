@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import Raw
 
 from client.bench import RESOURCE, ROOT, joining, reachable
 from client.giving_up import (
@@ -30,6 +31,7 @@ from live import live_for
 from portico import Client
 from portico.client.finding import MEMORY
 from portico.client.listening import Change
+from portico.protocol import types as t
 from portico.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
 
 # More awaits than any operation has; a list of three pages over HTTP has a dozen.
@@ -220,6 +222,8 @@ def tool(name: str, returns: Any, **arguments: Any) -> Callable[[Scene], Awaitab
 # The same call, as two models ask for it.
 OPENAI = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
 ANTHROPIC = {"type": "tool_use", "id": "1", "name": "add", "input": {"a": 1, "b": 2}}
+# And as somebody passes it on.
+ADD = t.CallToolRequestParams(name="add", arguments=Raw(b'{"a":1,"b":2}'))
 
 OPERATIONS: dict[str, Operation] = {
     "connect": Operation(lambda scene: scene.joining(), "connect", after=leave_result),
@@ -252,6 +256,7 @@ OPERATIONS: dict[str, Operation] = {
         lambda scene: scene.client.list_resource_templates(fresh=True), "list_resource_templates"
     ),
     "list_prompts": Operation(lambda scene: scene.client.list_prompts(fresh=True), "list_prompts"),
+    "ask": Operation(lambda scene: scene.client.ask("tools/call", ADD), "ask"),
     "call_tool": Operation(tool("add", int, a=1, b=2), "call_tool", result=3),
     "call_tool with progress": Operation(tool("count", str, to=3), "call_tool", result="counted"),
     "call_tool asking for roots": Operation(

@@ -2,7 +2,8 @@
 
 The first end after a time that went well costs nothing: it is started again for the next call.
 Each further one doubles the wait, of which a random part is taken, so that many servers that fell
-together do not all come back together. Too many in a while, and it is given up: until somebody
+together do not all come back together. Several processes of one server that end at the same time
+count once. Too many in a while, and it is given up: until somebody
 says so, or until as long a while has passed, after which it has one try to prove itself.
 
 Rules: no clock, no dice, nothing is started: the time and a random number are arguments.
@@ -19,6 +20,9 @@ FIRST_S = 0.5
 LONGEST_S = 30.0
 # A server that ran for so long has worked: what ended it is something new.
 STEADY_S = 30.0
+
+# Processes of one server that end within so short a time were ended by the same thing.
+INCIDENT_S = 5.0
 
 Health: TypeAlias = Literal["well", "backing_off", "given_up"]
 
@@ -59,7 +63,9 @@ class Crashes:
         """It ended after so long; `fraction` is a random number from 0 up to 1."""
         now = crash.at
         self.total += 1
-        self.last = crash
+        before, self.last = self.last, crash
+        if before is not None and now - before.at < min(lived_s, INCIDENT_S):
+            return  # it ran when the other one ended: what ended both of them is one thing
         if lived_s >= STEADY_S:
             self._in_a_row = 0
             self._on_probation = False
@@ -89,6 +95,20 @@ class Crashes:
         if not self.wait_s(now):
             return "well"
         return "given_up" if self._given_up else "backing_off"
+
+    def refusal(self, now: float, caller: str) -> str | None:
+        """Why it is not started now, and when it is; None where it may be."""
+        health = self.health(now)
+        if health == "well" or self.last is None:
+            return None
+        recent = self.recent(now)
+        times = "once" if recent == 1 else f"{recent} times"
+        words = f"it ended {times} within {self._within_s:g} s"
+        if health == "given_up":
+            words += f" and is left alone for {self.wait_s(now):.0f} s, or until it is restarted"
+        else:
+            words += f"; it is started again in {self.wait_s(now):.1f} s"
+        return f"{words}. Last: {self.last.told(caller)}"
 
     def recent(self, now: float) -> int:
         """How often it ended in the while that counts."""

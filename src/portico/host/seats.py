@@ -22,6 +22,7 @@ from portico.client.hearing import Hearing
 from portico.client.ways import ChildWay, MemoryWay, OneWay, Way
 from portico.errors import ChannelError, Declined, Fault, FaultKind, PorticoError, RemoteError
 from portico.host.status import Stderr
+from portico.host.waiting import Start
 from portico.ports import Carry, Turn
 from portico.protocol import types as t
 from portico.protocol.events import Told
@@ -99,11 +100,15 @@ class Questions(Answers):
             self._count()
         turns = tuple(sitting.turn for sitting in sittings)
         asked = asyncio.ensure_future(self._asking(turns, question))
+        asked.add_done_callback(_seen)
         for sitting in sittings:
             sitting.asked.append(asked)
         try:
             raw = await asked
             return question.read_answer(raw, turns[-1].exchange.peer.revision)
+        except Fault as fault:
+            words = "whoever was asked gave an answer that does not fit"
+            raise Fault(FaultKind.INTERNAL, words) from fault
         except asyncio.CancelledError:
             asked.cancel()
             task = asyncio.current_task()
@@ -120,6 +125,12 @@ class Questions(Answers):
             for sitting in sittings:
                 if asked in sitting.asked:
                     sitting.asked.remove(asked)
+
+
+def _seen(asked: "asyncio.Future[Raw]") -> None:
+    """Whoever waited for this may have gone when it failed."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def _declared(params: Any) -> Any:
@@ -190,7 +201,7 @@ class Sitting:
                 on_progress=None if on_progress is None else self._reporting(on_progress),
                 answers=self,
                 principal=exchange.principal,
-                log_level=exchange.peer.log_level,
+                log_level=exchange.log_level,
             )
         except ChannelError as error:
             self.seat.unsettled = True
@@ -242,8 +253,9 @@ class Seat:
     """One client of one server. `caller` is whose it is, None for everybody's.
 
     A seat that is `retired` is closed after the calls on it; `mixed` is one that has served
-    several callers; `unsettled` one on which a call ended without an answer, so that the server
-    may still be at it. One that `renews` outlives a conversation: its client begins another.
+    several callers; `quiet` one whose logs nobody hears; `unsettled` one on which a call ended
+    without an answer, so that the server may still be at it; `suspected` one that is asked whether
+    it is there. One that `renews` outlives a conversation: its client begins another.
     """
 
     def __init__(self, ended: Callable[["Seat"], None], everybody: Stderr) -> None:
@@ -252,13 +264,16 @@ class Seat:
         self._stderr = Stderr()
         self._way: Way | None = None
         self._first: str | None = None
+        self.start: Start[Seat] | None = None
         self.caller: str | None = None
         self.sittings: dict[Sitting, None] = {}
         self.retired: bool = False
         self.mixed: bool = False
         self.unsettled: bool = False
+        self.suspected: bool = False
         self.renews: bool = False
         self.common: bool = False
+        self.quiet: bool = False
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
@@ -294,6 +309,11 @@ class Seat:
     def served(self) -> str | None:
         """The only caller that it has had."""
         return None if self.mixed else self._first
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody uses it, nor is about to."""
+        return not self.sittings and not (self.start is not None and self.start.awaited)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -349,8 +369,8 @@ class Seat:
         return self._stderr.last(most)
 
     def logged(self, said: t.LoggingMessageNotificationParams) -> None:
-        """What the server logs is for its caller; where it has had several, for nobody."""
-        if self.mixed or not self.sittings:
+        """What the server logs is for its caller; where it has several, for nobody."""
+        if self.quiet or self.mixed or not self.sittings:
             return
         sitting = next(reversed(self.sittings))
         frame = sitting.turn.exchange.log(said.level, said.data, said.logger)

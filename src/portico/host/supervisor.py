@@ -16,16 +16,22 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Collection, Coroutine
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from portico.client.asking import OnProgress
 from portico.client.client import split_remarks
 from portico.client.connect import PING_S
 from portico.client.speaking import may_repeat
-from portico.errors import AuthError, CannotConnect, ChannelError, ConnectionLost
+from portico.errors import (
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    ConnectionLost,
+    PorticoError,
+    TimedOut,
+)
 from portico.host.crashes import Crash, Crashes
 from portico.host.opening import NO_CRASH, Opener
 from portico.host.seats import Asking, Seat, Sitting, by_wire
@@ -41,10 +47,14 @@ if TYPE_CHECKING:  # most servers ask nobody who they are
 
 log: logging.Logger = logging.getLogger("portico.host")
 
+T = TypeVar("T")
+
 # For calls in flight when a server is taken out of a configuration: half of what one may take.
 DRAIN_S = 30.0
 # A child is gone after five seconds and a half, a handler that does not stop is left after as many.
 CLOSE_S = 15.0
+# For a sign of a process that did not answer a call in time.
+PROBE_S = 5.0
 # Of standard error, for people.
 SHOWN_LINES = 20
 # A timer may ring that much early, by the last digit of the time alone.
@@ -88,8 +98,10 @@ class Supervised:
         self._seats: list[Seat] = []
         # By who waits for it: everybody (None) until it is known that each needs one.
         self._starts: dict[str | None, Start[Seat]] = {}
-        # Clients that are being closed.
-        self._ending: set[asyncio.Task[Any]] = set()
+        # What is being started, closed, and asked whether it is there.
+        self._opening: set[asyncio.Task[Seat]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
         self._bell = Bell()
         # Calls that wait for a seat.
         self._arriving = 0
@@ -121,10 +133,20 @@ class Supervised:
 
     # ------------------------------------------------------------ calls
 
-    def use(self, turn: Turn) -> AbstractAsyncContextManager[Sitting]:
+    @asynccontextmanager
+    async def use(self, turn: Turn) -> AsyncGenerator[Sitting]:
         """A seat for one call, started if there is none. Raises `CannotConnect` at once where it
         may not be started now, and what a start that failed came to."""
-        return _Use(self, turn)
+        sitting = await self._sit(turn)
+        error: BaseException | None = None
+        try:
+            yield sitting
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            self._leave(sitting, error)
+            await sitting.end()
 
     async def ask(
         self,
@@ -137,19 +159,33 @@ class Supervised:
     ) -> t.Noun:
         """The result of a request for a call; asked once more of a fresh start where the server
         has ended meanwhile and that does no harm."""
+
+        def ask(sitting: Sitting) -> Awaitable[t.Noun]:
+            return sitting.ask(method, params, timeout_s=timeout_s, on_progress=on_progress)
+
+        return await self._twice(turn, ask, lambda error: may_repeat(method, error))
+
+    async def look(self, turn: Turn, work: Callable[[Sitting], Awaitable[T]]) -> T:
+        """What some work with a seat comes to that only looks, such as reading a list: done once
+        more where the server has ended meanwhile."""
+        return await self._twice(turn, work, lambda error: error.status is None)
+
+    async def _twice(
+        self,
+        turn: Turn,
+        work: Callable[[Sitting], Awaitable[T]],
+        harmless: Callable[[ConnectionLost], bool],
+    ) -> T:
         try:
             async with self.use(turn) as sitting:
-                return await sitting.ask(
-                    method, params, timeout_s=timeout_s, on_progress=on_progress
-                )
+                return await work(sitting)
         except ConnectionLost as error:
-            if self.draining or not may_repeat(method, error):
+            if self.draining or not harmless(error):
                 raise
         async with self.use(turn) as sitting:
-            return await sitting.ask(method, params, timeout_s=timeout_s, on_progress=on_progress)
+            return await work(sitting)
 
-    async def sit(self, turn: Turn) -> Sitting:
-        """What `use` enters with."""
+    async def _sit(self, turn: Turn) -> Sitting:
         if self.draining:
             why = "its configuration has changed" if self._draining else self._closed
             raise CannotConnect(f"server {self.key!r}: {why}; ask again")
@@ -166,8 +202,7 @@ class Supervised:
             seat.caller = caller
         return seat.sit(turn)
 
-    def leave(self, sitting: Sitting, error: BaseException | None) -> None:
-        """What `use` leaves with."""
+    def _leave(self, sitting: Sitting, error: BaseException | None) -> None:
         seat = sitting.seat
         seat.leave(sitting, asyncio.get_running_loop().time())
         if error is not None:
@@ -176,6 +211,8 @@ class Supervised:
             pooled = self._settings.sharing == "pooled" and not seat.common
             if seat.retired or (pooled and seat.unsettled):
                 self._dispose(seat, "it is not needed any more")
+            elif isinstance(error, TimedOut) and seat.child is not None and not seat.suspected:
+                self._track(self._suspect(seat), self._looking)
         self._bell.ring()
 
     def _note(self, seat: Seat, error: BaseException) -> None:
@@ -211,7 +248,9 @@ class Supervised:
                 return seat
             start = self._starts.get(self._together(caller))
             if start is None or start.given_up:
-                self._check_health(caller)
+                refusal = self._crashes.refusal(self._clock(), caller)
+                if refusal is not None:
+                    raise CannotConnect(f"server {self.key!r}: {refusal}")
                 if not self._has_room():
                     await self._change(until)
                     continue
@@ -233,27 +272,12 @@ class Supervised:
         if error is not None:
             raise error
 
-    def _check_health(self, caller: str) -> None:
-        now = self._clock()
-        health = self._crashes.health(now)
-        if health == "well":
-            return
-        wait_s, recent = self._crashes.wait_s(now), self._crashes.recent(now)
-        times = "once" if recent == 1 else f"{recent} times"
-        words = f"server {self.key!r} ended {times} within {self._settings.crashes_s:g} s"
-        if health == "given_up":
-            words += f" and is left alone for {wait_s:.0f} s, or until it is restarted"
-        else:
-            words += f"; it is started again in {wait_s:.1f} s"
-        last = self._crashes.last
-        raise CannotConnect(f"{words}. Last: {last.told(caller)}" if last else words)
-
     def _has_room(self) -> bool:
         """Whether one more may be started; the one that nobody has used longest makes room."""
-        taken = len(self._seats) + len(self._starts) + len(self._ending)
+        taken = len(self._seats) + len(self._opening) + len(self._ending)
         if taken < max(1, self._settings.max_seats):
             return True
-        idle = [seat for seat in self._seats if not seat.sittings]
+        idle = [seat for seat in self._seats if seat.idle]
         if idle and not self._ending:
             oldest = min(idle, key=lambda seat: seat.idle_since)
             self._dispose(oldest, "its place is needed for another caller")
@@ -271,9 +295,11 @@ class Supervised:
 
     def _begin(self, caller: str) -> Start[Seat]:
         together = self._together(caller)
-        start = self._starts[together] = Start(self._open(caller))
+        seat = Seat(self._ended, self._stderr)
+        start = seat.start = self._starts[together] = Start(self._open(seat, caller))
 
         def done(task: "asyncio.Task[Seat]") -> None:
+            self._opening.discard(task)
             if self._starts.get(together) is start:
                 del self._starts[together]
             if not task.cancelled():
@@ -281,13 +307,15 @@ class Supervised:
             self._changed()
 
         start.task.add_done_callback(done)
+        self._opening.add(start.task)
         self._changed()
         return start
 
-    async def _open(self, caller: str) -> Seat:
-        seat = Seat(self._ended, self._stderr)
+    async def _open(self, seat: Seat, caller: str) -> Seat:
         try:
             await self._opener.open(seat)
+            if self._closed is not None:
+                raise ConnectionLost(f"server {self.key!r}: {self._closed}")
         except BaseException as error:
             if isinstance(error, NO_CRASH):
                 self._last_error = str(error)
@@ -300,7 +328,8 @@ class Supervised:
 
     def _opened(self, seat: Seat, caller: str) -> None:
         revision = seat.client.peer.revision
-        seat.common = self._settings.sharing == "shared" or not revision.handshake
+        seat.quiet = self._settings.sharing == "shared"
+        seat.common = seat.quiet or not revision.handshake
         seat.caller = None if seat.common else caller
         seat.opened_at = self._clock()
         seat.idle_since = asyncio.get_running_loop().time()
@@ -321,11 +350,30 @@ class Supervised:
             return
         now = self._clock()
         what, more = seat.why
-        log.warning("server %r has ended: %s%s", self.key, what, more)
+        what = what if self.key in what else f"server {self.key!r}: {what}"
+        log.warning("%s%s", what, more)
         # What it wrote may be about anything that it was asked.
         crash = Crash(now, what, "" if seat.mixed else more, seat.served)
         self._crashed(crash, now - seat.opened_at)
         self._dispose(seat, what)
+
+    async def _suspect(self, seat: Seat) -> None:
+        """See whether a process that did not answer in time is there at all; where it is not, and
+        nobody waits for it, nobody shall wait behind it either."""
+        seat.suspected = True
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await seat.client.ping()
+        except (ChannelError, TimeoutError):
+            if seat in self._seats and not seat.sittings:
+                what = f"server {self.key!r} answered neither a call nor a ping"
+                log.warning("%s; it is ended", what)
+                self._crashed(Crash(self._clock(), what), self._clock() - seat.opened_at)
+                self._dispose(seat, what)
+        except PorticoError as error:  # it is there, and said so
+            log.debug("server %r: %s", self.key, error)
+        finally:
+            seat.suspected = False
 
     def _crashed(self, crash: Crash, lived_s: float) -> None:
         self._last_error = crash.words + crash.more
@@ -355,19 +403,20 @@ class Supervised:
         if seat.timer is not None:
             seat.timer.cancel()
         if seat.furnished:
-            self._track(seat.client.close(f"server {self.key!r}: {why}"))
+            why = why if self.key in why else f"server {self.key!r}: {why}"
+            self._track(seat.client.close(why), self._ending)
         self._changed()
 
-    def _track(self, work: Coroutine[Any, Any, None]) -> None:
+    def _track(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
+        def done(task: "asyncio.Task[None]") -> None:
+            among.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("server %r was not looked after", self.key, exc_info=error)
+            self._changed()
+
         task = asyncio.get_running_loop().create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._tracked)
-
-    def _tracked(self, task: "asyncio.Task[None]") -> None:
-        self._ending.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("server %r could not be closed", self.key, exc_info=error)
-        self._changed()
+        among.add(task)
+        task.add_done_callback(done)
 
     def restart(self) -> None:
         """Start it anew for the next call, whatever it did before; calls in flight finish."""
@@ -393,19 +442,19 @@ class Supervised:
         """End it at once, whoever waits; at any time, and twice. It is over within seconds."""
         self._closed = self._closed or why
         self._bell.ring()
-        starts = [start.task for start in self._starts.values()]
-        for task in starts:
+        for task in self._opening:
             task.cancel()
         for seat in self.seats:
             self._dispose(seat, self._closed)
         until = asyncio.get_running_loop().time() + CLOSE_S
         # A start that is stopped has something to close, too.
-        while left := [task for task in (*starts, *self._ending) if not task.done()]:
+        while left := [*self._opening, *self._ending, *self._looking]:
             seconds = until - asyncio.get_running_loop().time()
             if seconds <= 0:
                 log.warning("server %r does not end, and is left alone", self.key)
                 break
             await asyncio.wait(left, timeout=seconds)
+            await asyncio.sleep(0)  # what follows on their end
         self._changed()
 
     # ------------------------------------------------------------ for people
@@ -450,27 +499,3 @@ class Supervised:
         state = self.state
         if state != self._state:
             self._state, self._since = state, time.time()
-
-
-class _Use(AbstractAsyncContextManager[Sitting]):
-    """See `Supervised.use`."""
-
-    def __init__(self, supervised: Supervised, turn: Turn) -> None:
-        self._supervised = supervised
-        self._turn = turn
-        self._sitting: Sitting | None = None
-
-    async def __aenter__(self) -> Sitting:
-        self._sitting = await self._supervised.sit(self._turn)
-        return self._sitting
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        sitting, self._sitting = self._sitting, None
-        if sitting is not None:
-            self._supervised.leave(sitting, error)
-            await sitting.end()

@@ -22,6 +22,11 @@ class Start(Generic[T]):
         """Whether nobody wants it any more, so that nobody may join it."""
         return self.task.cancelling() > 0
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for it who has not seen yet what it came to."""
+        return self._waiting > 0
+
     async def wait(self) -> None:
         """Until it has come to something. The last who gives up stops it."""
         self._waiting += 1

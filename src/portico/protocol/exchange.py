@@ -104,10 +104,16 @@ class Exchange(Struct, eq=False):
         """Whether a log message of this level is wanted by this caller."""
         if self.settled or not self.logs or self.row.name == LISTEN:
             return False
+        wanted = self.log_level
+        return wanted is not None and t.severe_enough(level, wanted)
+
+    @property
+    def log_level(self) -> t.LoggingLevel | None:
+        """From which level on this caller wants to hear of the log; None for nothing of it."""
         wanted = self.peer.log_level
         if wanted is None and self.peer.revision.log_control is LogControl.BY_METHOD:
-            wanted = DEFAULT_LOG_LEVEL
-        return wanted is not None and t.severe_enough(level, wanted)
+            return DEFAULT_LOG_LEVEL
+        return wanted
 
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bytes | None:
         """A log message for the caller, where it wants this level."""

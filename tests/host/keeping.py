@@ -1,0 +1,173 @@
+"""Servers that are kept for tests: entries for odd servers, calls of callers, what is left behind.
+
+    async with kept("legacy") as server:
+        assert await server.call("who", caller="alice") != await server.call("who", caller="bob")
+
+Rules: whatever a test does, no process that it started is left when `kept` ends.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Raw
+
+from portico.errors import Fault
+from portico.host.settings import Entry, Settings
+from portico.host.supervisor import Supervised
+from portico.ports import Session
+from portico.protocol import types as t
+from portico.protocol.exchange import Exchange
+from portico.protocol.jsonrpc import NOTHING, Head, Request, encode
+from portico.protocol.negotiation import Peer
+from portico.protocol.questions import Kind, Question
+from portico.protocol.revision import EVERY, NEWEST, Asking
+from portico.protocol.shape import Shaper
+
+SCRIPT = Path(__file__).with_name("odd_servers.py")
+ASKS = frozenset({Kind.ELICIT, Kind.SAMPLE})
+# The newest of those that keep a session: what asks by request.
+HANDSHAKE = EVERY.handshakes[0].date
+assert EVERY.handshakes[0].asking is Asking.BY_REQUEST
+
+OnAsk = Callable[[Question], Any | Awaitable[Any]]
+
+
+class Call:
+    """One call, and the way back to whoever made it: what they are asked and told is kept."""
+
+    def __init__(self, method: str, params: t.RequestParams, caller: str, on_ask: OnAsk) -> None:
+        able = t.ClientCapabilities(elicitation=t.ElicitationCapability(form={}, url={}))
+        raw = Raw(encode(params))
+        self.exchange: Exchange = Exchange(
+            Request(1, method, raw, b"1"),
+            Head(meta=NOTHING),
+            NEWEST.methods[method],
+            Peer(NEWEST, able, None, "debug"),
+            Shaper(NEWEST),
+            caller,
+        )
+        self.fault: Fault | None = None
+        self.asked: list[str] = []
+        self.told: list[Any] = []
+        self._on_ask = on_ask
+
+    @property
+    def wire(self) -> "Call":
+        return self
+
+    @property
+    def session(self) -> Session | None:
+        return None
+
+    def post(self, frame: bytes) -> bool:
+        self.told.append(json.loads(frame)["params"])
+        return True
+
+    async def send(self, frame: bytes) -> None:
+        self.post(frame)
+
+    async def ask(self, question: Question) -> Raw:
+        assert isinstance(question.params, t.ElicitRequestParams)
+        self.asked.append(question.params.message)
+        made = self._on_ask(question)
+        said = await made if isinstance(made, Awaitable) else made
+        return Raw(encode(t.ElicitResult(action="accept", content=said)))
+
+    async def hang_up(self) -> None: ...
+
+
+def nobody(question: Question) -> Any:
+    raise AssertionError(f"asked {question}")
+
+
+class Kept:
+    """A server, and calls of its tools."""
+
+    def __init__(self, supervised: Supervised) -> None:
+        self.supervised = supervised
+        self.calls: list[Call] = []
+
+    async def call(
+        self,
+        tool: str,
+        caller: str = "",
+        on_ask: OnAsk = nobody,
+        timeout_s: float | None = None,
+        **arguments: Any,
+    ) -> str:
+        """The text of a tool's answer."""
+        params = t.CallToolRequestParams(name=tool, arguments=Raw(encode(arguments)))
+        turn = Call("tools/call", params, caller, on_ask)
+        self.calls.append(turn)
+        result = await self.supervised.ask(turn, "tools/call", params, timeout_s=timeout_s)
+        assert isinstance(result, t.CallToolResult)
+        return "".join(one.text for one in result.content if isinstance(one, t.TextContent))
+
+    @property
+    def pids(self) -> list[int]:
+        return [seat.child.pid for seat in self.supervised.seats if seat.child is not None]
+
+    @property
+    def in_flight(self) -> int:
+        return self.supervised.status.in_flight
+
+
+def command(kind: str = "legacy") -> list[str]:
+    return [sys.executable, "-I", "-S", str(SCRIPT), kind]
+
+
+def entry(target: Any, key: str = "odd", **settings: Any) -> Entry:
+    """An entry without a file. A function is what looks it up."""
+
+    async def resolve() -> Any:
+        if not inspect.iscoroutinefunction(target):
+            return target
+        looked_up: Any = await target()
+        return looked_up
+
+    return Entry(key=key, resolve=resolve, fingerprint=key, settings=Settings(**settings))
+
+
+@asynccontextmanager
+async def kept(
+    kind: str = "legacy", *, target: Any = None, options: dict[str, Any] | None = None, **more: Any
+) -> AsyncGenerator[Kept]:
+    """A server that is kept; `more` are its settings, `options` those of who keeps it."""
+    if kind != "modern":
+        more.setdefault("revision", HANDSHAKE)  # which saves a question, and the wait for it
+    made = entry(command(kind) if target is None else target, **more)
+    chosen: dict[str, Any] = {"asks": ASKS, "dice": lambda: 0.0, **(options or {})}
+    supervised = Supervised(made, **chosen)
+    try:
+        yield Kept(supervised)
+    finally:
+        await supervised.close()
+        assert not supervised.seats
+
+
+def children() -> set[int]:
+    """Every process that we have started and that is not waited for yet, zombies included."""
+    own = os.getpid()
+    found: set[int] = set()
+    for task in Path(f"/proc/{own}/task").iterdir():
+        try:
+            found.update(map(int, (task / "children").read_text().split()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that has ended meanwhile
+    return found
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def turns_of_loop(times: int = 3) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)

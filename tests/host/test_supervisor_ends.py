@@ -1,0 +1,341 @@
+"""Ends: a server that dies, hangs, idles, is drained or closed; who learns of it, and who not."""
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from host.keeping import HANDSHAKE, Call, children, command, kept, turns_of_loop
+from live import Records, live, until
+from portico.errors import CannotConnect, ConnectionLost, TimedOut
+from portico.host import supervisor
+from portico.host.supervisor import Supervised
+from portico.protocol import types as t
+
+
+class Clock:
+    """A time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# ---------------------------------------------------------------- one that dies
+
+
+@live
+async def test_a_server_that_is_killed_in_a_call_fails_that_call_at_once_and_no_other() -> None:
+    async with kept(key="one") as one, kept(key="two") as two:
+        await asyncio.gather(one.call("who", "alice"), one.call("who", "bob"), two.call("who"))
+        others = [
+            asyncio.create_task(one.call("wait", "bob")),
+            asyncio.create_task(two.call("wait")),
+        ]
+        victim = asyncio.create_task(one.call("hang", "alice"))
+        await until(lambda: one.in_flight == 2 and two.in_flight == 1)
+        (seat,) = [seat for seat in one.supervised.seats if seat.caller == "alice"]
+        assert seat.child is not None
+        began = time.monotonic()
+        os.kill(seat.child.pid, signal.SIGKILL)
+        with pytest.raises(ConnectionLost) as caught:
+            await victim
+        assert time.monotonic() - began < 2.0
+        words = str(caught.value)
+        assert words == (
+            f"server 'one' (pid {seat.child.pid}) was killed by SIGKILL during 'hang'; "
+            "whether it had an effect is unknown"
+        )
+        assert not any(other.done() for other in others)
+        await asyncio.gather(one.call("go", "bob"), two.call("go"))
+        assert all(await asyncio.gather(*others))
+        assert int(await one.call("who", "alice")) in one.pids
+
+
+@live
+async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
+    changes: list[str] = []
+
+    def changed(supervised: Supervised) -> None:
+        changes.append(supervised.state)
+
+    async with kept(options={"on_change": changed}) as server:
+        pid = int(await server.call("who"))
+        os.kill(pid, signal.SIGKILL)
+        with Records("portico.host") as records:
+            await until(lambda: changes[-1] == "idle")
+            assert any("was killed by SIGKILL" in line for line in records.lines)
+        status = server.supervised.status
+        assert (status.seats, status.crashes) == (0, 1)
+        assert "was killed by SIGKILL" in (status.last_error or "")
+        assert int(await server.call("who")) != pid
+
+
+@live
+async def test_what_only_looks_is_asked_again_of_a_fresh_start() -> None:
+    async with kept() as server:
+        pid = int(await server.call("who"))
+        params = t.PaginatedRequestParams()
+        turn = Call("tools/list", params, "", lambda _: None)
+        os.kill(pid, signal.SIGKILL)  # nobody has noticed yet
+        found = await server.supervised.ask(turn, "tools/list", params)
+        assert found == t.ListToolsResult(tools=[])
+        os.kill(server.pids[0], signal.SIGKILL)
+        listed = await server.supervised.look(turn, lambda sitting: sitting.client.list_tools())
+        assert listed == []
+        assert server.supervised.status.crashes == 2
+
+
+@live
+async def test_a_server_that_ends_again_and_again_is_given_up_until_it_is_restarted() -> None:
+    clock = Clock()
+    async with kept("refusing", max_crashes=3, options={"clock": clock}) as server:
+        for _ in range(3):
+            with pytest.raises(CannotConnect, match="No module named"):
+                await server.call("who")
+        with pytest.raises(CannotConnect) as caught:
+            await server.call("who")
+        assert str(caught.value).startswith(
+            "server 'odd': it ended 3 times within 300 s and is left alone for 300 s, or until it is "
+            "restarted. Last: "
+        )
+        assert "No module named 'git'" in str(caught.value)
+        status = server.supervised.status
+        assert (status.state, status.crashes) == ("given_up", 3)
+        server.supervised.restart()
+        assert server.supervised.status.state == "idle"
+        with pytest.raises(CannotConnect, match="exited with 1"):
+            await server.call("who")
+
+
+@live
+async def test_a_server_that_is_backing_off_is_refused_at_once_and_tried_again_later() -> None:
+    clock, kinds = Clock(), iter(["refusing", "refusing", "legacy"])
+
+    async def look_up() -> Any:
+        return command(next(kinds))
+
+    options = {"clock": clock, "dice": lambda: 0.5}
+    async with kept(target=look_up, options=options) as server:
+        for _ in range(2):
+            with pytest.raises(CannotConnect, match="No module named"):
+                await server.call("who")
+        assert server.supervised.status.state == "backing_off"
+        with pytest.raises(CannotConnect, match=r"ended 2 times .* started again in 0\.2 s"):
+            await server.call("who")
+        clock.now += 0.3
+        assert await server.call("who")
+        assert server.supervised.status.last_error is None
+
+
+# ---------------------------------------------------------------- one that hangs
+
+
+@live
+async def test_a_server_that_hangs_delays_nobody() -> None:
+    async with kept(key="hung") as hung, kept(key="well") as well:
+        await asyncio.gather(hung.call("who"), well.call("who"))
+        stuck = asyncio.create_task(hung.call("freeze"))
+        await until(lambda: hung.in_flight == 1)
+        for _ in range(100):
+            await well.call("who")
+        with pytest.raises(TimedOut, match="hung"):
+            await hung.call("who", timeout_s=0.1)
+        assert not stuck.done()
+        assert int(await hung.call("who", "another caller")) in hung.pids
+        stuck.cancel()
+        await asyncio.wait([stuck])
+
+
+@pytest.mark.parametrize("kind", ["legacy", "modern"])
+@live
+async def test_a_process_that_answers_neither_a_call_nor_a_ping_is_ended(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "PROBE_S", 0.1)
+    async with kept(kind) as server:
+        pid = int(await server.call("who"))
+        with pytest.raises(TimedOut):
+            await server.call("freeze", timeout_s=0.1)
+        await until(lambda: not server.supervised.seats)
+        assert int(await server.call("who")) != pid
+        assert server.supervised.status.crashes == 1
+
+
+@live
+async def test_a_process_that_only_took_too_long_is_left_alone() -> None:
+    async with kept() as server:
+        pid = int(await server.call("who"))
+        with pytest.raises(TimedOut):
+            await server.call("hang", timeout_s=0.1)
+        (seat,) = server.supervised.seats
+        await until(lambda: not seat.suspected)
+        assert int(await server.call("who")) == pid
+        assert server.supervised.status.crashes == 0
+
+
+@live
+async def test_a_process_that_others_wait_for_is_not_ended_for_one_who_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "PROBE_S", 0.05)
+    async with kept("modern") as server:
+        pid = await server.call("who")
+        waiting = asyncio.create_task(server.call("wait", "alice"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        os.kill(int(pid), signal.SIGSTOP)
+        with pytest.raises(TimedOut):
+            await server.call("who", "bob", timeout_s=0.1)
+        os.kill(int(pid), signal.SIGCONT)
+        await server.call("go", "bob")
+        assert await waiting == pid
+
+
+@live
+async def test_a_server_that_never_starts_delays_nobody() -> None:
+    async with kept("silent", key="hung") as hung, kept(key="well") as well:
+        stuck = asyncio.create_task(hung.call("who"))
+        await until(lambda: bool(children()))
+        await well.call("who")
+        assert not stuck.done()
+        stuck.cancel()
+        await asyncio.wait([stuck])
+
+
+@live
+async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> None:
+    async with kept(options={"ping_s": 0.05}, start_s=0.5, timeout_s=0.5) as server:
+        pid = int(await server.call("who"))
+        os.kill(pid, signal.SIGSTOP)
+        with Records("portico.client", "portico.host") as records:
+            await until(lambda: not server.supervised.seats)
+        assert any("did not answer a ping" in line for line in records.lines)
+        assert int(await server.call("who")) != pid
+
+
+# ---------------------------------------------------------------- one that nobody uses
+
+
+@live
+async def test_a_server_that_nobody_uses_is_stopped_and_started_again_for_the_next_call() -> None:
+    opened: list[object] = []
+    options = {"on_open": lambda _, seat: opened.append(seat)}
+    async with kept(idle_s=0.2, options=options) as server:
+        pid = int(await server.call("who"))
+        await until(lambda: not server.supervised.seats)
+        await until(lambda: children() == set())
+        status = server.supervised.status
+        assert (status.state, status.crashes, status.last_error) == ("idle", 0, None)
+        assert int(await server.call("who")) != pid
+        assert len(opened) == 2
+
+
+@live
+async def test_a_call_in_flight_is_no_idleness() -> None:
+    async with kept(idle_s=0.05) as server:
+        waiting = asyncio.create_task(server.call("wait"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        (seat,) = server.supervised.seats
+        timer = seat.timer
+        await until(lambda: seat.timer is not timer)  # it rang, and was set again
+        assert not waiting.done()
+        pid = await server.call("go")
+        assert await waiting == pid
+
+
+# ---------------------------------------------------------------- one that is taken away
+
+
+@live
+async def test_draining_lets_calls_finish_and_takes_no_new_ones() -> None:
+    async with kept() as server:
+        waiting = asyncio.create_task(server.call("wait"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        going = server.supervised.use(Call("tools/call", t.RequestParams(), "", lambda _: None))
+        async with going as sitting:
+            draining = asyncio.create_task(server.supervised.drain())
+            await turns_of_loop()
+            with pytest.raises(CannotConnect, match="its configuration has changed; ask again"):
+                await server.call("who")
+            assert server.supervised.draining
+            assert not draining.done()
+            await sitting.ask("tools/call", t.CallToolRequestParams(name="go"))
+            assert await waiting
+            await turns_of_loop()
+            assert not draining.done()
+        await draining
+        assert server.supervised.status.state == "stopped"
+        assert children() == set()
+
+
+@live
+async def test_who_waits_for_a_start_is_not_lost_by_a_drain() -> None:
+    ready = asyncio.Event()
+
+    async def look_up() -> Any:
+        await ready.wait()
+        return command()
+
+    async with kept(target=look_up) as server:
+        call = asyncio.create_task(server.call("who"))
+        await turns_of_loop()
+        draining = asyncio.create_task(server.supervised.drain())
+        await turns_of_loop()
+        ready.set()
+        assert int(await call)
+        await draining
+
+
+@live
+async def test_a_call_that_outlasts_a_drain_fails_with_the_reason() -> None:
+    async with kept() as server:
+        hanging = asyncio.create_task(server.call("hang"))
+        await until(lambda: server.in_flight == 1)
+        await server.supervised.drain(0.05)
+        words = r"server 'odd': its configuration has changed, .* within 0\.05 s during 'hang'"
+        with pytest.raises(ConnectionLost, match=words):
+            await hanging
+        assert children() == set()
+
+
+@live
+async def test_a_restart_lets_calls_finish_and_starts_anew_for_the_next() -> None:
+    async with kept() as server:
+        pid = await server.call("who")
+        waiting = asyncio.create_task(server.call("wait"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        (seat,) = server.supervised.seats
+        server.supervised.restart()
+        assert await server.call("who") != pid
+        await seat.client.call_tool("go")
+        assert await waiting == pid
+        await until(lambda: len(server.pids) == 1)
+
+
+@live
+async def test_closing_ends_many_seats_at_the_same_time() -> None:
+    argv = ["sh", "-c", SHELL_SERVER + "; trap '' TERM; while :; do sleep 1; done"]
+    async with kept(target=argv) as server:
+        for caller in "abcdefgh":
+            async with server.supervised.use(
+                Call("tools/call", t.RequestParams(), caller, lambda _: None)
+            ):
+                pass
+        assert len(server.pids) == 8
+        began = time.monotonic()
+        await server.supervised.close()
+        assert time.monotonic() - began < 12.0  # each of them takes more than four
+        assert children() == set()
+
+
+# Answers a handshake, and needs no interpreter to be loaded.
+SHELL_SERVER = (
+    "read -r line; id=${line#*'\"id\":'}; id=${id%%[,\\}]*}; "
+    'printf \'{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"%s","capabilities":'
+    '{"tools":{}},"serverInfo":{"name":"shell","version":"1"}}}\\n\' "$id" ' + HANDSHAKE
+)

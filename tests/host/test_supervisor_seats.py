@@ -1,0 +1,403 @@
+"""Seats: whose they are, how many there are, and that nothing of one caller reaches another."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
+from live import live, until
+from portico import Context, Server
+from portico.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
+from portico.host.seats import by_wire
+from portico.ports import Turn
+from portico.protocol import types as t
+from portico.protocol.questions import Kind, Question
+from portico.protocol.revision import NEWEST
+
+
+def echo(question: Question) -> Any:
+    """What the form says of itself is what is filled in."""
+    assert isinstance(question.params, t.ElicitRequestParams)
+    return {"answer": question.params.message}
+
+
+def filled(text: str) -> str:
+    return json.loads(text)["content"]["answer"]
+
+
+# ---------------------------------------------------------------- whose they are
+
+
+@live
+async def test_each_caller_has_a_process_of_their_own_that_nobody_else_gets() -> None:
+    async with kept() as server:
+        alice = await server.call("who", "alice")
+        assert await server.call("who", "bob") not in (alice, "")
+        assert await server.call("who", "alice") == alice
+        assert server.supervised.status.seats == 2
+
+
+@live
+async def test_one_that_is_pooled_is_handed_on_when_it_is_idle_and_not_before() -> None:
+    async with kept(sharing="pooled") as server:
+        first = await server.call("who", "alice")
+        assert await server.call("who", "bob") == first
+        waiting = asyncio.create_task(server.call("wait", "alice"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        assert await server.call("who", "alice") == first  # the same caller, beside the other call
+        second = await server.call("who", "bob")
+        assert second != first
+        await server.call("go", "alice")
+        assert await waiting == first
+        assert {await server.call("who", "carol")} <= {first, second}
+
+
+@live
+async def test_one_that_is_pooled_is_not_handed_on_after_a_call_without_an_answer() -> None:
+    async with kept(sharing="pooled") as server:
+        first = await server.call("who", "alice")
+        with pytest.raises(TimedOut):
+            await server.call("hang", "alice", timeout_s=0.05)
+        assert await server.call("who", "bob") != first
+        call = asyncio.create_task(server.call("hang", "bob"))
+        await until(lambda: server.in_flight == 1)
+        second = server.pids
+        call.cancel()
+        await asyncio.wait([call])
+        assert int(await server.call("who", "alice")) not in (int(first), *second)
+
+
+@pytest.mark.parametrize("sharing", ["caller", "pooled", "shared"])
+@live
+async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all(
+    sharing: str,
+) -> None:
+    async with kept("modern", sharing=sharing) as server:
+        calls = [server.call("who", caller) for caller in ("alice", "bob", "", "carol")]
+        assert len(set(await asyncio.gather(*calls))) == 1
+        assert server.supervised.status.revision == NEWEST.date
+        assert server.supervised.status.seats == 1
+
+
+@live
+async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_own() -> None:
+    async with kept(revision=None) as server:
+        pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b", "c")))
+        assert len(set(pids)) == 3
+        assert server.supervised.status.revision == HANDSHAKE
+
+
+# ---------------------------------------------------------------- how many there are
+
+
+@live
+async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() -> None:
+    async with kept(max_seats=2) as server:
+        alice, bob = await server.call("who", "alice"), await server.call("who", "bob")
+        assert await server.call("who", "alice") == alice
+        carol = await server.call("who", "carol")
+        assert {int(alice), int(carol)} == set(server.pids)
+        assert int(bob) not in children()
+        assert server.supervised.status.crashes == 0
+
+
+@live
+async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None:
+    async with kept(max_seats=1, timeout_s=0.3) as server:
+        waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=20.0))
+        await until(lambda: server.in_flight == 1)
+        words = "all 1 seats are taken by calls of others; try again later, or raise its max_seats"
+        with pytest.raises(CannotConnect, match=words):
+            await server.call("who", "bob")
+        await server.call("go", "alice")
+        await waiting
+
+
+@live
+async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
+    async with kept(max_seats=1) as server:
+        waiting = asyncio.create_task(server.call("wait", "alice"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        others = [asyncio.create_task(server.call("who", caller)) for caller in ("bob", "carol")]
+        await turns_of_loop()
+        assert not any(other.done() for other in others)
+        await server.call("go", "alice")
+        await waiting
+        assert len({*await asyncio.gather(*others)}) == 2
+        assert len(server.pids) == 1
+
+
+# ---------------------------------------------------------------- what they are offered
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "offered"),
+    [
+        ({}, {}, {"elicitation"}),
+        ({}, {"sampling": True}, {"elicitation", "sampling"}),
+        ({}, {"sampling": True, "elicitation": False}, {"sampling"}),
+        ({}, {"roots": ("/",)}, {"elicitation", "roots"}),
+        ({"asks": frozenset[Kind]()}, {"sampling": True}, set[str]()),
+        ({"asks": frozenset({Kind.SAMPLE})}, {"sampling": True}, {"sampling"}),
+        ({}, {"sharing": "shared", "sampling": True, "roots": ("/",)}, set[str]()),
+    ],
+)
+@live
+async def test_a_server_is_offered_what_the_host_can_answer_and_the_settings_allow(
+    options: dict[str, Any], settings: dict[str, Any], offered: set[str]
+) -> None:
+    async with kept(options=options, **settings) as server:
+        assert set(json.loads(await server.call("can"))) == offered
+
+
+@live
+async def test_one_that_all_share_is_asked_nothing_and_its_log_is_heard_by_nobody() -> None:
+    async with kept(sharing="shared") as server:
+        assert await server.call("say", "a", text="canary") == "said"
+        pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b")))
+        assert len(set(pids)) == 1
+        assert "is not offered here" in await server.call("ask", "a", canary="a")
+        assert not any(call.asked or call.told for call in server.calls)
+
+
+# ---------------------------------------------------------------- questions
+
+
+@pytest.mark.parametrize("sharing", ["caller", "pooled"])
+@live
+async def test_forms_of_two_callers_of_one_legacy_server_never_cross(sharing: str) -> None:
+    async with kept(sharing=sharing) as server:
+
+        async def calls(caller: str) -> None:
+            for number in range(25):
+                canary = f"{caller}-{number}"
+                text = await server.call("ask", caller, echo, canary=canary)
+                assert filled(text) == f"for {canary}"
+
+        await asyncio.gather(calls("alice"), calls("bob"))
+        for call in server.calls:
+            assert len(call.asked) == 1
+            assert call.asked[0].startswith(f"for {call.exchange.principal}-")
+
+
+@live
+async def test_forms_of_two_callers_are_open_at_the_same_time_and_do_not_cross() -> None:
+    answers = {caller: asyncio.Event() for caller in ("alice", "bob")}
+    async with kept() as server:
+
+        def asked(caller: str) -> Any:
+            async def answer(question: Question) -> Any:
+                await answers[caller].wait()
+                return {"answer": f"{caller}'s secret"}
+
+            return answer
+
+        alice = asyncio.create_task(server.call("ask", "alice", asked("alice"), canary="alice"))
+        bob = asyncio.create_task(server.call("ask", "bob", asked("bob"), canary="bob"))
+        await until(lambda: all(call.asked for call in server.calls) and len(server.calls) == 2)
+        answers["bob"].set()
+        assert filled(await bob) == "bob's secret"
+        assert not alice.done()
+        answers["alice"].set()
+        assert filled(await alice) == "alice's secret"
+
+
+def asking_server() -> Server:
+    server = Server("asks")
+
+    @server.tool
+    async def ask(canary: str, ctx: Context) -> str:
+        return await ctx.elicit(f"for {canary}", str)
+
+    return server
+
+
+@live
+async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share() -> None:
+    async with kept("modern", target=asking_server()) as server:
+
+        def answer(question: Question) -> Any:
+            assert isinstance(question.params, t.ElicitRequestParams)
+            (field,) = question.params.requested_schema.properties  # type: ignore[union-attr]
+            return {field: question.params.message}
+
+        async def call(caller: str, number: int) -> None:
+            canary = f"{caller}-{number}"
+            assert await server.call("ask", caller, answer, canary=canary) == f"for {canary}"
+
+        await asyncio.gather(*(call(caller, n) for caller in ("alice", "bob") for n in range(20)))
+        assert server.supervised.status.seats == 1
+        for one in server.calls:
+            assert [asked.partition("-")[0] for asked in one.asked] == [
+                f"for {one.exchange.principal}"
+            ]
+
+
+@live
+async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> None:
+    named: list[int] = []
+
+    async def asking(turns: tuple[Turn, ...], question: Question) -> Any:
+        named.append(len(turns))
+        return await by_wire(turns, question)
+
+    async with kept(options={"asks": ASKS, "asking": asking}) as server:
+        await server.call("ask", "alice", echo, canary="1")
+        waiting = asyncio.create_task(server.call("wait", "alice"))
+        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await server.call("ask", "alice", echo, canary="2")
+        await server.call("go", "alice")
+        await waiting
+        assert named == [1, 2]
+
+
+@live
+async def test_a_question_that_comes_when_nobody_has_a_call_is_refused() -> None:
+    async with kept() as server:
+        assert await server.call("ask_later", "alice", canary="alice") == "asked"
+        assert await server.call("who", "alice")
+        assert all(not call.asked for call in server.calls[:1])
+
+
+@live
+async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
+    withdrawn = asyncio.Event()
+
+    async def never(question: Question) -> Any:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            withdrawn.set()
+
+    async with kept() as server:
+        call = asyncio.create_task(server.call("ask", "alice", never, canary="alice"))
+        await until(lambda: bool(server.calls) and bool(server.calls[0].asked))
+        call.cancel()
+        await asyncio.wait([call])
+        await asyncio.wait_for(withdrawn.wait(), 5.0)
+        assert await server.call("who", "alice")
+
+
+@live
+async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None:
+    async def gone(question: Question) -> Any:
+        raise ChannelError("the caller has gone")
+
+    async with kept() as server:
+        text = await server.call("ask", "alice", gone, canary="alice")
+        assert "whoever was asked has gone" in text
+
+
+# ---------------------------------------------------------------- canaries
+
+
+@live
+async def test_a_log_is_for_the_caller_whose_seat_it_is() -> None:
+    async with kept() as server:
+        await asyncio.gather(
+            server.call("say", "alice", text="alice's canary"),
+            server.call("say", "bob", text="bob's canary"),
+        )
+        for call in server.calls:
+            (told,) = call.told
+            assert told["data"] == f"{call.exchange.principal}'s canary"
+
+
+def chatty() -> Server:
+    server = Server("chatty")
+
+    @server.tool
+    async def chat(words: str, ctx: Context) -> str:
+        for step in range(1, 4):
+            await ctx.progress(step, 3)
+        await ctx.info(words)
+        return words
+
+    return server
+
+
+@live
+async def test_a_log_of_a_seat_for_everybody_is_for_its_only_caller_or_for_nobody() -> None:
+    async with kept("modern", target=chatty()) as server:
+        await server.call("chat", "alice", words="hers")
+        await server.call("chat", "bob", words="his")
+        alice, bob = server.calls
+        assert [told["data"] for told in alice.told] == ["hers"]
+        assert bob.told == []
+
+
+@live
+async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_other_caller() -> None:
+    never, heard = asyncio.Event(), list[float]()
+    async with kept("modern", target=chatty()) as server:
+
+        async def slow(progress: float, total: float | None, message: str | None) -> None:
+            await never.wait()
+
+        async def quick(progress: float, total: float | None, message: str | None) -> None:
+            await asyncio.sleep(0)
+            heard.append(progress)
+
+        params = t.CallToolRequestParams(name="chat", arguments=Raw(b'{"words":"x"}'))
+
+        async def call(caller: str, on_progress: Any) -> None:
+            turn = Call("tools/call", params, caller, echo)
+            await server.supervised.ask(turn, "tools/call", params, on_progress=on_progress)
+
+        stuck = asyncio.create_task(call("alice", slow))
+        await until(lambda: server.in_flight == 1)
+        await call("bob", quick)
+        assert heard == [1.0, 2.0, 3.0]
+        await stuck  # whose handler had its time
+
+
+@live
+async def test_what_a_process_wrote_for_one_caller_is_in_no_error_of_another() -> None:
+    async with kept(max_crashes=2, options={"dice": lambda: 0.99}) as server:
+        await server.call("who", "bob")
+        for _ in range(2):
+            with pytest.raises(ConnectionLost, match="alice's canary"):
+                await server.call("die", "alice", text="alice's canary")
+        with pytest.raises(CannotConnect, match="alice's canary"):
+            await server.call("who", "alice")
+        with pytest.raises(CannotConnect) as caught:
+            await server.call("who", "carol")
+        assert "canary" not in str(caught.value)
+        assert "exited with 3" in str(caught.value)
+        assert await server.call("who", "bob")  # whose process is alive
+
+
+@live
+async def test_an_error_of_a_process_that_serves_several_quotes_nothing_to_any_of_them() -> None:
+    async with kept("modern") as server:
+        await server.call("say", "alice", text="alice's canary")
+        hanging = asyncio.create_task(server.call("hang", "bob"))
+        await until(lambda: server.in_flight == 1)
+        with pytest.raises(ConnectionLost) as hers:
+            await server.call("die", "alice")
+        with pytest.raises(ConnectionLost) as his:
+            await hanging
+        assert "canary" not in str(hers.value) + str(his.value)
+        assert "exited with 3" in str(his.value)
+        assert "alice's canary" in server.supervised.status.stderr  # for whoever runs the host
+
+
+@live
+async def test_what_was_kept_for_one_caller_is_not_given_to_another() -> None:
+    served: list[int] = []
+    server = Server("kept")
+
+    @server.resource("notes://a", ttl_s=60, cache_scope="private")
+    def notes() -> str:
+        served.append(1)
+        return "secret"
+
+    async with kept("modern", target=server) as host:
+        params = t.ReadResourceRequestParams(uri="notes://a")
+        for caller in ("alice", "alice", "bob"):
+            turn = Call("resources/read", params, caller, echo)
+            await host.supervised.ask(turn, "resources/read", params)
+        assert len(served) == 2
