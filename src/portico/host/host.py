@@ -9,17 +9,21 @@ Rules: nothing is started before it is needed. A server sees what is sent to it 
 others. One that is broken, slow or gone is a problem in `problems`, and nobody else's.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from portico.client.targets import Target
+from portico.errors import LocalProtocolError
 from portico.host.calls import Calls
+from portico.host.config import File, read_config
+from portico.host.inputs import Inputs, OnInput
 from portico.host.own import configured
 from portico.host.questions import Desk, OnQuestion
 from portico.host.roof import OnChange, OnEvent, Roof
 from portico.host.settings import Config, Entry, Problem
 from portico.host.shelves import WAIT_S
 from portico.host.supervisor import Status
+from portico.host.trust import Trust
 from portico.ports import Handler, Middleware
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
@@ -55,6 +59,39 @@ class Host(Calls):
             auth=auth,
         )
         super().__init__(roof, "")
+
+    @classmethod
+    def from_config(
+        cls,
+        paths: File | Sequence[File],
+        *,
+        trust: Trust = None,
+        on_input: OnInput | Inputs | None = None,
+        folder: File | None = None,
+        on_question: OnQuestion | None = None,
+        on_event: OnEvent | None = None,
+        layers: Iterable[Middleware] = (),
+        auth: "Callable[[str], Auth | None] | None" = None,
+        wait_s: float = WAIT_S,
+    ) -> "Host":
+        """The servers of one file or several, of Claude, VS Code, Cursor, Codex, or our own.
+
+        `trust` says whether the file of a project may be used, `on_input` answers VS Code's inputs,
+        and `folder` is the one that is worked in (`read_config` says more). What is wrong with a
+        server is in `problems`. Raises `LocalProtocolError` where no file can be read at all.
+        """
+        config = read_config(paths, trust=trust, on_input=on_input, folder=folder)
+        broken = [problem for problem in config.problems if not problem.server]
+        if broken and not config.entries:
+            raise LocalProtocolError(str(broken[0]))
+        return cls(
+            config,
+            on_question=on_question,
+            on_event=on_event,
+            layers=layers,
+            auth=auth,
+            wait_s=wait_s,
+        )
 
     async def __aenter__(self) -> "Host":
         return self
