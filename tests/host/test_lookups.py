@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from host.configured import Place, resolved
-from portico.errors import CannotConnect, PorticoError, Refused
+from portico.errors import PorticoError, Refused
 from portico.host.env_file import OddLine, variables
 from portico.host.explaining import explained, told
 from portico.host.inputs import Input, Inputs
@@ -35,7 +35,7 @@ def test_a_variable_is_read_when_the_server_is_reached_and_not_before(place: Pla
     env["A"] = "after"
     assert resolved(entry)["args"] == ["after"]
     del env["A"]
-    with pytest.raises(CannotConnect, match=r"server 'a' .* variable A is not set .*mcp\.json:1"):
+    with pytest.raises(Refused, match=r"server 'a' .* variable A is not set .*mcp\.json:1"):
         resolved(entry)
 
 
@@ -104,13 +104,13 @@ def test_a_keyring_gives_what_somebody_put_there(
     place.write("portico.toml", "".join(text.format(*pair) for pair in names.items()))
     entries = place.read("portico.toml").entries
     monkeypatch.setitem(sys.modules, "keyring", None)  # type: ignore[arg-type]
-    with pytest.raises(CannotConnect, match=r"pip install 'portico\[keyring\]'"):
+    with pytest.raises(Refused, match=r"pip install 'portico\[keyring\]'"):
         resolved(entries["a"])
     monkeypatch.setitem(sys.modules, "keyring", Ring("keyring"))
     assert resolved(entries["a"])["headers"] == {"T": f"Bearer {CANARY}"}
-    with pytest.raises(CannotConnect, match="keyring set my/app other"):
+    with pytest.raises(Refused, match="keyring set my/app other"):
         resolved(entries["b"])
-    with pytest.raises(CannotConnect, match="does not work here") as caught:
+    with pytest.raises(Refused, match="does not work here") as caught:
         resolved(entries["c"])
     assert CANARY not in str(caught.value)
 
@@ -171,7 +171,7 @@ def test_a_line_for_a_shell_is_given_to_one_only_where_it_needs_one() -> None:
 def test_a_helper_for_headers_prints_an_object_of_texts(place: Place, output: str) -> None:
     server = {"url": "https://x.example", "headersHelper": f"printf '%s' '{output}'"}
     place.write("mcp.json", {"mcpServers": {"a": server}})
-    with pytest.raises(CannotConnect, match="no JSON object"):
+    with pytest.raises(Refused, match="no JSON object"):
         resolved(place.read("mcp.json", env=dict(os.environ)).entries["a"])
 
 
@@ -219,7 +219,7 @@ def test_with_nobody_to_ask_a_server_with_an_input_is_a_problem(place: Place) ->
 def test_an_answer_that_is_none_reaches_nothing(place: Place) -> None:
     place.write("mcp.json", ASKING)
     entry = place.read("mcp.json", on_input=lambda _: None).entries["a"]
-    with pytest.raises(CannotConnect, match="'key' was not answered"):
+    with pytest.raises(Refused, match="'key' was not answered"):
         resolved(entry)
 
 

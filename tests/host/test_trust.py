@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from host.configured import Place, resolved
-from portico.errors import CannotConnect
+from portico.errors import Refused
 from portico.host import trust as trusting
 from portico.host.trust import TrustQuestion
 
@@ -75,7 +75,7 @@ def test_nothing_of_a_file_that_changed_is_run_or_looked_up(place: Place) -> Non
     servers = {"web": {"type": "http", "url": "https://example.com", "headersHelper": helper}}
     place.write(".mcp.json", {"mcpServers": servers})
     config = place.read(".mcp.json", trust=Person(), env=dict(os.environ))
-    with pytest.raises(CannotConnect, match="no JSON object"):
+    with pytest.raises(Refused, match="no JSON object"):
         resolved(config.entries["web"])
     assert mark.exists()
     mark.unlink()
@@ -147,7 +147,7 @@ def test_a_file_with_variables_counts_as_content(place: Place) -> None:
     env_file.write_text("LD_PRELOAD=evil.so\n")
     assert not place.read(".vscode/mcp.json").entries
     # What was read before it changed does not use what it is now, either.
-    with pytest.raises(CannotConnect, match="changed since it was trusted"):
+    with pytest.raises(Refused, match="changed since it was trusted"):
         resolved(config.entries["a"])
 
 

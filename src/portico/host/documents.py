@@ -64,7 +64,10 @@ def read(data: bytes, file: str, syntax: Syntax) -> Node | None:
     """The tree of a file; nothing, where it is empty. Raises `Broken`."""
     document = Document(file, decoded(data))
     if syntax == "toml":
-        return _from_toml(document, toml_text.read(document.text))
+        try:
+            return _from_toml(document, toml_text.read(document.text))
+        except RecursionError:
+            raise Broken(document.text, 0, "its values are too deep") from None
     node = json_text.read(document.text, comments=syntax == "jsonc")
     return None if node is None else _from_json(document, node, node.start, "")
 

@@ -88,18 +88,19 @@ def _server(draft: Draft, around: Surroundings | None, everything: bool) -> Expl
     state = "untrusted" if around is None else "wrong" if draft.problems else "used"
     if state == "used" and enabled is not None and enabled.value is False:
         state = "off"
+    reach, said = draft.get("command") or draft.get("url"), Said(None, draft.node, draft.origin)
     values = list(_values(draft, around))
     if everything:
-        said = {value.name for value in values}
+        named = {value.name for value in values}
         usual = defaults()
         values += [
-            Value(name=name, value=_plain(usual[name])) for name in SETTINGS if name not in said
+            Value(name=name, value=_plain(usual[name])) for name in SETTINGS if name not in named
         ]
     return Explained(
         server=draft.key,
         state=state,
         shown=shown(draft) if draft.reaches else "",
-        spot=_spot(Said(None, draft.node, draft.origin)),
+        spot=_spot(reach._replace(node=draft.node) if reach else said),
         values=tuple(values),
         problems=tuple(str(problem) for problem in draft.problems),
     )

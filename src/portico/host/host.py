@@ -26,7 +26,7 @@ from portico.ports import Handler, Middleware
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
     from portico.host.config import File
-    from portico.host.inputs import OnInput
+    from portico.host.inputs import Inputs, OnInput
     from portico.host.trust import Trust
 
 
@@ -67,7 +67,8 @@ class Host(Calls):
         paths: "File | Sequence[File]",
         *,
         trust: "Trust" = None,
-        on_input: "OnInput | None" = None,
+        on_input: "OnInput | Inputs | None" = None,
+        folder: "File | None" = None,
         on_question: OnQuestion | None = None,
         on_event: OnEvent | None = None,
         layers: Iterable[Middleware] = (),
@@ -78,15 +79,18 @@ class Host(Calls):
         Codex, or our own `portico.toml`. What is wrong with one is in `problems`.
 
         A project's file is used only as far as somebody trusts it: `trust` is asked, or True.
-        `on_input` answers VS Code's inputs. The rest is as with `Host` itself.
+        `on_input` answers VS Code's inputs, and `folder` is the one that is worked in, if not this.
+        The rest is as with `Host` itself.
         """
         from portico.host.config import read_config
         from portico.host.inputs import Inputs
 
-        inputs = Inputs(on_input)  # which are not asked for twice
+        inputs = (
+            on_input if isinstance(on_input, Inputs) else Inputs(on_input)
+        )  # which are not asked for twice
 
         def read() -> Config:
-            return read_config(paths, trust=trust, on_input=inputs)
+            return read_config(paths, trust=trust, on_input=inputs, folder=folder)
 
         host = cls(
             read(),

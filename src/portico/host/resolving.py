@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from portico.errors import CannotConnect, Refused
+from portico.errors import Refused
 from portico.host.broken import Broken
 from portico.host.documents import Node, decoded
 from portico.host.drafts import NEVER, Draft, Said, texts
@@ -53,7 +53,8 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
             return await _resolved(draft, around, files)
         except Refused as error:
             words = f"server {draft.key!r} cannot be reached: {error}"
-            raise CannotConnect(f"{words} (see {draft.place.file}:{draft.place.line})") from None
+            # Not the server's fault: it was not even tried.
+            raise Refused(f"{words} (see {draft.place.file}:{draft.place.line})") from None
 
     return Entry(
         key=draft.key,

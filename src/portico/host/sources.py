@@ -21,7 +21,9 @@ from portico.host.scopes import NAMED, Role, role
 from portico.host.settings import Place, Problem
 
 # Claude Code keeps all that it remembers in the same file; many times of that is no such file.
-MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_OWN_BYTES: Final = 64 * 1024 * 1024
+# Any other one is written by hand, or by a stranger who wants us to be busy.
+MAX_BYTES: Final = 4 * 1024 * 1024
 
 MCP_SERVERS, VSCODE_SERVERS, CODEX_SERVERS = "mcpServers", "servers", "mcp_servers"
 
@@ -60,16 +62,16 @@ class Source:
         return Origin(self.file, dialect, scope, self.role.folder, self.guarded)
 
 
-def content(file: str) -> bytes:
+def content(file: str, limit: int = MAX_BYTES) -> bytes:
     """The bytes of a file. Raises `OSError`."""
     # A pipe or a device, which a stranger's file may name, would keep us waiting.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(file, flags), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise OSError(0, "it is no file with text in it")
-        data = opened.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise OSError(0, f"it has more than {MAX_BYTES >> 20} MiB")
+        data = opened.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(0, f"it has more than {limit >> 20} MiB")
     return data
 
 
@@ -82,7 +84,7 @@ def load(file: str, terms: Terms, *, guarded: bool | None = None) -> Source:
         guarded if guarded is not None else is_project or (terms.strict and not whose.own)
     )
     try:
-        data = content(file)
+        data = content(file, MAX_OWN_BYTES if whose.own else MAX_BYTES)
     except FileNotFoundError:
         source.wrong("there is no such file")
         return source

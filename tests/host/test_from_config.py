@@ -1,0 +1,93 @@
+"""A host of files: servers that are started when they are needed, and none before it is trusted."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from portico import Host
+from portico.errors import LocalProtocolError
+from portico.host.trust import Trust, TrustQuestion
+
+SERVER = """
+import sys
+from pathlib import Path
+
+from portico import Server
+
+Path(sys.argv[1]).write_text("started")
+server = Server("marked")
+
+
+@server.tool
+def who() -> str:
+    return sys.argv[1]
+
+
+server.run()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "server.py").write_text(SERVER)
+    write(folder, "mark")
+    return folder
+
+
+def write(folder: Path, mark: str) -> None:
+    marked = {"command": sys.executable, "args": ["server.py", mark]}
+    broken = {"command": 5}
+    servers = {"mcpServers": {"marked": marked, "broken": broken}}
+    (folder / ".mcp.json").write_text(json.dumps(servers))
+
+
+def yes(_: TrustQuestion) -> bool:
+    return True
+
+
+def tools(folder: Path, trust: Trust = None) -> tuple[list[str], list[str]]:
+    """The tools that a host finds, and the servers with a problem."""
+
+    async def played() -> tuple[list[str], list[str]]:
+        async with Host.from_config(folder / ".mcp.json", trust=trust) as host:
+            names = [tool.name for tool in await host.list_tools()]
+            return names, [problem.server for problem in host.problems]
+
+    return asyncio.run(played())
+
+
+def test_a_changed_file_is_not_started_before_it_is_trusted_again(project: Path) -> None:
+    assert tools(project) == ([], ["marked", "broken"])
+    assert not (project / "mark").exists()
+
+    assert tools(project, yes) == (["marked__who"], ["broken"])
+    assert (project / "mark").exists()
+    assert tools(project) == (["marked__who"], ["broken"])
+    write(project, "other")
+    assert tools(project) == ([], ["marked", "broken"])
+    assert not (project / "other").exists()
+
+
+def test_a_file_that_is_not_there_is_an_error_of_whoever_named_it(tmp_path: Path) -> None:
+    with pytest.raises(LocalProtocolError, match=r"mcp\.json:1:1: there is no such file"):
+        Host.from_config(tmp_path / "mcp.json")
+
+
+def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+    text = '[servers.a]\ncommand = "x"\nenv = { A = { command = ["no-such-program"] } }\n'
+    (tmp_path / "portico.toml").write_text(text)
+
+    async def played() -> None:
+        async with Host.from_config(tmp_path / "portico.toml") as host:
+            assert await host.list_tools() == []
+            (problem,) = host.problems
+            assert "'no-such-program' cannot be started" in problem.words
+            assert [status.crashes for status in host.status()] == [0]
+
+    asyncio.run(played())
