@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cli.process import command
 from cli.terminal import Terminal
 
@@ -69,6 +71,7 @@ def test_explain_shows_a_file_and_explain_alone_all_that_is_here(tmp_path: Path)
     assert command(tmp_path, "config", "explain", "gone.json", **home(tmp_path)).returncode == 1
 
 
+@pytest.mark.spec("R1306", "R1307", "R1308", "R1311")
 def test_a_person_sees_what_a_file_wants_and_says_so(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text(SERVERS)
 
@@ -79,6 +82,8 @@ def test_a_person_sees_what_a_file_wants_and_says_so(tmp_path: Path) -> None:
     with trust() as at:
         shown = at.answer("Trust it? [y/N]", "n")
         assert "was never trusted here" in shown
+        assert "This is dangerous" in shown
+        assert "it runs code on this machine, with the same rights as you have" in shown
         assert "starts: uvx 'mcp-server-git\\x1b[2J'" in shown
         assert at.end()[0] == 1
     with trust() as at:

@@ -10,7 +10,7 @@ import pytest
 from host.configured import Place, resolved
 from portico.errors import Refused
 from portico.host import trust as trusting
-from portico.host.trust import TrustQuestion
+from portico.host.trust import TrustQuestion, Wish
 
 CONVENTIONAL = {
     ".mcp.json": {"mcpServers": {"a": {"command": "run"}}},
@@ -38,6 +38,7 @@ class Person:
         return self.answer
 
 
+@pytest.mark.spec("R1304", "R1307")
 @pytest.mark.parametrize("name", CONVENTIONAL)
 def test_a_project_s_file_is_not_used_before_somebody_trusts_it(place: Place, name: str) -> None:
     file = place.write(name, CONVENTIONAL[name])
@@ -142,8 +143,12 @@ def test_a_file_with_variables_counts_as_content(place: Place) -> None:
     servers = {"a": {"command": "run", "envFile": "${workspaceFolder}/.env"}}
     place.write(".vscode/mcp.json", {"servers": servers})
     env_file = place.write(".env", "LD_PRELOAD=good.so\n")
-    config = place.read(".vscode/mcp.json", trust=Person())
+    person = Person()
+    config = place.read(".vscode/mcp.json", trust=person)
     assert resolved(config.entries["a"])["env"] == {"LD_PRELOAD": "good.so"}
+    assert person.asked[0].wishes[1] == Wish(
+        "a", "read", "${workspaceFolder}/.env (LD_PRELOAD)", ("makes programs load other code",)
+    )
     env_file.write_text("LD_PRELOAD=evil.so\n")
     assert not place.read(".vscode/mcp.json").entries
     # What was read before it changed does not use what it is now, either.
@@ -209,6 +214,7 @@ def test_the_user_s_own_files_need_no_word(place: Place) -> None:
 # ---------------------------------------------------------------- what is shown
 
 
+@pytest.mark.spec("R1305")
 def test_all_that_a_file_wants_is_shown_whole_and_acts_on_no_terminal(place: Place) -> None:
     long = "x" * 5000
     place.write(
@@ -246,7 +252,7 @@ def test_the_programs_that_values_come_from_are_shown(place: Place) -> None:
     place.write("portico.toml", text)
     person = Person()
     place.read("portico.toml", trust=person, strict=True)
-    assert ("a", "ask", "get it") in person.asked[0].wishes
+    assert Wish("a", "ask", "get it") in person.asked[0].wishes
 
 
 # ---------------------------------------------------------------- what is kept

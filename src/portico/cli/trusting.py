@@ -10,6 +10,10 @@ from portico.cli.screen import Screen
 from portico.cli.text import clean
 from portico.host.trust import TrustQuestion
 
+WARNING = (
+    "This is dangerous if you do not know who wrote it: it runs code on this machine, with the "
+    "same rights as you have."
+)
 _WORDS = {
     "run": "starts",
     "in": "in the folder",
@@ -30,6 +34,7 @@ def wanted(question: TrustQuestion) -> str:
             server = wish.server
             lines.append(f"  {server}")
         lines.append(f"    {_WORDS[wish.what]}: {wish.text}")
+        lines += [f"      ! {danger}" for danger in wish.dangers]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -40,8 +45,6 @@ def ask_trust(question: TrustQuestion) -> bool:
         return False
     why = "has changed since it was trusted" if question.changed else "was never trusted here"
     screen.note(f"{clean(question.file)} {why}. It wants this:\n{wanted(question)}")
-    screen.note(
-        "Whoever wrote it decides what these programs do, with your rights. Trust it? [y/N] "
-    )
+    screen.note(f"{screen.emphasis(WARNING)}\nTrust it? [y/N] ")
     answer = sys.stdin.readline().strip().lower()
     return answer in ("y", "yes")

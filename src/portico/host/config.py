@@ -9,20 +9,24 @@ be reached. One wrong server harms no other. What has to be trusted and is not h
 all: none of its servers is used, nothing in it is looked up, and it hides no other file's server.
 """
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
 from typing import TypeAlias
 
+from portico.host.broken import Broken
+from portico.host.documents import decoded
 from portico.host.drafts import Draft, merged, shadowing
+from portico.host.env_file import OddLine, variables
 from portico.host.inputs import Inputs, OnInput
 from portico.host.lookups import Surroundings
 from portico.host.resolving import check_env_file, entry_of, env_path
 from portico.host.scopes import NAMED, RANKS
 from portico.host.settings import Config, Entry, Problem
 from portico.host.sources import Source, Terms, content, load
-from portico.host.trust import Trust, digest_of, is_trusted
+from portico.host.trust import Trust, digest_of, is_trusted, wishes
 
 File: TypeAlias = str | os.PathLike[str]
 
@@ -81,7 +85,9 @@ class Reader:
         self.untrusted: dict[str, list[Problem]] = {}
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
+        # Of files with variables.
         self._digests: dict[str, str] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
 
     def read(self, paths: File | Sequence[File]) -> Config:
         """Read them all."""
@@ -164,9 +170,11 @@ class Reader:
         drafts = [draft for part in parts for draft in part.drafts]
         if not drafts:
             return True
-        files = {path: self._digest(path) for path in self._env_files(*parts)}
-        digest = digest_of([*((part.file, part.digest) for part in parts), *files.items()])
-        if is_trusted(source.file, digest, drafts, self._trust):
+        files = {draft.key: path for draft, path in self._env_files(*parts)}
+        read = {path: self._digest(path) for path in files.values()}
+        digest = digest_of([*((part.file, part.digest) for part in parts), *read.items()])
+        names = {key: self._names[path] for key, path in files.items()}
+        if is_trusted(source.file, digest, wishes(drafts, names), self._trust):
             return True
         words = f"{source.file} is not trusted, so this is not used; look at it, and then"
         words += f": portico config trust {quote(source.file)}"
@@ -175,29 +183,27 @@ class Reader:
         self.problems += found
         return False
 
-    def _env_files(self, *sources: Source) -> Iterable[str]:
+    def _env_files(self, *sources: Source) -> Iterable[tuple[Draft, str]]:
         for source in sources:
             for draft in source.drafts:
                 said = draft.get("env_file")
                 if said is not None:
-                    yield env_path(said, self.around)
+                    yield draft, env_path(said, self.around)
 
     def _digest(self, path: str) -> str:
+        """The digest of a file with variables, read once; their names are kept, no value is."""
         if path not in self._digests:
-            try:
-                self._digests[path] = hashlib.sha256(content(path)).hexdigest()
-            except OSError:
-                self._digests[path] = ""
+            self._digests[path], self._names[path] = "", ()
+            with contextlib.suppress(OSError, Broken, OddLine):
+                data = content(path)
+                self._digests[path] = hashlib.sha256(data).hexdigest()
+                self._names[path] = tuple(variables(decoded(data)))
         return self._digests[path]
 
     def _check_env_files(self, *sources: Source) -> None:
-        for source in sources:
-            for draft in source.drafts:
-                said = draft.get("env_file")
-                if said is not None:
-                    path = env_path(said, self.around)
-                    self._digest(path)
-                    check_env_file(draft, path)
+        for draft, path in self._env_files(*sources):
+            self._digest(path)
+            check_env_file(draft, path)
 
     # ------------------------------------------------------------ many files
 

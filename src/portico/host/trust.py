@@ -16,7 +16,7 @@ import shlex
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -25,9 +25,12 @@ from msgspec import Struct
 
 from portico.client.text import clean
 from portico.errors import Refused
-from portico.host.drafts import Draft, Said
+from portico.host.dangers import of_address, of_command, of_variable
+from portico.host.drafts import Draft, Said, texts
 from portico.host.references import Template
 from portico.host.showing import words
+
+What: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in"]
 
 FOLDER: Final = "trusted"
 _OWN_FOLDER, _OWN_FILE = 0o700, 0o600
@@ -35,11 +38,13 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Wish(NamedTuple):
-    """One thing that a file wants: for which server, and what, made safe for a terminal."""
+    """One thing that a file wants: for which server, and what, made safe for a terminal; and what
+    in it deserves a second look."""
 
     server: str
-    what: Literal["run", "reach", "set", "send", "ask", "read", "in"]
+    what: What
     text: str
+    dangers: tuple[str, ...] = ()
 
 
 class TrustQuestion(Struct, frozen=True, kw_only=True):
@@ -62,7 +67,7 @@ def digest_of(parts: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(told).hexdigest()
 
 
-def is_trusted(file: str, digest: str, drafts: Iterable[Draft], trust: Trust) -> bool:
+def is_trusted(file: str, digest: str, wanted: Sequence[Wish], trust: Trust) -> bool:
     """Whether a file may be used; a person is asked where that is possible, and remembered."""
     if trust is True:
         return True
@@ -73,7 +78,7 @@ def is_trusted(file: str, digest: str, drafts: Iterable[Draft], trust: Trust) ->
     if trust is None or trust is False:
         return False
     question = TrustQuestion(
-        file=file, digest=digest, wishes=tuple(wishes(drafts)), changed=kept is not None
+        file=file, digest=digest, wishes=tuple(wanted), changed=kept is not None
     )
     if trust(question) is not True:
         return False
@@ -84,42 +89,44 @@ def is_trusted(file: str, digest: str, drafts: Iterable[Draft], trust: Trust) ->
 # ---------------------------------------------------------------- what is shown
 
 
-def wishes(drafts: Iterable[Draft]) -> list[Wish]:
-    """All that servers want, as it stands in their files, whole."""
-    found: list[Wish] = []
-    for draft in drafts:
-        key = clean(draft.key)
-        url, cwd = draft.get("url"), draft.get("cwd")
-        if draft.get("command") is not None:
-            found.append(Wish(key, "run", clean(shlex.join(words(draft)))))
-        if url is not None:
-            found.append(Wish(key, "reach", clean(url.value.text)))
-        if cwd is not None:
-            found.append(Wish(key, "in", clean(cwd.value.text)))
-        for field, what in (("env", "set"), ("headers", "send")):
-            for name, said in draft.table(field).items():
-                found.append(Wish(key, what, clean(f"{name}={_text(said)}")))  # type: ignore[arg-type]
-        for field, what in (("env_file", "read"), ("headers_helper", "ask")):
-            said = draft.get(field)
-            if said is not None:
-                found.append(Wish(key, what, clean(_text(said))))  # type: ignore[arg-type]
-        found += _asked(draft, key)
-    return found
+def wishes(drafts: Iterable[Draft], variables: Mapping[str, Sequence[str]]) -> list[Wish]:
+    """All that servers want, as it stands in their files, whole. Of files with variables, whose
+    values may be secrets, the names: by server."""
+    return [wish for draft in drafts for wish in _wishes(draft, variables.get(draft.key, ()))]
+
+
+def _wishes(draft: Draft, names: Sequence[str]) -> Iterator[Wish]:
+    key, folder = clean(draft.key), draft.origin.folder
+
+    def wish(what: What, text: str, dangers: Iterable[str] = ()) -> Wish:
+        return Wish(key, what, clean(text), tuple(map(clean, dangers)))
+
+    url, cwd, file = draft.get("url"), draft.get("cwd"), draft.get("env_file")
+    if draft.get("command") is not None:
+        line = words(draft)
+        yield wish("run", shlex.join(line), of_command(line, folder))
+    if url is not None:
+        yield wish("reach", url.value.text, of_address(url.value.text))
+    if cwd is not None:
+        yield wish("in", cwd.value.text)
+    for name, said in draft.table("env").items():
+        yield wish("set", f"{name}={_text(said)}", of_variable(name, _text(said)))
+    if file is not None:
+        found = [one for name in names for one in of_variable(name, "")]
+        listed = f" ({', '.join(names)})" if names else ""
+        yield wish("read", f"{_text(file)}{listed}", found)
+    for name, said in draft.table("headers").items():
+        yield wish("send", f"{name}={_text(said)}")
+    helper = draft.get("headers_helper")
+    if helper is not None:
+        yield wish("ask", _text(helper), of_command(_text(helper).split(), folder))
+    for said in draft.fields.values():
+        for part in (part for one in texts(said) for part in one.references if part.words):
+            yield wish("ask", shlex.join(part.words), of_command(part.words, folder))
 
 
 def _text(said: Said) -> str:
     return said.value.text if isinstance(said.value, Template) else ""
-
-
-def _asked(draft: Draft, key: str) -> list[Wish]:
-    """The programs that are asked for values."""
-    return [
-        Wish(key, "ask", clean(shlex.join(part.words)))
-        for said in draft.fields.values()
-        if isinstance(said.value, Template)
-        for part in said.value.references
-        if part.kind == "command"
-    ]
 
 
 # ---------------------------------------------------------------- what is kept
