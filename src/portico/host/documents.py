@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from portico.client.text import clean
 from portico.host import json_text, toml_text
 from portico.host.broken import Broken
 from portico.host.dialects import Syntax
@@ -33,7 +34,7 @@ class Document:
                 self._starts.append(found + 1)
                 found = self.text.find("\n", found + 1)
         line = bisect_right(self._starts, at)
-        return Place(self.file, line, at - self._starts[line - 1] + 1, key)
+        return Place(self.file, line, at - self._starts[line - 1] + 1, clean(key))
 
 
 class Node(NamedTuple):

@@ -277,7 +277,7 @@ class _Reading:
             elif kind is Kind.LOOSE and member.value is None:
                 yield (name,), None
             elif kind is Kind.LOOSE and _is_number(member.value):
-                yield (name,), plain(str(member.value))
+                yield (name,), plain(f"{member.value:.15g}")
             elif kind is Kind.VALUES and member.members is not None:
                 yield from self._command((name,), member)
             else:

@@ -116,7 +116,7 @@ def missing(template: Template, origin: Origin, around: Surroundings) -> Iterato
             if part.name not in around.questions.get(origin.file, {}):
                 yield f"there is no input {part.name} in this file; add one to its inputs"
             elif not around.inputs.can_ask:
-                yield f"nobody is there to answer the input {part.name}; pass on_input="
+                yield f"nobody is there to answer the input {part.name}"
         elif part.kind == "file":
             path = around.path(part.name, origin)
             if not os.path.isfile(path):

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from portico.client.text import clean
 from portico.errors import Refused
 from portico.host.broken import Broken
 from portico.host.documents import Node, decoded
@@ -35,7 +36,10 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
 
     `files` are the digests of files with variables, as they were when they were trusted.
     """
+    enabled = draft.get("enabled")
     for said, node, template in templates(draft):
+        if enabled is not None and enabled.value is False:
+            break  # nobody will look anything up
         for words in missing(template, said.origin, around):
             draft.wrong(node, words)
         for words in remarks(template, said.origin, around):
@@ -60,7 +64,7 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
         key=draft.key,
         resolve=resolve,
         fingerprint=_fingerprint(draft, around, files, settings),
-        shown=shown(draft),
+        shown=clean(shown(draft)),
         settings=settings,
         place=draft.place,
         login=_login(draft),
