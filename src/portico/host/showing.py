@@ -16,6 +16,9 @@ from portico.logs import BLOT, redacted
 # A long word of letters and digits alone is more often a key than anything that people read.
 _KEY: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_-]{20,}")
 
+# A reference that another program would have understood.
+_ODD: Final = re.compile(r"\$\{[^}]*\}")
+
 
 def shown(draft: Draft) -> str:
     """What is started or reached, in one line, with no secret in it."""
@@ -57,6 +60,8 @@ def reference(part: Reference) -> str:
 
 
 def _literal(text: str, name: str) -> str:
+    if _ODD.fullmatch(text):
+        return text
     if name and redacted(f"{name}={text}") != f"{name}={text}":
         return BLOT
     return BLOT if name and _KEY.fullmatch(text) else redacted(text)
