@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from portico import Host
-from portico.errors import LocalProtocolError
 from portico.host.trust import Trust, TrustQuestion
 
 SERVER = """
@@ -74,9 +73,12 @@ def test_a_changed_file_is_not_started_before_it_is_trusted_again(project: Path)
     assert not (project / "other").exists()
 
 
-def test_a_file_that_is_not_there_is_an_error_of_whoever_named_it(tmp_path: Path) -> None:
-    with pytest.raises(LocalProtocolError, match=r"mcp\.json:1:1: there is no such file"):
-        Host.from_config(tmp_path / "mcp.json")
+def test_a_file_that_is_not_there_is_a_problem_of_the_host(tmp_path: Path) -> None:
+    async def played() -> list[str]:
+        async with Host.from_config(tmp_path / "mcp.json") as host:
+            return [str(problem) for problem in host.problems]
+
+    assert asyncio.run(played()) == [f"{tmp_path / 'mcp.json'}:1:1: there is no such file"]
 
 
 def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: Path) -> None:
