@@ -209,7 +209,7 @@ async def test_a_server_that_never_starts_delays_nobody() -> None:
 
 @live
 async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> None:
-    async with kept(options={"ping_s": 0.05}, start_s=0.5, timeout_s=0.5) as server:
+    async with kept(options={"ping_s": 0.05}, timeout_s=1.5) as server:
         pid = int(await server.call("who"))
         os.kill(pid, signal.SIGSTOP)
         with Records("portico.client", "portico.host") as records:

@@ -112,7 +112,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
         words = "all 1 seats are taken by calls of others; try again later, or raise its max_seats"
         with pytest.raises(CannotConnect, match=words):
             await server.call("who", "bob")
-        await server.call("go", "alice")
+        await server.call("go", "alice", timeout_s=20.0)
         await waiting
 
 

@@ -91,6 +91,7 @@ class Asker:
         info: t.Implementation,
         accepts: Revisions = EVERY,
         timeout_s: float = TIMEOUT_S,
+        open_s: float | None = None,
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
         ping_s: float | None = None,
@@ -110,9 +111,9 @@ class Asker:
         self._listenings = Listenings(self._stale)
         identity = Identity(info, self._answers.capabilities)
         self._way: Way = OneWay(way) if callable(way) else way
-        self._speaker = Speaker(
-            self._way, self, identity, accepts, timeout_s, renewed=self._renewed
-        )
+        # An opening may take longer than a call: what is to be started may have to be fetched.
+        seconds = timeout_s if open_s is None else open_s
+        self._speaker = Speaker(self._way, self, identity, accepts, seconds, renewed=self._renewed)
         self._tools = Tools(self._way.name)
         self._closing: asyncio.Task[None] | None = None
         self._watches: list[Pinging | Watching] = []

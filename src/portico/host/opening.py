@@ -67,7 +67,6 @@ class Opener:
             raise self._failed(seat, str(error)) from error
         if seat.over:
             raise self._failed(seat, "".join(seat.why))
-        client.timeout_s = self._entry.settings.timeout_s
 
     async def _target(self) -> object:
         try:
@@ -94,8 +93,8 @@ class Opener:
             roots=self._roots,
             info=own_name(),
             accepts=accepted(settings.revision),
-            # What opens a conversation may take as long as a start does.
-            timeout_s=max(settings.start_s, settings.timeout_s),
+            timeout_s=settings.timeout_s,
+            open_s=settings.start_s,
             ping_s=self._ping_s,
         )
 

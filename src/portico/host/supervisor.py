@@ -389,7 +389,7 @@ class Supervised:
         if seat not in self._seats or idle_s is None:
             return
         left_s = seat.idle_since + idle_s - asyncio.get_running_loop().time()
-        if seat.sittings:
+        if not seat.idle:
             self._look_after(seat, idle_s)
         elif left_s > ROUNDING_S:
             self._look_after(seat, left_s)
