@@ -74,10 +74,12 @@ class Call:
         self.post(frame)
 
     async def ask(self, question: Question) -> Raw:
-        assert isinstance(question.params, t.ElicitRequestParams)
-        self.asked.append(question.params.message)
         made = self._on_ask(question)
+        if isinstance(question.params, t.ElicitRequestParams):
+            self.asked.append(question.params.message)
         said = await made if isinstance(made, Awaitable) else made
+        if isinstance(said, t.Noun):
+            return Raw(encode(said))
         return Raw(encode(t.ElicitResult(action="accept", content=said)))
 
     async def hang_up(self) -> None: ...

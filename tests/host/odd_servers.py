@@ -3,7 +3,7 @@
     python odd_servers.py [legacy | modern | silent | refusing]
 
 Its tools: `who` (its process), `env` (a variable), `ask` (a form, then what was filled in), `hang`
-(for ever), `wait` (until somebody calls `go`), `say` (a log and a line for people), `die`.
+(for ever), `put` (any question), `wait` (until somebody calls `go`), `say` (a log and a line for people), `die`.
 
 Rules: the standard library alone, and nothing that takes time to import. Nothing is asserted here.
 """
@@ -77,12 +77,16 @@ class Server:
         reply(id, os.environ.get(name, ""))
 
     def ask(self, id: Any, canary: str) -> None:
+        form = {"type": "object", "properties": {"answer": {"type": "string"}}}
+        params = {"message": f"for {canary}", "requestedSchema": form}
+        self.put(id, "elicitation/create", params)
+
+    def put(self, id: Any, method: str, params: Any) -> None:
+        """Any question, and its answer as it came."""
         self.calls += 1
         key = f"q{self.calls}"
         self.asked[key] = id
-        form = {"type": "object", "properties": {"answer": {"type": "string"}}}
-        params = {"message": f"for {canary}", "requestedSchema": form}
-        say({"id": key, "method": "elicitation/create", "params": params})
+        say({"id": key, "method": method, "params": params})
 
     def ask_later(self, id: Any, canary: str) -> None:
         """Answer first, and ask when nobody has a call here any more."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from msgspec import Raw
 from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until
 from portico import Context, Server
+from portico.client.answers import MAX_SAMPLES
 from portico.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
 from portico.host.seats import by_wire
 from portico.ports import Turn
@@ -252,6 +254,49 @@ async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> 
         await server.call("go", "alice")
         await waiting
         assert named == [1, 2]
+
+
+@live
+async def test_roots_are_those_of_the_configuration_and_nobody_is_asked(tmp_path: Path) -> None:
+    async with kept(roots=(str(tmp_path),)) as server:
+        answer = json.loads(await server.call("put", method="roots/list", params={}))
+        assert [root["uri"] for root in answer["roots"]] == [tmp_path.as_uri()]
+
+
+@live
+async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not_too_often() -> (
+    None
+):
+    message = {"role": "user", "content": {"type": "text", "text": "a haiku"}}
+    sample = {"messages": [message], "maxTokens": 10}
+    asked: list[Kind] = []
+
+    def answer(question: Question) -> Any:
+        asked.append(question.kind)
+        content = t.TextContent(text="five, seven, five")
+        return t.CreateMessageResult(role="assistant", content=content, model="m")
+
+    async with kept(sampling=True) as server:
+
+        async def put() -> Any:
+            method = "sampling/createMessage"
+            return json.loads(await server.call("put", "", answer, method=method, params=sample))
+
+        assert (await put())["content"]["text"] == "five, seven, five"
+        for _ in range(MAX_SAMPLES - 1):
+            await put()
+        assert "more than 60 questions to the model" in (await put())["message"]
+        assert asked == [Kind.SAMPLE] * MAX_SAMPLES
+
+
+@live
+async def test_an_answer_that_does_not_fit_is_none() -> None:
+    def wrong(question: Question) -> Any:
+        return {"answer": 3}
+
+    async with kept() as server:
+        text = await server.call("ask", "alice", wrong, canary="alice")
+        assert "gave an answer that does not fit" in text
 
 
 @live
