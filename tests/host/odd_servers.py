@@ -60,7 +60,9 @@ class Server:
             result = {"supportedVersions": [date], "capabilities": CAPABILITIES, "ttlMs": 0}
             say({"id": id, "result": result | {"resultType": "complete", "cacheScope": "private"}})
         elif method == "tools/list":
-            say({"id": id, "result": {"tools": []}})
+            schema = {"type": "object"}
+            tools = [{"name": name, "inputSchema": schema} for name in ("who", "hang", "die")]
+            say({"id": id, "result": {"tools": tools}})
         elif method == "tools/call":
             params = message["params"]
             getattr(self, params["name"])(id, **params.get("arguments", {}))

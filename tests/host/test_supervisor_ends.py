@@ -84,10 +84,10 @@ async def test_what_only_looks_is_asked_again_of_a_fresh_start() -> None:
         turn = Call("tools/list", params, "", lambda _: None)
         os.kill(pid, signal.SIGKILL)  # nobody has noticed yet
         found = await server.supervised.ask(turn, "tools/list", params)
-        assert found == t.ListToolsResult(tools=[])
+        assert isinstance(found, t.ListToolsResult)
         os.kill(server.pids[0], signal.SIGKILL)
         listed = await server.supervised.look(turn, lambda sitting: sitting.client.list_tools())
-        assert listed == []
+        assert [tool.name for tool in listed] == [tool.name for tool in found.tools]
         assert server.supervised.status.crashes == 2
 
 
@@ -297,7 +297,7 @@ async def test_a_call_that_outlasts_a_drain_fails_with_the_reason() -> None:
         hanging = asyncio.create_task(server.call("hang"))
         await until(lambda: server.in_flight == 1)
         await server.supervised.drain(0.05)
-        words = r"server 'odd': its configuration has changed, .* within 0\.05 s during 'hang'"
+        words = "server 'odd': its configuration has changed, and this was not done in time during"
         with pytest.raises(ConnectionLost, match=words):
             await hanging
         assert children() == set()

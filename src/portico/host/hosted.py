@@ -17,10 +17,10 @@ from portico.client.tools import Tools
 from portico.errors import FaultKind, PorticoError, RemoteError
 from portico.host.naming import Named, Names, catalogue_name, is_shown
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
-from portico.host.seats import Seat
+from portico.host.seats import Seat, Sitting
 from portico.host.settings import Entry, Settings
 from portico.host.shelves import Kind, Shelf
-from portico.host.supervisor import Supervised
+from portico.host.supervisor import DRAIN_S, Supervised
 from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.revision import OutputRoot
@@ -132,10 +132,12 @@ class Hosted:
             self._free.set()
 
     async def leave(self) -> None:
-        """Go, when the last who is with it is done."""
-        await self._free.wait()
+        """Go, when the last who is with it is done, or has had time enough."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._free.wait()
         await self._look_no_more()
-        await self.supervised.drain()
+        await self.supervised.drain(0.0)
 
     async def close(self) -> None:
         """End at once."""
@@ -260,7 +262,7 @@ class Hosted:
     async def _listed(
         self, method: str, caller: str, ask: Callable[[Client], Awaitable[Sequence[N]]]
     ) -> Sequence[N]:
-        async with self.supervised.use(self._asking(method, caller)) as sitting:
+        async def look(sitting: Sitting) -> Sequence[N]:
             client = sitting.client
             self._attend(client)
             revision = client.peer.revision
@@ -274,6 +276,8 @@ class Hosted:
                 if error.code != revision.codes[FaultKind.METHOD_NOT_FOUND]:
                     raise
                 return ()  # it has none
+
+        return await self.supervised.look(self._asking(method, caller), look)
 
     def _named(self, listed: Sequence[Any], hosted: Any) -> Offer[Any, Any]:
         first = {one.name: one for one in reversed(listed)}

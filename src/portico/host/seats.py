@@ -39,6 +39,11 @@ LAST_REPORTS_S = 1.0
 Asking: TypeAlias = Callable[[tuple[Turn, ...], Question], Awaitable[Raw]]
 
 
+def hush(error: ChannelError) -> None:
+    """Take out of an error what the server wrote, which may be about somebody else."""
+    error.args = (split_remarks(str(error))[0],)
+
+
 async def by_wire(turns: tuple[Turn, ...], question: Question) -> Raw:
     """Ask on the way back of the call that came last."""
     return await turns[-1].wire.ask(question)
@@ -206,7 +211,7 @@ class Sitting:
         except ChannelError as error:
             self.seat.unsettled = True
             if self.seat.mixed:
-                error.args = (split_remarks(str(error))[0],)
+                hush(error)
             raise
         except asyncio.CancelledError:
             self.seat.unsettled = True

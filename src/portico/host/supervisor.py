@@ -34,7 +34,7 @@ from portico.errors import (
 )
 from portico.host.crashes import Crash, Crashes
 from portico.host.opening import NO_CRASH, Opener
-from portico.host.seats import Asking, Seat, Sitting, by_wire
+from portico.host.seats import Asking, Seat, Sitting, by_wire, hush
 from portico.host.settings import Entry
 from portico.host.status import State, Status, Stderr
 from portico.host.waiting import Bell, Start
@@ -167,8 +167,14 @@ class Supervised:
 
     async def look(self, turn: Turn, work: Callable[[Sitting], Awaitable[T]]) -> T:
         """What some work with a seat comes to that only looks, such as reading a list: done once
-        more where the server has ended meanwhile."""
-        return await self._twice(turn, work, lambda error: error.status is None)
+        more where the server has ended meanwhile. Its errors may be shown to every caller."""
+        try:
+            return await self._twice(turn, work, lambda error: error.status is None)
+        except ChannelError as error:
+            last = self._crashes.last
+            if not isinstance(error, CannotConnect) or (last and last.caller is not None):
+                hush(error)
+            raise
 
     async def _twice(
         self,
@@ -216,6 +222,8 @@ class Supervised:
         self._bell.ring()
 
     def _note(self, seat: Seat, error: BaseException) -> None:
+        if isinstance(error, ChannelError) and seat.mixed:
+            hush(error)
         if isinstance(error, ChannelError | asyncio.CancelledError):
             seat.unsettled = True
         if isinstance(error, ChannelError | AuthError):
@@ -435,8 +443,7 @@ class Supervised:
         while self._arriving or any(seat.sittings for seat in self._seats):
             if not await self._bell.wait(until):
                 break
-        words = "its configuration has changed"
-        await self.close(f"{words}, and what was asked did not end within {timeout_s:g} s")
+        await self.close("its configuration has changed, and this was not done in time")
 
     async def close(self, why: str = "the host was closed") -> None:
         """End it at once, whoever waits; at any time, and twice. It is over within seconds."""
