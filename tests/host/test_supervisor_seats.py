@@ -431,6 +431,17 @@ async def test_an_error_of_a_process_that_serves_several_quotes_nothing_to_any_o
 
 
 @live
+async def test_nor_does_an_error_of_its_client_itself() -> None:
+    async with kept("modern") as server:
+        await server.call("say", "alice", text="alice's canary")
+        turn = Call("tools/call", t.RequestParams(), "bob", echo)
+        with pytest.raises(ConnectionLost, match="exited with 3") as caught:
+            async with server.supervised.use(turn) as sitting:
+                await sitting.client.call_tool("die")
+        assert "canary" not in str(caught.value)
+
+
+@live
 async def test_what_was_kept_for_one_caller_is_not_given_to_another() -> None:
     served: list[int] = []
     server = Server("kept")
