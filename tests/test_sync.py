@@ -24,6 +24,7 @@ from portico import Server, sync
 from portico.client.connect import connect as connect_in_loop
 from portico.client.listening import Change
 from portico.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
+from portico.protocol import types as t
 from portico.protocol.revision import NOVEMBER_2025, Revision
 from portico.sync import Client, connect
 
@@ -63,6 +64,8 @@ def test_calls_wait_for_their_answers(revision: Revision) -> None:
         assert [one.name for one in client.list_prompts()] == ["haggle"]
         assert client.get_prompt("haggle", {"price": "9"}).messages
         assert client.complete("mood", "k", prompt="haggle").values == ["kind"]
+        prompts = client.ask("prompts/list", t.PaginatedRequestParams())
+        assert isinstance(prompts, t.ListPromptsResult)
         client.ping()
         if revision.handshake:
             client.subscribe("shop://hat")

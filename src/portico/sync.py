@@ -23,7 +23,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-from portico.client.answers import OnElicit, OnSample
+from portico.client.answers import Answering, OnElicit, OnSample
 from portico.client.client import Client as AsyncClient
 from portico.client.client import OnLog, OnProgress
 from portico.client.completing import Completer as AsyncCompleter
@@ -273,7 +273,7 @@ class Client:
     def __repr__(self) -> str:
         return f"Client({self.name!r})"
 
-    def close(self) -> None:
+    def close(self, why: str = "the client was closed") -> None:
         """End the conversation. At any time, in any thread, and twice."""
         with self._closing:
             if self._closed:
@@ -281,7 +281,7 @@ class Client:
             self._closed = True
         _open.discard(self)
         try:
-            self._thread.wait_for(self._client.close())
+            self._thread.wait_for(self._client.close(why))
         finally:
             _part(self._thread)
 
@@ -385,7 +385,7 @@ class Client:
         call = self._client.call_anthropic(tool_use, timeout_s=timeout_s, on_progress=told)
         return self._called(call)
 
-    def _called(self, call: Coroutine[Any, Any, ToolResult[Any]]) -> ToolResult[Any]:
+    def _called(self, call: Coroutine[Any, Any, T]) -> T:
         result = self._wait(call)
         if not getattr(_at_work, "now", False):
             self._wait(self._client.caught_up())  # its progress was told before its result
@@ -460,6 +460,30 @@ class Client:
             argument, prompt=prompt, template=template, context=context
         )
         return Completer(completer, self._wait)
+
+    def ask(
+        self,
+        method: str,
+        params: t.RequestParams,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        answers: Answering | None = None,
+        principal: str = "",
+        log_level: t.LoggingLevel | None = None,
+    ) -> t.Noun:
+        """The result of any request, as the protocol has it; `answers` are asked in the loop."""
+        return self._called(
+            self._client.ask(
+                method,
+                params,
+                timeout_s=timeout_s,
+                on_progress=self._thread.in_thread(on_progress),
+                answers=answers,
+                principal=principal,
+                log_level=log_level,
+            )
+        )
 
     # ------------------------------------------------------------ the conversation itself
 
