@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 # Who speaks to one process or session of a server that keeps state for whoever opened it:
 # one caller for as long as it lives, one at a time, or all at once, who are then asked nothing.
+# One that is handed on is trusted to be done with a caller when it has answered.
 Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
 
 # For a server that a package manager has to fetch first.
@@ -22,7 +23,7 @@ START_S = 60.0
 TIMEOUT_S = 60.0
 # A process that nobody has used for so long is stopped; the next call starts it again.
 IDLE_S = 600.0
-# So many ends in so many seconds, and a server is left alone until somebody asks for it by name.
+# So many ends in so many seconds, and a server is left alone for as long, or until it is restarted.
 MAX_CRASHES = 5
 CRASHES_S = 300.0
 # Processes or sessions of one server at once.
