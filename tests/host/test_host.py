@@ -211,6 +211,8 @@ async def test_an_alias_leads_to_its_tool_and_a_namespace_stands_before_names() 
     async with Host({"w": entry_of("w", weather(), settings)}) as host:
         tool = (await host.list_tools())[0]
         assert (tool.name, tool.server, tool.aliases) == ("sky__forecast", "w", ("look",))
+        assert host.tool("look") is host.tool("sky__forecast") is tool
+        assert host.tool("sky__nothing") is host.tool("nothing") is None
         assert (await host.call_tool("look", {"city": "Rome"})).text == "Rome: sun for 3 days"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from live import live, live_for, until
-from portico import Host, RemoteError, Server, Turn
+from portico import Host, LocalProtocolError, RemoteError, Server, Turn
 from portico.host.own import entry_of
 from portico.host.roof import Changes
 from portico.host.settings import Settings
@@ -192,3 +192,5 @@ async def test_a_host_that_is_closed_ends_what_is_under_way_and_what_was_leaving
     assert all(isinstance(end, Exception) and "closed" in str(end) for end in ends), ends
     with pytest.raises(Exception, match="the host was closed"):
         await host.call_tool("a__which")
+    with pytest.raises(LocalProtocolError, match="closed"):
+        await host.reload({})

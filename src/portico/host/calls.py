@@ -181,14 +181,8 @@ class Calls:
 
     def _known(self, name: str) -> Schemas:
         """What a tool takes, as far as that was listed."""
-        try:
-            shelf = self._roof.snapshot.holder("tools", name).tools
-        except Fault:
-            return {}
-        named = shelf.content.find(name) if shelf.content is not None else None
-        if shelf.content is None or named is None:
-            return {}
-        return {name: shelf.content.nouns[named.name].input_schema}
+        tool = self._roof.snapshot.tool(name)
+        return {name: tool.input_schema} if tool is not None else {}
 
     # ------------------------------------------------------------ prompts and resources
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, PorticoError
 from portico.host.hosted import Hosted, Offer
 from portico.host.naming import BETWEEN, catalogue_name
+from portico.host.offered import HostTool
 from portico.host.settings import Problem
 from portico.host.shelves import Kind
 from portico.protocol import types as t
@@ -71,6 +72,15 @@ class Snapshot:
             words = f"there is no {ONE[kind]} {cut(name)!r}{more}"
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return found
+
+    def tool(self, name: str) -> HostTool | None:
+        """The tool of this name or alias, where it was listed."""
+        try:
+            offer = self.holder("tools", name).tools.content
+        except Fault:
+            return None
+        named = offer.find(name) if offer is not None else None
+        return offer.hosted[named.name] if offer is not None and named is not None else None
 
     def known(self, kind: Nameable, name: str, holder: Hosted) -> str | None:
         """What its server calls it, where that was listed."""
