@@ -166,7 +166,7 @@ async def test_a_tool_that_is_new_is_found_though_nobody_told_of_it() -> None:
     server = small()
     async with Host({"s": entry_of("s", server, Settings(revision="2025-06-18"))}) as host:
         await host.list_tools()
-        shelf = host._roof.snapshot.hosted["s"].tools
+        shelf = host._roof.snapshot.hosted["s"].offers("").tools
         shelf._came_at -= shelves.ANEW_S
 
         @server.tool

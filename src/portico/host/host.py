@@ -137,10 +137,11 @@ class Host(Calls):
         hosted = self._roof.snapshot.hosted
         return {key: one.instructions for key, one in hosted.items() if one.instructions}
 
-    def tool(self, name: str) -> HostTool | None:
-        """The tool that a name of the catalogue, or an alias, leads to, as it was last listed; None
-        where no list had it. For layers that decide by the tool, whatever it was called."""
-        return self._roof.snapshot.tool(name)
+    def tool(self, name: str, caller: str = "") -> HostTool | None:
+        """The tool that a name of the catalogue, or an alias, leads to, as it was last listed for
+        this caller; None where no list had it. For layers that decide by the tool, whatever it was
+        called."""
+        return self._roof.snapshot.tool(name, caller)
 
     def status(self) -> list[Status]:
         """How every server is at this moment."""
