@@ -71,11 +71,10 @@ class Hosted:
         self._changed = changed
         # Whether all callers see the same, which takes a start to know, and who looked before.
         self._is_common = True
-        self._early: set[str] = set()
+        self._early: set[str] | None = set()
         self._is_bare = True
         # By caller; under None what is for all of them.
         self._offers: dict[str | None, Offers] = {}
-        self._known: set[str | None] = set()
         self._watches: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
         self._free = asyncio.Event()
@@ -118,7 +117,7 @@ class Hosted:
 
     def offers(self, caller: str) -> Offers:
         """What it offers to a caller."""
-        if not self._known:
+        if self._early is not None and len(self._early) < 2:  # whether it is one, is all
             self._early.add(caller)
         whose = None if self._is_common else caller
         found = self._offers.get(whose)
@@ -177,9 +176,8 @@ class Hosted:
         self.instructions = seat.client.instructions
         whose = self._settle_whose(seat)
         others = (one for one in supervised.seats if one is not seat)
-        if whose in self._known and not any(whose in (None, one.caller) for one in others):
+        if not any(whose in (None, one.caller) for one in others):
             self._doubt(whose)
-        self._known.add(whose)
         self._attend(seat.client, seat.caller)
 
     def _settle_whose(self, seat: Seat) -> str | None:
@@ -188,7 +186,7 @@ class Hosted:
         if self._is_common and not common and self._early == {seat.caller}:
             # It was looked at before anybody knew, but by this one alone.
             self._offers[seat.caller] = self._offers.pop(None)
-        self._is_common = common
+        self._is_common, self._early = common, None
         return None if common else seat.caller
 
     def _attend(self, client: Client, caller: str | None) -> None:
