@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from portico.client.asking import OnProgress
-from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from portico.host.catalogue import Snapshot
 from portico.host.hosted import Hosted
 from portico.host.turns import NO_WISHES, LocalTurn, Wishes, passed_back, passed_on
@@ -193,9 +193,10 @@ async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams)
             turn, method, params, timeout_s=seconds, on_progress=reporting
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
-        words = fault.message
-        named = words if repr(holder.key) in words else f"server {holder.key!r}: {words}"
-        raise RemoteProtocolError(named) from fault
+        raise RemoteProtocolError(holder.named(fault.message)) from fault
+    except ChannelError as error:
+        error.args = (holder.named(str(error)),)
+        raise
     return passed_back(result)
 
 

@@ -142,8 +142,14 @@ class Hosted:
     @property
     def problem(self) -> str | None:
         """What is the matter with it, for people."""
-        found = (words for offers in self._offers.values() for words in offers.problems)
+        every = list(self._offers.values())
+        found = (self.named(words) for offers in every for words in offers.problems)
         return "; ".join(dict.fromkeys(found)) or None
+
+    def named(self, words: str) -> str:
+        """What went wrong, with whose it is."""
+        whose = f"server {self.key!r}"
+        return words if whose in words else f"{whose}: {words}"
 
     def plain_name(self, name: str) -> str | None:
         """The server's own name for one of the catalogue, where no list is needed to tell."""
