@@ -118,7 +118,7 @@ async def test_a_server_that_exits_is_quoted() -> None:
 @live
 async def test_a_failure_names_its_server_however_short_its_key() -> None:
     async with kept("refusing", key="e") as server:
-        with pytest.raises(CannotConnect, match="^server 'e'"):
+        with pytest.raises(CannotConnect, match=r"^server 'e'"):
             await server.call("who")
 
 
