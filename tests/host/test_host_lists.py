@@ -137,7 +137,7 @@ async def test_a_server_that_comes_late_is_told_of_and_is_no_problem_any_more(
         "@server.tool\ndef two() -> str:\n    return 'two'\nserver.run()\n"
     )
     told: list[Changes] = []
-    async with Host({"late": [sys.executable, str(file)], "good": small()}, wait_s=0.05) as host:
+    async with Host({"late": [sys.executable, str(file)], "good": small()}, wait_s=1.0) as host:
         host.watch(told.append)
         assert len(await host.list_tools()) == 1
         assert len(host.problems) == 1

@@ -72,6 +72,7 @@ async def test_one_that_is_pooled_is_not_handed_on_after_a_call_without_an_answe
         assert int(await server.call("who", "alice")) not in (int(first), *second)
 
 
+@pytest.mark.spec("R0754")
 @pytest.mark.parametrize("sharing", ["caller", "pooled", "shared"])
 @live
 async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all(

@@ -116,6 +116,13 @@ async def test_a_server_that_exits_is_quoted() -> None:
 
 
 @live
+async def test_a_failure_names_its_server_however_short_its_key() -> None:
+    async with kept("refusing", key="e") as server:
+        with pytest.raises(CannotConnect, match=r"^server 'e'"):
+            await server.call("who")
+
+
+@live
 async def test_a_command_that_is_not_there_is_a_failed_start() -> None:
     async with kept(target=["no-such-program-anywhere"]) as server:
         with pytest.raises(CannotConnect, match="no-such-program-anywhere"):

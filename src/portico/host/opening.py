@@ -101,9 +101,12 @@ class Opener:
     def _failed(self, seat: Seat, words: str) -> CannotConnect:
         what, more = split_remarks(words)
         more = more or quoted("its last lines", list(seat.last_lines(QUOTED_LINES)))
-        if self._entry.key not in what:
-            what = f"server {self._entry.key!r}: {what}"
-        return CannotConnect(what + more)
+        return CannotConnect(named(self._entry.key, what) + more)
+
+
+def named(key: str, words: str) -> str:
+    """What went wrong, with the server that it is about."""
+    return words if f"server {key!r}" in words else f"server {key!r}: {words}"
 
 
 # ---------------------------------------------------------------- targets

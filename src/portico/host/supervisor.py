@@ -33,7 +33,7 @@ from portico.errors import (
     TimedOut,
 )
 from portico.host.crashes import Crash, Crashes
-from portico.host.opening import NO_CRASH, Opener
+from portico.host.opening import NO_CRASH, Opener, named
 from portico.host.seats import Asking, Seat, Sitting, by_wire, hush
 from portico.host.settings import Entry
 from portico.host.status import State, Status, Stderr
@@ -358,7 +358,7 @@ class Supervised:
             return
         now = self._clock()
         what, more = seat.why
-        what = what if self.key in what else f"server {self.key!r}: {what}"
+        what = named(self.key, what)
         log.warning("%s%s", what, more)
         # What it wrote may be about anything that it was asked.
         crash = Crash(now, what, "" if seat.mixed else more, seat.served)
@@ -411,8 +411,7 @@ class Supervised:
         if seat.timer is not None:
             seat.timer.cancel()
         if seat.furnished:
-            why = why if self.key in why else f"server {self.key!r}: {why}"
-            self._track(seat.client.close(why), self._ending)
+            self._track(seat.client.close(named(self.key, why)), self._ending)
         self._changed()
 
     def _track(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
