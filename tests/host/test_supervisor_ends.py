@@ -1,6 +1,7 @@
 """Ends: a server that dies, hangs, idles, is drained or closed; who learns of it, and who not."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -312,7 +313,8 @@ async def test_a_restart_lets_calls_finish_and_starts_anew_for_the_next() -> Non
         (seat,) = server.supervised.seats
         server.supervised.restart()
         assert await server.call("who") != pid
-        await seat.client.call_tool("go")
+        with contextlib.suppress(ConnectionLost):  # its own answer is nobody's, and may be cut off
+            await seat.client.call_tool("go")
         assert await waiting == pid
         await until(lambda: len(server.pids) == 1)
 
