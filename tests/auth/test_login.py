@@ -82,7 +82,7 @@ async def serving(
     issuer: Issuer, *, door: dict[str, Any] | None = None, asks: bool = False, **options: Any
 ) -> AsyncGenerator[str]:
     """A server that believes the issuer, at its own address; `door` is more for `Protection`. Where
-    it asks the issuer about each token, it learns what was revoked."""
+    it asks the issuer about tokens, it learns within a minute what was revoked."""
     # The port is known when it is served, and the resource is its URL.
     import socket
 
@@ -93,7 +93,6 @@ async def serving(
     trust: Jwt | Introspection = Jwt(issuer.url, **options)
     if asks:
         trust = Introspection(issuer.url, "robot", "robot-secret", **options)
-        trust.remembers_s = 0.0
     protection = Protection(url, trust, **(door or {}))
     site = Site(notes(protection).asgi(), port=port)
     await site.start()
@@ -160,13 +159,15 @@ async def test_tokens_are_renewed_before_they_end_and_nobody_logs_in_again(issue
 
 @live
 async def test_what_was_revoked_means_that_somebody_logs_in_again(issuer: Issuer) -> None:
-    async with serving(issuer, asks=True) as url:
+    clock = Clock()
+    async with serving(issuer, asks=True, door={"clock": clock}) as url:
         browser = Browser()
         auth = person(browser)
         async with connect(url, auth=auth) as client:
             assert (await client.call_tool("whoami", {})).text.endswith("ann")
             assert issuer.count("authorization_code") == len(browser.opened) == 1
             issuer.tell("revoke")
+            clock.ahead = 60.0  # after which the server asks about the token again
             assert (await client.call_tool("whoami", {})).text.endswith("ann")
             assert issuer.count("refresh_token") == 1  # tried, and refused: it was revoked
             assert issuer.count("authorization_code") == len(browser.opened) == 2
@@ -235,11 +236,13 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
 
 @live
 async def test_a_thousand_calls_whose_token_was_revoked_make_one_login(issuer: Issuer) -> None:
-    async with serving(issuer, asks=True) as url:
+    clock = Clock()
+    async with serving(issuer, asks=True, door={"clock": clock}) as url:
         browser = Browser()
         auth = person(browser)
         async with connect(url, auth=auth) as client:
             issuer.tell("revoke")
+            clock.ahead = 60.0  # after which the server asks about the token again
             calls = [client.call_tool("whoami", {}) for _ in range(1000)]
             answers = await asyncio.gather(*calls)
         assert len(answers) == 1000

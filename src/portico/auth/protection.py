@@ -64,6 +64,8 @@ class _Line(Struct):
 
     lock: asyncio.Lock
     length: int = 0
+    # What came of it for the first of them, where it was nothing good.
+    failed: BadToken | Refusal | None = None
 
 
 class Asked(Struct, frozen=True):
@@ -212,8 +214,13 @@ class Protection:
             line = self._lines[digest] = _Line(asyncio.Lock())
         line.length += 1
         try:
-            async with line.lock:  # whoever shows the same token finds it verified
+            async with line.lock:  # whoever shows the same token finds it verified, or refused
+                if line.failed is not None:
+                    raise _again(line.failed)
                 return self._recalled(digest, now) or await self._asked(digest, token, now, around)
+        except (BadToken, Refusal) as error:
+            line.failed = error
+            raise
         finally:
             line.length -= 1
             if not line.length:
@@ -328,6 +335,11 @@ def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: 
     }
     said = ", ".join(f'{name}="{value}"' for name, value in pairs.items() if value)
     return f"{scheme} {said}" if said else scheme
+
+
+def _again(error: BadToken | Refusal) -> BadToken | Refusal:
+    """The same for somebody else: a traceback belongs to one."""
+    return BadToken(str(error)) if isinstance(error, BadToken) else _unavailable()
 
 
 def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

@@ -22,8 +22,7 @@ class Rounds:
     """What is left of the time of one call that is answered with questions."""
 
     def __init__(self, method: str, server: str, timeout_s: float) -> None:
-        self._method = method
-        self._who = f"server {server!r}: " if server else ""
+        self._call = f"{method} of server {server!r}" if server else method
         # A call that was given more time than all calls have is given it once, not in each round.
         self._server_s = max(MAX_S, timeout_s)
         self._people_s = MAX_HELD_S
@@ -31,13 +30,13 @@ class Rounds:
 
     async def of_server(self, asking: Awaitable[T]) -> T:
         """What the server says, while it has time. Raises `TimedOut`, and what that raises."""
-        words = f"{self._who}{self._method} was not done within {self._server_s:g} s, in all its rounds"
+        words = f"{self._call} was not done within {self._server_s:g} s, in all its rounds"
         return await _until(self._ends_at, asking, words)
 
     async def of_people(self, answering: Awaitable[T]) -> T:
         """What people say, while they have time. Raises `TimedOut`, and what that raises."""
         began = asyncio.get_running_loop().time()
-        words = f"{self._who}nobody answered its questions about {self._method} within {MAX_HELD_S:g} s"
+        words = f"nobody answered the questions of {self._call} within {MAX_HELD_S:g} s"
         try:
             return await _until(began + self._people_s, answering, words)
         finally:
@@ -47,8 +46,9 @@ class Rounds:
 
 
 async def _until(end: float, waiting: Awaitable[T], words: str) -> T:
+    bound = asyncio.timeout_at(end)
     try:
-        async with asyncio.timeout_at(end) as bound:
+        async with bound:
             return await waiting
     except TimeoutError:
         if bound.expired():
