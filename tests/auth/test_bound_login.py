@@ -13,7 +13,8 @@ from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
 from live import live
-from portico import Client, ClientCredentials, Login, LoginRequired, connect
+from portico import Client, ClientCredentials, LoginRequired, connect
+from portico.auth.keeping import remember
 from portico.auth.passport import Passport
 from portico.auth.signing import generate
 
@@ -92,8 +93,6 @@ async def test_with_another_key_a_refresh_token_is_worth_nothing(issuer: Issuer)
             held = passport._held
             assert held is not None
             stolen = replace(held, tokens=replace(held.tokens, key=generate().pem()))
-            from portico.auth.keeping import remember
-
             await passport._drive(remember(ended(stolen), passport._auth.account))
             passport._hold(ended(stolen))
             assert await who(client) == "ann"
@@ -152,7 +151,7 @@ async def test_a_bound_token_without_its_key_lets_nobody_in(issuer: Issuer) -> N
 
 @live
 async def test_who_wants_no_bound_token_gets_none(issuer: Issuer) -> None:
-    async with serving(issuer) as url:
-        async with connect(url, auth=Login(browser=False, on_show=Browser())) as client:
-            assert await who(client) == "ann"
+    auth = person(Browser())
+    async with serving(issuer) as url, connect(url, auth=auth) as client:
+        assert await who(client) == "ann"
     assert (issuer.count("keys"), issuer.count("use_dpop_nonce")) == (0, 0)
