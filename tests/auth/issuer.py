@@ -35,6 +35,7 @@ from portico.auth.signing import SigningKey, generate
 CODE_S = 60
 # The longest that a test holds an answer back.
 HELD_S = 30
+ANY_PORT = "http://127.0.0.1/callback"
 
 
 class Refused(Exception):
@@ -56,7 +57,8 @@ class Books:
         self.answers = threading.Event()
         self.answers.set()
         self.clients: dict[str, dict[str, Any]] = {
-            "robot": {"client_secret": "robot-secret", "redirect_uris": []}
+            "robot": {"client_secret": "robot-secret", "redirect_uris": []},
+            "shop": {"client_secret": "shop-secret", "redirect_uris": [ANY_PORT]},
         }
         self.codes: dict[str, dict[str, Any]] = {}
         self.refreshes: dict[str, dict[str, Any]] = {}
@@ -115,7 +117,9 @@ class Books:
         """Where the browser goes next."""
         client = self.clients.get(asked.get("client_id", ""))
         uri = asked.get("redirect_uri", "")
-        if client is None or uri not in client["redirect_uris"]:
+        # RFC 8252, 7.3: on this machine any port will do.
+        plain = uri.replace(f":{urlsplit(uri).port}/", "/")
+        if client is None or not {uri, plain} & set(client["redirect_uris"]):
             raise Refused("invalid_request", "not a client's page")
         if asked.get("response_type") != "code" or asked.get("code_challenge_method") != "S256":
             raise Refused("invalid_request", "code and S256 alone")
@@ -276,7 +280,7 @@ class Books:
             case "revoke":
                 self.revoked |= {told["family"] for told in self.refreshes.values()}
             case "forget":
-                self.clients = {"robot": self.clients["robot"]}
+                self.clients = {id: self.clients[id] for id in ("robot", "shop")}
             case _:
                 raise Refused("invalid_request")
         return {}

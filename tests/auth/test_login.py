@@ -79,7 +79,12 @@ def notes(auth: Protection) -> Server:
 
 @asynccontextmanager
 async def serving(
-    issuer: Issuer, *, door: dict[str, Any] | None = None, asks: bool = False, **options: Any
+    issuer: Issuer,
+    *,
+    door: dict[str, Any] | None = None,
+    asks: bool = False,
+    make: Callable[[Protection], Server] = notes,
+    **options: Any,
 ) -> AsyncGenerator[str]:
     """A server that believes the issuer, at its own address; `door` is more for `Protection`. Where
     it asks the issuer about tokens, it learns within a minute what was revoked."""
@@ -94,7 +99,7 @@ async def serving(
     if asks:
         trust = Introspection(issuer.url, "robot", "robot-secret", **options)
     protection = Protection(url, trust, **(door or {}))
-    site = Site(notes(protection).asgi(), port=port)
+    site = Site(make(protection).asgi(), port=port)
     await site.start()
     try:
         yield url
