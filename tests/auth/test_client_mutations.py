@@ -66,7 +66,7 @@ CUTS: dict[str, Cut] = {
         KNOWN, "cl_07",
     ),
     "CL-08 https": Cut(
-        "auth/places.py", 'if parts.scheme != "https" and not is_loopback', "if False and is_loopback",
+        "auth/places.py", 'if parts.scheme != "https" and not is_this_machine', "if False and is_this_machine",
         FOUND, "cl_08",
     ),
     "CL-08 the endpoints": Cut(

@@ -183,7 +183,7 @@ async def test_one_principal_does_not_take_the_place_of_all() -> None:
 
 CANARY = "canary.example"
 # Whatever names a place for somebody along the way, and what others took for an address to call.
-NAMING = {
+NAMING: dict[str, Any] = {
     "forwarded": f"host={CANARY};proto=https",
     "x_forwarded_host": CANARY,
     "x_forwarded_server": CANARY,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.challenges import Challenges
 from portico.auth.flow import Chance, Erase, Flow, Listen, Load, Save
 from portico.auth.flow_clients import (
@@ -42,7 +43,7 @@ from portico.auth.flow_machines import (
 )
 from portico.auth.flow_tokens import GrantRefused, Holder, Tokens
 from portico.auth.keeping import client_name, packed, unpacked
-from portico.auth.places import is_loopback, secure
+from portico.auth.places import secure
 from portico.auth.signing import SigningKey, read_key
 from portico.errors import AuthError, LocalProtocolError
 from portico.ports import Store
@@ -424,7 +425,7 @@ def check_redirect(uri: str, anywhere: bool) -> None:
     parts = urlsplit(uri)
     if "#" in uri:
         raise LocalProtocolError("redirect_uri= has no fragment")
-    if not anywhere and (parts.scheme != "http" or not is_loopback(parts.hostname or "")):
+    if not anywhere and (parts.scheme != "http" or not is_this_machine(parts.hostname or "")):
         raise LocalProtocolError(
             "redirect_uri= is on this machine (http://127.0.0.1:8123/callback), unless on_visit= "
             "says where the person came back to"

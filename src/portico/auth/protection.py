@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.fetching import Fetcher
 from portico.auth.issuers import Trust, Trusted, read_token
-from portico.auth.issuers_document import checked_url, says_loopback
+from portico.auth.issuers_document import checked_url
 from portico.auth.jwt import ALGORITHMS, MAX_TOKEN_CHARACTERS, BadToken
 from portico.auth.proofs import BadProof, Nonces, NonceWanted, Proof
 from portico.errors import CannotFetch, ChannelError, FaultKind, LocalProtocolError, PorticoError
@@ -115,7 +116,8 @@ class Protection:
         self.clock = clock
         self._known: dict[bytes, tuple[Trusted, float]] = {}
         self._lines: dict[bytes, _Line] = {}
-        if any(one.issuer is None for one in trusts) and not says_loopback(resource):
+        here = is_this_machine(urlsplit(resource).hostname or "")
+        if any(one.issuer is None for one in trusts) and not here:
             log.warning("StaticTokens never expire; for %s use an issuer", resource)
 
     def __repr__(self) -> str:
