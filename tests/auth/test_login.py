@@ -15,7 +15,7 @@ import pytest
 
 from auth.issuer import Issuer, issuing
 from http_hand import Visitor, answering, by_hand, pooled, whole
-from live import live
+from live import live, live_for
 from portico import (
     ClientCredentials,
     Context,
@@ -239,7 +239,8 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
         assert await log_out(Login(keep=True), url) is None
 
 
-@live
+@pytest.mark.slow
+@live_for(120)
 async def test_a_thousand_calls_whose_token_was_revoked_make_one_login(issuer: Issuer) -> None:
     clock = Clock()
     async with serving(issuer, asks=True, door={"clock": clock}) as url:
