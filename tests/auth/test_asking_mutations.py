@@ -153,8 +153,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 everybody is asked": Cut(
         "client/asking.py",
-        "answers = await rounds.of_people(self._answers.to_all(self._asked(method, result)))",
-        "answers = vars(rounds).get('a') or await self._answers.to_all(self._asked(method, result))"
+        "answers = await rounds.of_people(answering.to_all(self._asked(method, result)))",
+        "answers = vars(rounds).get('a') or await answering.to_all(self._asked(method, result))"
         "\n            vars(rounds)['a'] = answers",
         LONG,
         "only_asks_back",
