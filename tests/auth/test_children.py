@@ -7,6 +7,7 @@ Rules: real processes, with logins that are kept and in use, read as the system 
 import asyncio
 import base64
 import json
+import os
 import sys
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -35,6 +36,11 @@ DOOR = {"dpop": "required"}
 def issuer() -> Generator[Issuer]:
     with issuing() as one:
         yield one
+
+
+def surroundings(**more: str) -> dict[str, str]:
+    """Those of a command, with the package as this process has it: a copy of it, perhaps."""
+    return environment(**more, PYTHONPATH=os.environ.get("PYTHONPATH", ""))
 
 
 def family(pid: int) -> list[int]:
@@ -76,7 +82,7 @@ async def test_nothing_of_a_login_is_in_the_environment_or_the_arguments_of_a_pr
     monkeypatch.setenv("PORTICO_HOME", str(home))
     pipe = asyncio.subprocess.PIPE
     script = str(Path(__file__).with_name("household.py"))
-    given = environment(PORTICO_HOME=str(home), ROBOT_SECRET=ROBOT)
+    given = surroundings(PORTICO_HOME=str(home), ROBOT_SECRET=ROBOT)
     async with serving(issuer, door=DOOR) as url:
         process = await asyncio.create_subprocess_exec(
             sys.executable, script, url, issuer.url, stdin=pipe, stdout=pipe, env=given
@@ -125,7 +131,7 @@ async def test_a_browser_learns_where_to_go_and_nothing_else(
             url,
             *words,
             stdin=asyncio.subprocess.DEVNULL,
-            env=environment(PORTICO_HOME=str(home), BROWSER=f"{opener} %s", SHOP=SHOP),
+            env=surroundings(PORTICO_HOME=str(home), BROWSER=f"{opener} %s", SHOP=SHOP),
         )
         assert await process.wait() == 0
         secrets = secrets_of(await kept_login(Login(keep=True), url), home)
@@ -166,7 +172,7 @@ async def test_a_command_that_uses_a_login_shows_nothing_of_it(
             "linger",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            env=environment(PORTICO_HOME=str(home)),
+            env=surroundings(PORTICO_HOME=str(home)),
         )
         await called.wait()
         secrets = secrets_of(await kept_login(Login(keep=True), url), home)
