@@ -280,6 +280,13 @@ CUTS: dict[str, Cut] = {
         ALONE,
         "sf_01",
     ),
+    "SF-01 a login": Cut(
+        "auth/passport.py",
+        "loopback=here, networks=auth.networks)",
+        'loopback=here, networks=["0.0.0.0/0", "::/0"])',
+        "test_login_denied.py",
+        "token_endpoint",
+    ),
     "SF-01 around the fetcher": Cut(
         "auth/issuers_document.py",
         "from portico.errors",
