@@ -225,13 +225,6 @@ CUTS: dict[str, Cut] = {
         CODE,
         "cl_31_what_only_passes",
     ),
-    "CL-31 one task": Cut(
-        "auth/passport.py",
-        "            if self._work is not None:\n                await self._joined()\n",
-        "            self._work = None\n            if False:\n                pass\n",
-        LOGIN,
-        "whose_token_was_revoked",
-    ),
     # Tokens that are bound to a key, live
     "bound: the nonce of an issuer": Cut(
         TOKEN, "if nonce and holder.bound is not None and", "if False and", BOUND, "both_sides"

@@ -240,7 +240,7 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
 
 
 @pytest.mark.slow
-@live_for(120)
+@live_for(300)
 async def test_a_thousand_calls_whose_token_was_revoked_make_one_login(issuer: Issuer) -> None:
     clock = Clock()
     async with serving(issuer, asks=True, door={"clock": clock}) as url:
