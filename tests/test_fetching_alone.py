@@ -7,9 +7,10 @@ a URL of the user's own choice, or one that came from outside, which is for `aut
 import ast
 from pathlib import Path
 
+import portico
 from layers import Module, given, imports, read
 
-PORTICO = read(Path(__file__).resolve().parent.parent / "src" / "portico")
+PORTICO = read(Path(portico.__file__).resolve().parent)
 
 # The HTTP client: its own folder, and who puts it together with the fetcher or a user's own URL.
 HTTP_CLIENT = "portico.transport.http_client"
@@ -69,15 +70,15 @@ def holding(modules: dict[str, Module]) -> set[str]:
     }
 
 
-def test_only_these_modules_know_the_http_client() -> None:
+def test_sf_01_only_these_modules_know_the_http_client() -> None:
     assert touching(PORTICO) == CLIENT_OF
 
 
-def test_only_these_modules_make_connections() -> None:
+def test_sf_01_only_these_modules_make_connections() -> None:
     assert calling(PORTICO) == CALLS_OF
 
 
-def test_only_the_fetcher_sends_to_an_address() -> None:
+def test_sf_01_only_the_fetcher_sends_to_an_address() -> None:
     assert holding(PORTICO) == {"auth.fetching", *HANDS}
     sending = [
         node

@@ -4,9 +4,10 @@
         issuer.url, issuer.count("refresh_token"), issuer.tell("rotate")
 
 OAuth 2.1 with PKCE (S256 alone), RFC 8414 metadata, RFC 7591 registration, RFC 8707 resources,
-RFC 9207 `iss`, RFC 7009 revocation; refresh tokens rotate, and one that is used twice ends its
-family. Access tokens are JWTs (RFC 9068), their keys at a JWKS. Everybody who comes is logged in
-as `ann` and says yes.
+RFC 9207 `iss`, RFC 7009 revocation, RFC 7662 introspection; refresh tokens rotate, and one that is used twice ends its
+family. Access tokens are JWTs (RFC 9068), their keys at a JWKS. Whoever proves a key gets tokens
+that are bound to it (RFC 9449), and renews them with no other. Everybody who comes is logged in as
+`ann` and says yes.
 
 Rules: what is not exactly right is refused. What a test may know or change is below `/control`.
 """
@@ -28,17 +29,21 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
+from auth.bound_keys import BadProof, Proofs
 from portico.auth.signing import SigningKey, generate
 
 CODE_S = 60
+# The longest that a test holds an answer back.
+HELD_S = 30
+ANY_PORT = "http://127.0.0.1/callback"
 
 
 class Refused(Exception):
     """An OAuth error."""
 
-    def __init__(self, error: str, words: str = "", status: int = 400) -> None:
+    def __init__(self, error: str, words: str = "", status: int = 400, nonce: str = "") -> None:
         super().__init__(error)
-        self.error, self.words, self.status = error, words, status
+        self.error, self.words, self.status, self.nonce = error, words, status, nonce
 
 
 class Books:
@@ -48,14 +53,20 @@ class Books:
         self.url = url
         self.lock = threading.Lock()
         self.life_s = 3600.0
-        self.slow_s = 0.0
+        # Whether renewals are answered; whoever else would ask meanwhile does.
+        self.answers = threading.Event()
+        self.answers.set()
         self.clients: dict[str, dict[str, Any]] = {
-            "robot": {"client_secret": "robot-secret", "redirect_uris": []}
+            "robot": {"client_secret": "robot-secret", "redirect_uris": []},
+            "shop": {"client_secret": "shop-secret", "redirect_uris": [ANY_PORT]},
         }
         self.codes: dict[str, dict[str, Any]] = {}
         self.refreshes: dict[str, dict[str, Any]] = {}
         self.revoked: set[str] = set()
+        # What each access token says, and of which family it is.
+        self.given: dict[str, tuple[dict[str, Any], str]] = {}
         self.counts: Counter[str] = Counter()
+        self.proofs = Proofs()
         self.keys: list[SigningKey] = []
         self.rotate()
 
@@ -73,12 +84,14 @@ class Books:
             "token_endpoint": f"{self.url}/token",
             "registration_endpoint": f"{self.url}/register",
             "revocation_endpoint": f"{self.url}/revoke",
+            "introspection_endpoint": f"{self.url}/introspect",
             "jwks_uri": f"{self.url}/keys",
             "response_types_supported": ["code"],
             "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
             "code_challenge_methods_supported": ["S256"],
             "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
             "authorization_response_iss_parameter_supported": True,
+            "dpop_signing_alg_values_supported": ["ES256"],
             "scopes_supported": ["notes:read", "notes:write", "offline_access"],
         }
 
@@ -104,7 +117,9 @@ class Books:
         """Where the browser goes next."""
         client = self.clients.get(asked.get("client_id", ""))
         uri = asked.get("redirect_uri", "")
-        if client is None or uri not in client["redirect_uris"]:
+        # RFC 8252, 7.3: on this machine any port will do.
+        plain = uri.replace(f":{urlsplit(uri).port}/", "/")
+        if client is None or not {uri, plain} & set(client["redirect_uris"]):
             raise Refused("invalid_request", "not a client's page")
         if asked.get("response_type") != "code" or asked.get("code_challenge_method") != "S256":
             raise Refused("invalid_request", "code and S256 alone")
@@ -115,17 +130,31 @@ class Books:
         answer = {"code": code, "state": asked.get("state", ""), "iss": self.url}
         return f"{uri}?{urlencode(answer)}"
 
-    def token(self, form: dict[str, str], authorization: str) -> dict[str, Any]:
+    def token(self, form: dict[str, str], authorization: str, proof: str) -> dict[str, Any]:
         client_id = self._client(form, authorization)
+        key = self._key(proof)
         grant = form.get("grant_type", "")
         self.counts[grant] += 1
         if grant == "authorization_code":
-            return self._code(form, client_id)
+            return self._code(form, client_id, key)
         if grant == "refresh_token":
-            return self._refresh(form, client_id)
+            return self._refresh(form, client_id, key)
         if grant == "client_credentials" and self.clients[client_id]["client_secret"]:
-            return self._give(client_id, client_id, form.get("resource", ""), form.get("scope", ""))
+            resource, scope = form.get("resource", ""), form.get("scope", "")
+            return self._give(client_id, client_id, resource, scope, key=key)
         raise Refused("unsupported_grant_type")
+
+    def _key(self, proof: str) -> str:
+        """The key that tokens are to be bound to; none where none is proven."""
+        if not proof:
+            return ""
+        try:
+            return self.proofs.check(proof, f"{self.url}/token")
+        except BadProof as bad:
+            if bad.nonce:
+                self.counts["use_dpop_nonce"] += 1
+                raise Refused("use_dpop_nonce", nonce=bad.nonce) from None
+            raise Refused("invalid_dpop_proof", str(bad)) from None
 
     def _client(self, form: dict[str, str], authorization: str) -> str:
         id, secret = form.get("client_id", ""), ""
@@ -137,7 +166,7 @@ class Books:
             raise Refused("invalid_client", status=401)
         return id
 
-    def _code(self, form: dict[str, str], client_id: str) -> dict[str, Any]:
+    def _code(self, form: dict[str, str], client_id: str, key: str) -> dict[str, Any]:
         code = self.codes.pop(form.get("code", ""), None)
         verifier = form.get("code_verifier", "")
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode()
@@ -148,14 +177,19 @@ class Books:
             or code["redirect_uri"] != form.get("redirect_uri")
             or code["resource"] != form.get("resource")
             or code["code_challenge"] != challenge.rstrip("=")
+            or code.get("dpop_jkt", key) != key
         ):
             raise Refused("invalid_grant")
-        return self._give("ann", client_id, code["resource"], code.get("scope", ""), person=True)
+        scope = code.get("scope", "")
+        return self._give("ann", client_id, code["resource"], scope, renewable=True, key=key)
 
-    def _refresh(self, form: dict[str, str], client_id: str) -> dict[str, Any]:
+    def _refresh(self, form: dict[str, str], client_id: str, key: str) -> dict[str, Any]:
         told = self.refreshes.get(form.get("refresh_token", ""))
         if told is None or told["client_id"] != client_id or told["family"] in self.revoked:
             raise Refused("invalid_grant")
+        if told["key"] != key:  # RFC 9449, 5: a public client's is bound as its access token is
+            self.counts["other key"] += 1
+            raise Refused("invalid_grant", "bound to another key")
         if told["used"]:
             self.revoked.add(told["family"])
             self.counts["reused"] += 1
@@ -163,9 +197,9 @@ class Books:
         if form.get("resource") != told["resource"]:
             raise Refused("invalid_target")
         told["used"] = True
-        return self._give(
-            told["subject"], client_id, told["resource"], told["scope"], family=told["family"]
-        )
+        who, resource, scope = told["subject"], told["resource"], told["scope"]
+        family = told["family"]
+        return self._give(who, client_id, resource, scope, renewable=True, family=family, key=key)
 
     def _give(
         self,
@@ -174,11 +208,12 @@ class Books:
         resource: str,
         scope: str,
         *,
-        person: bool = False,
+        renewable: bool = False,
         family: str = "",
+        key: str = "",
     ) -> dict[str, Any]:
         now = time.time()
-        claims = {
+        claims: dict[str, Any] = {
             "iss": self.url,
             "sub": subject,
             "aud": resource,
@@ -188,14 +223,18 @@ class Books:
             "jti": secrets.token_hex(8),
             "scope": scope,
         }
+        if key:
+            claims["cnf"] = {"jkt": key}
         token = self.keys[0].sign({"typ": "at+jwt"}, claims)
         given = {
             "access_token": token,
-            "token_type": "Bearer",
+            "token_type": "DPoP" if key else "Bearer",
             "expires_in": self.life_s,
             "scope": scope,
         }
-        if person or family:
+        family = family or secrets.token_hex(8)
+        self.given[token] = (claims, family)
+        if renewable:
             refresh = secrets.token_urlsafe(24)
             self.refreshes[refresh] = {
                 "client_id": client_id,
@@ -203,7 +242,8 @@ class Books:
                 "resource": resource,
                 "scope": scope,
                 "used": False,
-                "family": family or secrets.token_hex(8),
+                "key": key,
+                "family": family,
             }
             given["refresh_token"] = refresh
         return given
@@ -215,20 +255,32 @@ class Books:
         if told is not None:
             self.revoked.add(told["family"])
 
+    def introspect(self, form: dict[str, str], authorization: str) -> dict[str, Any]:
+        self._client(form, authorization)
+        self.counts["introspected"] += 1
+        claims, family = self.given.get(form.get("token", ""), ({}, ""))
+        if not claims or family in self.revoked or claims["exp"] < time.time():
+            return {"active": False}
+        return {**claims, "active": True}
+
     def control(self, what: str, value: str) -> object:
         match what:
             case "counts":
-                return dict(self.counts)
+                return {**self.counts, "keys": len(self.proofs.keys)}
             case "life":
                 self.life_s = float(value)
-            case "slow":
-                self.slow_s = float(value)
+            case "hold":
+                self.answers.clear()
+            case "release":
+                self.answers.set()
             case "rotate":
                 self.rotate()
+            case "nonce":
+                self.proofs.renew_nonce()
             case "revoke":
                 self.revoked |= {told["family"] for told in self.refreshes.values()}
             case "forget":
-                self.clients = {"robot": self.clients["robot"]}
+                self.clients = {id: self.clients[id] for id in ("robot", "shop")}
             case _:
                 raise Refused("invalid_request")
         return {}
@@ -248,18 +300,21 @@ class Desk(http.server.BaseHTTPRequestHandler):
         self._answered(self.rfile.read(length).decode())
 
     def _answered(self, body: str) -> None:
-        if "refresh_token" in body:
-            time.sleep(self.books.slow_s)  # so that whoever else would ask meanwhile does
+        if "grant_type=refresh_token" in body:
+            self.books.answers.wait(HELD_S)
         with self.books.lock:
+            nonce = ""
             try:
                 status, found, place = self._judged(body)
             except Refused as refused:
-                status, place = refused.status, ""
+                status, place, nonce = refused.status, "", refused.nonce
                 found = {"error": refused.error, "error_description": refused.words}
         data = json.dumps(found).encode() if found is not None else b""
         self.send_response(status)
         if place:
             self.send_header("location", place)
+        if nonce:
+            self.send_header("dpop-nonce", nonce)
         self.send_header("content-type", "application/json")
         self.send_header("cache-control", "no-store")
         self.send_header("content-length", str(len(data)))
@@ -281,10 +336,13 @@ class Desk(http.server.BaseHTTPRequestHandler):
             case "POST", "/register":
                 return 201, books.register(json.loads(body)), ""
             case "POST", "/token":
-                return 200, books.token(form, authorization), ""
+                proof = self.headers.get("dpop", "")
+                return 200, books.token(form, authorization, proof), ""
             case "POST", "/revoke":
                 books.revoke(form, authorization)
                 return 200, None, ""
+            case "POST", "/introspect":
+                return 200, books.introspect(form, authorization), ""
             case "POST", "/control":
                 return 200, books.control(form["what"], form.get("value", "")), ""
             case _:
@@ -326,10 +384,9 @@ class Issuer:
 @contextmanager
 def issuing() -> Generator[Issuer]:
     """An issuer in a process of its own, for as long as this is entered."""
-    command = [sys.executable, "-W", "error", str(Path(__file__))]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, "-W", "error", "-m", "auth.issuer"]
+    pipe, tests = subprocess.PIPE, Path(__file__).resolve().parent.parent
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=tests) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

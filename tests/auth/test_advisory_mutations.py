@@ -11,6 +11,7 @@ import pytest
 from auth.cutting import ROOT, Cut, check_missed
 
 DOOR, KEPT, MACHINE = "test_protection.py", "test_vault.py", "test_machines.py"
+APART = "test_protected_isolation.py"
 GATE, SCHEMA = "../protocol/test_httprules_gate.py", "../protocol/test_schema.py"
 RULES = "protocol/httprules_gate.py"
 
@@ -30,8 +31,8 @@ CUTS: dict[str, Cut] = {
     ),
     "62 every way in": Cut(
         "transport/http_server.py",
-        "self._guarded = guard is not None or",
-        "self._guarded = False and guard is not None or",
+        "self.is_guarded: bool = guard is not None or",
+        "self.is_guarded: bool = False and guard is not None or",
         DOOR,
         "every_request_needs",
     ),
@@ -51,6 +52,44 @@ CUTS: dict[str, Cut] = {
         "        if False:\n",
         GATE,
         "must_be_told_its_names",
+    ),
+    "63 a warning": Cut(
+        "transport/http_run.py",
+        "if not self.app.is_guarded and not is_loopback_host(self.host):",
+        "if False:",
+        "../transport/test_http_run.py",
+        "is_warned",
+    ),
+    "64 the path as it is spelled": Cut(
+        "transport/http_server.py",
+        "            if self.is_guarded:\n",
+        '            if self.is_guarded and scope.get("raw_path") == b"/mcp":\n',
+        DOOR,
+        "no_spelling",
+    ),
+    "65 closed in the list alone": Cut(
+        "server/door.py", "if not wanted <= granted:", "if False:", DOOR, "lists_show"
+    ),
+    "69 what a token says of its key": Cut(
+        "auth/issuers.py",
+        "        wider = self._widened(fetcher)\n        keys",
+        "        wider = self._widened(fetcher)\n"
+        '        if "jku" in signed.header:\n'
+        '            await wider.fetch("GET", str(signed.header["jku"]))\n'
+        "        keys",
+        APART,
+        "no_header_of_a_request",
+    ),
+    "69 what a request says of a host": Cut(
+        "server/door.py",
+        "        around = Surroundings(",
+        "        import contextlib\n"
+        '        said = headers.get(b"x-forwarded-host", b"").decode()\n'
+        "        with contextlib.suppress(Exception):\n"
+        '            await self._fetcher().fetch("GET", f"https://{said}/")\n'
+        "        around = Surroundings(",
+        APART,
+        "no_header_of_a_request",
     ),
     "67 a host that is none": Cut(
         RULES,

@@ -12,6 +12,7 @@ from auth.cutting import Cut, check_missed
 ROUNDS, BACK = "../protocol/test_interview.py", "../protocol/test_interview_state.py"
 KINDS, ANSWERS = "../protocol/test_questions.py", "../protocol/test_questions_answers.py"
 STATES, CLIENT = "../server/test_request_states.py", "../client/test_client.py"
+LONG = "../client/test_rounds.py"
 SEAL, DEPOT, STATE = "test_seal.py", "test_seal_depot.py", "test_seal_state.py"
 
 INTERVIEW, QUESTIONS = "protocol/interview.py", "protocol/questions.py"
@@ -141,18 +142,105 @@ CUTS: dict[str, Cut] = {
         INTERVIEW, "if key in asked}", "}", BACK, "nobody_asked_for_are_ignored"
     ),
     "RQ-11 rounds": Cut(
+        "client/rounds.py", "MAX_ROUNDS = 10", "MAX_ROUNDS = 32", LONG, "only_asks_back"
+    ),
+    "RQ-11 nobody is asked in vain": Cut(
         "client/asking.py",
-        "for _ in range(MAX_ROUNDS):",
-        "for _ in range(200):",
-        CLIENT,
+        "            if number == MAX_ROUNDS:\n                break\n",
+        "",
+        LONG,
         "only_asks_back",
     ),
     "RQ-11 everybody is asked": Cut(
         "client/asking.py",
-        "answers = await self._answers.to_all(questions)",
-        "answers = made.setdefault('', await self._answers.to_all(questions))  # type: ignore",
-        CLIENT,
+        "answers = await rounds.of_people(answering.to_all(self._asked(method, result)))",
+        "answers = vars(rounds).get('a') or await answering.to_all(self._asked(method, result))"
+        "\n            vars(rounds)['a'] = answers",
+        LONG,
         "only_asks_back",
+    ),
+    "RQ-11 the server's time": Cut(
+        "client/rounds.py",
+        "self._server_s = max(MAX_S, timeout_s)",
+        "self._server_s = 1e9",
+        LONG,
+        "ten_minutes",
+    ),
+    "RQ-11 the people's time": Cut(
+        "client/rounds.py",
+        "self._people_s = MAX_HELD_S",
+        "self._people_s = 1e9",
+        LONG,
+        "people_have",
+    ),
+    "RQ-11 nobody hurries a person": Cut(
+        "client/rounds.py", "self._ends_at += took_s", "pass", LONG, "people_have"
+    ),
+    "RQ-04 method": Cut(
+        INTERVIEW,
+        "bound = (memory.principal, memory.method,",
+        "bound = (memory.principal, method,",
+        BACK,
+        "for_this_caller",
+    ),
+    "RQ-04 tool and arguments": Cut(
+        INTERVIEW,
+        "memory.method, memory.subject)",
+        "memory.method, subject)",
+        BACK,
+        "for_this_caller",
+    ),
+    "RQ-04 time": Cut(
+        INTERVIEW, "subject) or now >= memory.expires_at:", "subject):", BACK, "for_this_caller"
+    ),
+    "RQ-04 anonymous": Cut(
+        INTERVIEW,
+        "if bound != (principal, method, subject) or",
+        "if principal and bound != (principal, method, subject) or",
+        STATES,
+        "rq_07",
+    ),
+    "RQ-04 audience": Cut(
+        SEALING,
+        "self._audience = audience.encode()",
+        'self._audience = b""',
+        SEAL,
+        "their_audience",
+    ),
+    "RQ-06 so many seals": Cut(
+        SEALING, "NONCE_BYTES = 12", "NONCE_BYTES = 8", SEAL, "hundred_million"
+    ),
+    "RQ-06 drawn whole": Cut(
+        SEALING,
+        "nonce = secrets.token_bytes(NONCE_BYTES)",
+        "nonce = secrets.token_bytes(4) + bytes(NONCE_BYTES - 4)",
+        SEAL,
+        "hundred_million",
+    ),
+    "RQ-06 nothing is legible": Cut(
+        SEALING,
+        "return _written(head + nonce + sealed)",
+        "return _written(head + nonce + sealed + secret)",
+        SEAL,
+        "shows_nothing",
+    ),
+    "RQ-07 no way is shorter": Cut(
+        SEALING,
+        "            return cipher.decrypt(",
+        "            if data[-1] & 1 != cipher.encrypt(nonce, b'', head)[-1] & 1:\n"
+        "                _refuse()\n"
+        "            return cipher.decrypt(",
+        SEAL,
+        "takes_the_same_way",
+    ),
+    "RQ-09 only the retry": Cut(
+        QUESTIONS,
+        "    return replace(params, input_responses=raw or None,",
+        "    from msgspec.structs import force_setattr\n"
+        "    force_setattr(params, 'request_state', result.request_state)\n"
+        "    return replace(params, input_responses=raw or None,",
+        ANSWERS,
+        "in_no_other_request",
     ),
 }
 

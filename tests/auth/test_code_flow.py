@@ -38,6 +38,7 @@ def test_cl_18_cl_19_every_login_has_a_verifier_of_its_own_and_shows_its_s256() 
     forms = [form for form in world.posted(TOKEN) if form["grant_type"] == "authorization_code"]
     verifiers = [form["code_verifier"] for form in forms]
     assert len(set(verifiers)) == 2
+    assert len({page["state"] for page in world.pages}) == 2  # CL-20
     for page, verifier in zip(world.pages, verifiers, strict=True):
         digest = hashlib.sha256(verifier.encode()).digest()
         assert page["code_challenge"] == base64.urlsafe_b64encode(digest).decode().rstrip("=")
@@ -418,6 +419,7 @@ def test_cl_31_what_somebody_else_has_got_meanwhile_is_taken() -> None:
 
 
 def test_nothing_secret_is_in_a_repr() -> None:
+    """CL-17."""
     world = World()
     world.places[f"{ISSUER}/register"] = json({"client_id": "c", "client_secret": "hidden"}, 201)
     world.grants = [{"access_token": "hidden", "refresh_token": "hidden"}]

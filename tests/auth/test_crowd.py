@@ -50,10 +50,16 @@ async def crowded(issuer: Issuer, home: Path) -> None:
             await vault.save(name, packed(ended(held)))
             await vault.close()
             assert issuer.count("refresh_token") == 0
-            issuer.tell("slow", 1)
+            issuer.tell("hold")
             for one in crowd:
                 assert one.stdin is not None
                 one.stdin.write(b"go\n")
+            waiting = 0
+            for one in crowd:
+                assert one.stdout is not None
+                waiting += int((await one.stdout.readline()).removeprefix(b"waiting "))
+            assert waiting == PROCESSES * CALLS == 1000  # all in flight, before anything is new
+            issuer.tell("release")
             said = [await one.communicate() for one in crowd]
         finally:
             for one in crowd:

@@ -113,6 +113,7 @@ def test_a_place_that_a_refusal_names_and_is_empty_is_an_error_not_a_reason_to_l
 
 
 def test_a_page_for_people_is_no_document() -> None:
+    """CL-11."""
     world = World()
     world.places[f"{PRM}/mcp"] = Reply(200, (("content-type", "text/html"),), b"<html>")
     world.places[PRM] = json({"resource": SERVER, "authorization_servers": [ISSUER]})

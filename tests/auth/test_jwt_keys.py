@@ -52,6 +52,7 @@ async def bench(path: str = "") -> AsyncGenerator[Bench]:
 
 @live
 async def test_keys_are_fetched_once_for_all_who_come_at_once() -> None:
+    """RS-15."""
     async with bench() as b:
         await asyncio.gather(*(b.verify() for _ in range(50)))
         assert b.fetches == 1
@@ -83,6 +84,7 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
 
 @live
 async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
+    """RS-15."""
     async with bench() as b:
         await b.verify()
         for minute in range(10):
@@ -97,6 +99,7 @@ async def test_tokens_with_made_up_keys_make_us_ask_only_so_often() -> None:
 
 @live
 async def test_keys_that_cannot_be_fetched_anew_are_used_for_a_while_and_then_no_more() -> None:
+    """RS-15."""
     async with bench() as b:
         await b.verify()
         b.issuer.down = True
@@ -112,6 +115,7 @@ async def test_keys_that_cannot_be_fetched_anew_are_used_for_a_while_and_then_no
 
 @live
 async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
+    """RS-15."""
     async with bench() as b:
         b.issuer.down = True
         for _ in range(20):
@@ -125,6 +129,7 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
 
 @live
 async def test_keys_that_are_not_for_us_are_passed_over() -> None:
+    """RS-15."""
     async with bench() as b:
         pen = b.issuer.pens[0]
         small = Pen("RS256", "small", 1024).jwk

@@ -15,10 +15,11 @@ import pytest
 
 from auth.issuer import Issuer, issuing
 from http_hand import Visitor, answering, by_hand, pooled, whole
-from live import live
+from live import live, live_for
 from portico import (
     ClientCredentials,
     Context,
+    Introspection,
     Jwt,
     LocalProtocolError,
     Login,
@@ -77,9 +78,16 @@ def notes(auth: Protection) -> Server:
 
 
 @asynccontextmanager
-async def serving(issuer: Issuer, **options: Any) -> AsyncGenerator[str]:
-    """A server that believes the issuer, at its own address."""
-    site_url: list[str] = []
+async def serving(
+    issuer: Issuer,
+    *,
+    door: dict[str, Any] | None = None,
+    asks: bool = False,
+    make: Callable[[Protection], Server] = notes,
+    **options: Any,
+) -> AsyncGenerator[str]:
+    """A server that believes the issuer, at its own address; `door` is more for `Protection`. Where
+    it asks the issuer about tokens, it learns within a minute what was revoked."""
     # The port is known when it is served, and the resource is its URL.
     import socket
 
@@ -87,9 +95,11 @@ async def serving(issuer: Issuer, **options: Any) -> AsyncGenerator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     url = f"http://127.0.0.1:{port}/mcp"
-    site_url.append(url)
-    protection = Protection(url, Jwt(issuer.url, **options))
-    site = Site(notes(protection).asgi(), port=port)
+    trust: Jwt | Introspection = Jwt(issuer.url, **options)
+    if asks:
+        trust = Introspection(issuer.url, "robot", "robot-secret", **options)
+    protection = Protection(url, trust, **(door or {}))
+    site = Site(make(protection).asgi(), port=port)
     await site.start()
     try:
         yield url
@@ -154,14 +164,20 @@ async def test_tokens_are_renewed_before_they_end_and_nobody_logs_in_again(issue
 
 @live
 async def test_what_was_revoked_means_that_somebody_logs_in_again(issuer: Issuer) -> None:
-    async with serving(issuer) as url:
+    clock = Clock()
+    async with serving(issuer, asks=True, door={"clock": clock}) as url:
         browser = Browser()
         auth = person(browser)
         async with connect(url, auth=auth) as client:
-            issuer.tell("revoke")
-            issuer.tell("rotate")  # and the server does not believe the old token any more
             assert (await client.call_tool("whoami", {})).text.endswith("ann")
-        assert len(browser.opened) >= 1
+            assert issuer.count("authorization_code") == len(browser.opened) == 1
+            issuer.tell("revoke")
+            clock.ahead = 60.0  # after which the server asks about the token again
+            assert (await client.call_tool("whoami", {})).text.endswith("ann")
+            assert issuer.count("refresh_token") == 1  # tried, and refused: it was revoked
+            assert issuer.count("authorization_code") == len(browser.opened) == 2
+            assert (await client.call_tool("whoami", {})).text.endswith("ann")
+        assert issuer.count("authorization_code") == len(browser.opened) == 2
 
 
 @live
@@ -223,18 +239,22 @@ async def test_a_login_is_kept_for_the_next_program_and_given_back(
         assert await log_out(Login(keep=True), url) is None
 
 
-@live
-async def test_a_thousand_calls_at_once_make_one_login(issuer: Issuer) -> None:
-    async with serving(issuer) as url:
+@pytest.mark.slow
+@live_for(300)
+async def test_a_thousand_calls_whose_token_was_revoked_make_one_login(issuer: Issuer) -> None:
+    clock = Clock()
+    async with serving(issuer, asks=True, door={"clock": clock}) as url:
         browser = Browser()
         auth = person(browser)
         async with connect(url, auth=auth) as client:
             issuer.tell("revoke")
-            issuer.tell("rotate")
-            calls = [client.call_tool("whoami", {}) for _ in range(200)]
+            clock.ahead = 60.0  # after which the server asks about the token again
+            calls = [client.call_tool("whoami", {}) for _ in range(1000)]
             answers = await asyncio.gather(*calls)
+        assert len(answers) == 1000
         assert {answer.text[-3:] for answer in answers} == {"ann"}
-        assert len(browser.opened) == 1
+        assert issuer.count("refresh_token") == 1
+        assert issuer.count("authorization_code") == len(browser.opened) == 2
 
 
 @live

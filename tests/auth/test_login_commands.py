@@ -5,7 +5,6 @@ Each is a process; a person is a thread that opens the page which was shown.
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -131,23 +130,3 @@ async def test_the_example_machine_client_logs_in_by_itself(issuer: Issuer, tmp_
     assert (code, told) == (0, "")
     assert "has whoami" in out
     assert not shell.home.exists()
-
-
-@live_for(TEST_S)
-async def test_no_secret_is_in_a_childs_environment_or_on_its_command_line(
-    issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a login got is in memory and in its file: nothing of it reaches what we start."""
-    from auth.test_login import person
-    from portico import connect
-    from portico.client.authorizing import kept_login
-
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "home"))
-    async with serving(issuer) as url:
-        auth = person(Browser(), keep=True)
-        async with connect(url, auth=auth):
-            held = await kept_login(auth, url)
-        assert held is not None
-        shown = f"{os.environ} {sys.argv} {auth!r} {held!r}"
-        for secret in (held.tokens.access_token, held.tokens.refresh_token):
-            assert secret not in shown

@@ -146,6 +146,7 @@ async def test_what_was_said_before_anybody_asked_is_not_heard() -> None:
 
 @live
 async def test_a_wait_ends() -> None:
+    """CL-26."""
     listener = Loopback()
     await listener.open()
     with pytest.raises(LoginRequired, match="nobody logged in within"):

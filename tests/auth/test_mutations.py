@@ -271,8 +271,8 @@ CUTS: dict[str, Cut] = {
     # RS-01 to RS-13
     "RS-01 no token": Cut(
         "transport/http_server.py",
-        "self._guarded = guard is not None or",
-        "self._guarded = False and guard is not None or",
+        "self.is_guarded: bool = guard is not None or",
+        "self.is_guarded: bool = False and guard is not None or",
         DOOR,
         "where_to_get_one",
     ),

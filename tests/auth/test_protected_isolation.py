@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from auth.protected import Bearer, Stage, notes, protected
+from auth.watching import connects, dns
 from live import Records, live
 from portico import Context, Limits, Server
 from portico.middleware import log as logged
@@ -176,3 +177,40 @@ async def test_one_principal_does_not_take_the_place_of_all() -> None:
         assert (await ann.modern("tools/list")).status == 503
         assert (await bob.modern("tools/list")).status == 200
         wire.close()
+
+
+# ---------------------------------------------------------------- whom a stranger makes us call
+
+CANARY = "canary.example"
+# Whatever names a place for somebody along the way, and what others took for an address to call.
+NAMING: dict[str, Any] = {
+    "forwarded": f"host={CANARY};proto=https",
+    "x_forwarded_host": CANARY,
+    "x_forwarded_server": CANARY,
+    "x_original_url": f"https://{CANARY}/",
+    "x_rewrite_url": f"https://{CANARY}/",
+    "x_real_ip": "169.254.169.254",
+    "referer": f"https://{CANARY}/",
+    "x_api_url": f"https://{CANARY}/",
+    "x_issuer": f"https://{CANARY}",
+    "x_jwks_uri": f"https://{CANARY}/keys",
+    "x_atlassian_jira_url": f"https://{CANARY}/",
+}
+
+
+@live
+async def test_no_header_of_a_request_chooses_whom_we_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVE-2026-27826: with a good token, a bad one and none, to the endpoint and the documents."""
+    async with protected() as stage:
+        asked = dns(monkeypatch, lambda name: [])
+        lure = stage.pen.sign(
+            stage.claims(), jku=f"https://{CANARY}/k", x5u=f"https://{CANARY}/c", kid="other"
+        )
+        with connects() as seen:
+            for token in (None, lure, stage.token()):
+                await stage.caller(token).modern("tools/list", **NAMING)
+            for place in ("oauth-protected-resource", "oauth-authorization-server"):
+                await stage.caller().request("GET", path=f"/.well-known/{place}", **NAMING)
+        assert stage.issuer.visits  # who was asked by the way
+        assert set(seen) == {"127.0.0.1"}
+        assert asked == []

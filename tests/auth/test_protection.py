@@ -117,7 +117,10 @@ async def test_every_request_needs_its_token_whatever_came_before_it(revision: R
                         assert answer.status == 401
 
 
-@pytest.mark.parametrize("path", ["//mcp", "/mcp/.", "/%6dcp", "/mcp;x", "/MCP", "/mcp%00", "/"])
+@pytest.mark.parametrize(
+    "path",
+    ["/mcp/", "//mcp", "/mcp/.", "/%6dcp", "/%6Dcp/", "/mcp;x", "/MCP", "/mcp%00", "/%2fmcp", "/"],
+)
 @live
 async def test_no_spelling_of_the_path_leads_around_the_token(path: str) -> None:
     """GHSA-5j8j-256g-vvp5: it is ours, and closed, or it is nothing."""

@@ -2,11 +2,20 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
 from portico.auth.flow import Reply
 from portico.auth.flow_clients import Registered
-from portico.auth.keeping import Held, client_name, held_name, packed, pointer_name, recall
+from portico.auth.keeping import (
+    Held,
+    client_name,
+    held_name,
+    packed,
+    pointer_name,
+    recall,
+    remember,
+)
 from portico.auth.logins import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
 from portico.auth.oauth_client import Refusal, authorize, renew
 from portico.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
@@ -314,6 +323,21 @@ def test_cl_15_what_is_kept_and_not_of_one_issuer_is_not_used() -> None:
     assert world.asked == []
 
 
+def test_cl_16_what_is_kept_and_names_no_issuer_is_dead() -> None:
+    world = World()
+    held = log_in(world)
+    nobodys = Held(
+        replace(held.found, issuer=replace(held.found.issuer, issuer="")),
+        replace(held.client, issuer=""),
+        replace(held.tokens, issuer="", refresh_token="r"),
+    )
+    world.run(remember(nobodys, ""))
+    world.asked.clear()
+    assert world.run(recall(SERVER, "")) is None
+    assert world.run(renew(Login(), SERVER, "", world.chance)) is None
+    assert world.asked == []
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -349,5 +373,6 @@ def test_cl_16_credentials_that_name_no_issuer_are_refused_when_they_are_made(ma
     ],
 )
 def test_what_cannot_be_right_is_refused_when_it_is_made(make: object) -> None:
+    """CL-26, for redirect URIs."""
     with pytest.raises(LocalProtocolError):
         make()  # pyright: ignore[reportCallIssue, reportUnknownVariableType]

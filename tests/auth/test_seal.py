@@ -5,6 +5,7 @@ Rules: what a stranger may hand in is tried in every form; a refusal is the same
 
 import base64
 import copy
+import os
 import pickle
 import random
 import secrets
@@ -17,7 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from portico.auth import seal as module
-from portico.auth.seal import KEY_BYTES, MAX_SEALED_CHARACTERS, MAX_SECRET_BYTES, KeyRing
+from portico.auth.seal import (
+    KEY_BYTES,
+    MAX_SEALED_CHARACTERS,
+    MAX_SECRET_BYTES,
+    TAG_BYTES,
+    KeyRing,
+)
 from portico.errors import Fault, FaultKind
 
 OLD, NEW, OTHER = (secrets.token_bytes(KEY_BYTES) for _ in range(3))
@@ -60,6 +67,24 @@ def test_the_sealed_text_shows_nothing_and_is_never_the_same_twice() -> None:
         assert not any(part in decoded(text) for part in (b"principal", b"answers", SECRET[-9:]))
 
 
+def test_rq_06_no_nonce_comes_twice_in_a_hundred_million_seals(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of it is drawn by the system for each seal, so that how likely it is can be reckoned."""
+    drawn: list[bytes] = []
+
+    def token_bytes(size: int) -> bytes:
+        drawn.append(os.urandom(size))
+        return drawn[-1]
+
+    ring = KeyRing([NEW])
+    monkeypatch.setattr(module.secrets, "token_bytes", token_bytes)
+    texts = [ring.seal(SECRET) for _ in range(1000)]
+    assert [decoded(text)[5:-TAG_BYTES][: -len(SECRET)] for text in texts] == drawn
+    seals, nonces = 10**8, 2 ** (8 * len(drawn[0]))
+    assert seals**2 / (2 * nonces) < 1e-12  # the bound of a birthday
+
+
 def test_an_old_key_of_the_ring_opens_and_the_first_one_seals() -> None:
     """RQ-06: and no more, once it was taken off the ring."""
     before, during, after = KeyRing([OLD]), KeyRing([NEW, OLD]), KeyRing([NEW])
@@ -95,6 +120,7 @@ def test_another_key_does_not_open_even_under_the_name_of_the_right_one() -> Non
 
 
 def test_servers_that_share_keys_and_not_their_audience_do_not_open_each_others() -> None:
+    """RQ-04."""
     bank, shop = KeyRing([NEW], audience="bank"), KeyRing([NEW], audience="shop")
     assert KeyRing([NEW], audience="bank").unseal(bank.seal(SECRET)) == SECRET
     refused(shop, bank.seal(SECRET))
@@ -215,6 +241,35 @@ def test_one_refusal_for_every_reason() -> None:
     assert len({(fault.message, repr(fault.data), repr(fault)) for fault in faults}) == 1
     assert all(fault.__cause__ is None and fault.__suppress_context__ for fault in faults)
     assert "call again without it" in faults[0].message
+
+
+def test_rq_07_whatever_was_changed_takes_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody learns from the time that it takes how near they were: whatever has our form is given
+    to the cipher whole, once, and nothing else looks at it before. The cipher takes the same time
+    for every tag. What is no form of ours at all is refused before, and everybody can see that."""
+    real = module.load()
+    tried: list[bytes] = []
+
+    class Watched:
+        def __init__(self, key: bytes) -> None:
+            self._cipher = real(key)
+
+        def decrypt(self, nonce: bytes, data: bytes, associated: bytes) -> bytes:
+            tried.append(nonce + data)
+            return self._cipher.decrypt(nonce, data, associated)
+
+    ring = KeyRing([NEW])
+    data = decoded(ring.seal(SECRET))
+    monkeypatch.setattr(module, "load", lambda: Watched)
+    for place in range(5, len(data)):
+        for bit in (1, 128):
+            turned = bytearray(data)
+            turned[place] ^= bit
+            refused(ring, encoded(bytes(turned)))
+            assert tried == [bytes(turned[5:])]
+            tried.clear()
+    assert ring.unseal(encoded(data)) == SECRET
+    assert tried == [data[5:]]
 
 
 # ---------------------------------------------------------------- sizes

@@ -391,6 +391,25 @@ async def test_a_token_that_was_taken_back_is_refused_within_a_minute() -> None:
         assert await stage.status("t") == 401
 
 
+@pytest.mark.parametrize(("down", "status"), [(False, 401), (True, 503)])
+@live
+async def test_of_many_who_show_one_bad_token_at_once_the_issuer_hears_once(
+    down: bool, status: int
+) -> None:
+    """RS-16: nor does anybody wait for all who came before to be refused."""
+    async with protected(trust=introspected) as stage:
+        assert await stage.status("x") == 401  # by now its document is known
+        stage.issuer.down = down
+        before = stage.issuer.visits.count("/introspect")
+        answers = await asyncio.gather(*(stage.status("t") for _ in range(20)))
+        assert answers == [status] * 20
+        asked = stage.issuer.visits.count("/introspect") - before
+        assert asked < 20 / 2  # most come while the first is being asked about
+        stage.issuer.down = False
+        stage.issuer.told["t"] = {"active": True, **stage.claims()}
+        assert await stage.status("t") == 200  # and it is not held against anybody later
+
+
 @live
 async def test_a_token_is_not_remembered_beyond_its_end() -> None:
     """RS-16."""

@@ -12,7 +12,6 @@ from live import live, until
 from official import available
 from official_lines import complaints
 from portico import Context, Sample, Server, ToolError
-from portico.client import asking as asking_module
 from portico.client import client as client_module
 from portico.client.answers import Answers
 from portico.client.client import Client
@@ -490,28 +489,6 @@ async def test_rounds_go_on_to_the_end_with_the_state_exactly_as_it_was_given(
     ]
     assert calls[1]["params"]["inputResponses"]["q2"]["content"]["text"] == "a word"
     assert all(one["params"]["arguments"] == {"x": 1} for one in calls)
-
-
-@pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
-@live
-async def test_a_server_that_only_asks_back_is_given_up(revision: Revision) -> None:
-    """RQ-11: after some rounds, each of which was put to who answers; no answer serves twice."""
-    times: list[str] = []
-
-    def word(asked: t.CreateMessageRequestParams) -> str:
-        times.append("asked")
-        return f"word {len(times)}"
-
-    answers = Answers(on_sample=word)
-    replies = {"tools/call": lambda params: round_of(1, "s")}
-    async with by_hand(revision, replies, answers=answers) as (client, hand):
-        with pytest.raises(RemoteProtocolError, match="only asks back"):
-            await client.call_tool("ask")
-        calls = hand.requests("tools/call")
-        assert len(calls) == len(times) == asking_module.MAX_ROUNDS
-    given = [one["params"].get("inputResponses", {}) for one in calls]
-    said = [one["q1"]["content"]["text"] for one in given[1:]]
-    assert said == [f"word {number}" for number in range(1, len(calls))]
 
 
 @pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)

@@ -220,6 +220,7 @@ def refused(answer: JSON, words: str) -> None:
 def test_a_state_is_refused_unless_it_is_ours_for_this_caller_request_and_time(
     revision: Revision,
 ) -> None:
+    """RQ-04."""
     server = Server(revision)
     state, seat, roots = first_round(server)
     answers = {seat: GOOD_SEAT, roots: GOOD_ROOTS}

@@ -86,6 +86,25 @@ async def test_with_names_it_is_reached_by_them_alone() -> None:
             writer.transport.abort()
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+@pytest.mark.parametrize("guarded", [True, False])
+@live
+async def test_who_opens_a_server_to_others_and_asks_nobody_who_they_are_is_warned(
+    host: str, guarded: bool
+) -> None:
+    """CVE-2026-32211."""
+
+    async def verify(headers: object) -> str:
+        return "ann"
+
+    app = HttpApp(FakeService(), verify=verify) if guarded else HttpApp(FakeService())
+    with Records("portico.transport") as records:
+        async with listening(app, host=host, port=0, hosts=["mcp.example.com"]):
+            pass
+    warned = [line for line in records.lines if "may use this server" in line]
+    assert len(warned) == (host == "0.0.0.0" and not guarded)
+
+
 @live
 async def test_a_port_in_use_is_said_so() -> None:
     async with stand() as s:

@@ -71,6 +71,12 @@ def is_loopback(address: Address) -> bool:
     return address == _LOOPBACK_6 and address.scope_id is None
 
 
+def is_this_machine(host: str) -> bool:
+    """Whether a host says that it is this machine; a name that only leads here does not."""
+    address = literal(host)
+    return is_loopback(address) if address is not None else host.lower() == "localhost"
+
+
 def literal(host: str) -> Address | None:
     """The address that a host is, in the one spelling that all programs read alike."""
     try:

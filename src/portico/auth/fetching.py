@@ -19,7 +19,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from portico.auth.addresses import Address, denied, is_loopback, literal, opened
+from portico.auth.addresses import (
+    Address,
+    denied,
+    is_loopback,
+    is_this_machine,
+    literal,
+    opened,
+)
 from portico.errors import CannotConnect, CannotFetch, PorticoError
 from portico.ports import HttpAnswer, HttpSend
 
@@ -179,7 +186,7 @@ class Fetcher:
         address = literal(host)
         if address is None and not _NAME.fullmatch(host):
             raise _Denied("its host is neither a name nor a plain address")
-        here = self._loopback and _says_loopback(host, address)
+        here = self._loopback and is_this_machine(host)
         if parts.scheme != "https" and not (parts.scheme == "http" and here):
             raise _Denied("it is not https")
         if address is not None and not here:
@@ -190,7 +197,7 @@ class Fetcher:
         """Every address of a host. Raises `_Denied` if one of them is not for strangers."""
         host = parts.hostname or ""
         address = literal(host)
-        here = self._loopback and _says_loopback(host, address)
+        here = self._loopback and is_this_machine(host)
         if address is not None:
             found = [address]
         else:
@@ -222,11 +229,6 @@ async def _looked_up(host: str, port: int) -> list[Address]:
     if not known or len(known) != len(found):
         raise _Denied("its host has no address, or one of a strange kind")
     return list(dict.fromkeys(known))
-
-
-def _says_loopback(host: str, address: Address | None) -> bool:
-    """Whether a URL names this machine itself; a name that only leads here does not."""
-    return is_loopback(address) if address is not None else host == "localhost"
 
 
 def _origin(parts: SplitResult) -> tuple[str, str | None, int]:

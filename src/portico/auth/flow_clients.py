@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.flow import JSON, Flow, fetch, member, refusal_in, text_in
 from portico.auth.flow_discovery import Issuer
-from portico.auth.places import is_loopback, secure, shown
+from portico.auth.places import secure, shown
 from portico.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
 
 NONE: Final = "none"
@@ -125,7 +126,7 @@ def register(given: Given, issuer: Issuer, redirect_uri: str) -> Flow[Registered
         )
     offered = issuer.methods
     methods: Sequence[str] = _METHODS if offered is None else [m for m in _METHODS if m in offered]
-    local = is_loopback(urlsplit(redirect_uri).hostname or "")
+    local = is_this_machine(urlsplit(redirect_uri).hostname or "")
     wanted = {
         "client_name": given.name,
         "redirect_uris": [redirect_uri],

@@ -14,13 +14,13 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol, TypeGuard, cast
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlsplit
 
 from msgspec import Struct
 
-from portico.auth.addresses import opened
+from portico.auth.addresses import is_this_machine, opened
 from portico.auth.fetching import Fetcher
-from portico.auth.issuers_document import Document, checked_url, says_loopback
+from portico.auth.issuers_document import Document, checked_url
 from portico.auth.jwt import (
     ALGORITHMS,
     BadToken,
@@ -120,7 +120,7 @@ class _Issuer:
 
     def _widened(self, fetcher: Fetcher) -> Fetcher:
         """A fetcher for this issuer, which its operator named."""
-        here = says_loopback(self.issuer)
+        here = is_this_machine(urlsplit(self.issuer).hostname or "")
         return fetcher.opened(loopback=here, networks=self._networks)
 
     def _is_ours(self, audience: str, resource: str) -> bool:

@@ -7,7 +7,7 @@ import logging
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from portico.auth.addresses import is_loopback, literal
+from portico.auth.addresses import is_this_machine
 from portico.auth.fetching import Fetcher
 from portico.auth.jwt import BadToken, read_object
 from portico.auth.places import issuer_places
@@ -30,20 +30,13 @@ def checked_url(url: str, what: str) -> str:
         host, port = "", None
         parts = urlsplit("")
     plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#@')
-    secure = parts.scheme == "https" or (parts.scheme == "http" and says_loopback(url))
+    secure = parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(host))
     if not host or not plain or not secure or port == 0:
         raise LocalProtocolError(
             f"{what} {url[:200]!r} is no URL to use here: it begins with https:// (http:// only "
             "for this machine), and has no fragment and no password"
         )
     return url
-
-
-def says_loopback(url: str) -> bool:
-    """Whether a URL names this machine."""
-    host = urlsplit(url).hostname or ""
-    address = literal(host)
-    return is_loopback(address) if address is not None else host == "localhost"
 
 
 class Document:

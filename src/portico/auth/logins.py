@@ -12,9 +12,10 @@ would have them sent there.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.challenges import Challenges
 from portico.auth.flow import Chance, Erase, Flow, Listen, Load, Save
 from portico.auth.flow_clients import (
@@ -42,7 +43,7 @@ from portico.auth.flow_machines import (
 )
 from portico.auth.flow_tokens import GrantRefused, Holder, Tokens
 from portico.auth.keeping import client_name, packed, unpacked
-from portico.auth.places import is_loopback, secure
+from portico.auth.places import secure
 from portico.auth.signing import SigningKey, read_key
 from portico.errors import AuthError, LocalProtocolError
 from portico.ports import Store
@@ -55,6 +56,24 @@ CLIENT_NAME: Final = "portico"
 OnVisit: TypeAlias = Callable[[str], Any]
 # Tells a person of a page.
 OnShow: TypeAlias = Callable[[str], None]
+
+
+class AuthOptions(TypedDict, total=False):
+    """What every way to log in takes beside what it needs itself.
+
+    `scopes` to ask for beside those that a server wants; `keep=True` keeps what was got on this
+    machine, `store` and `keys` where you say; `principal` keeps it apart for each of your users;
+    `networks` are ranges of your own in which an issuer may be; with `dpop=True` tokens are bound
+    to a key, also where the server does not ask for that.
+    """
+
+    scopes: Sequence[str]
+    store: Store | None
+    keys: Sequence[bytes]
+    keep: bool
+    principal: str
+    networks: Sequence[str]
+    dpop: bool
 
 
 class Auth:
@@ -155,28 +174,13 @@ class Login(Auth):
         client_metadata_url: str = "",
         client_name: str = CLIENT_NAME,
         redirect_uri: str = "",
-        scopes: Sequence[str] = (),
         browser: bool = True,
         on_visit: OnVisit | None = None,
         on_show: OnShow | None = None,
         login_s: float = LOGIN_S,
-        store: Store | None = None,
-        keys: Sequence[bytes] = (),
-        keep: bool = False,
-        principal: str = "",
-        networks: Sequence[str] = (),
-        dpop: bool = False,
+        **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(
-            issuer=issuer,
-            scopes=scopes,
-            store=store,
-            keys=keys,
-            keep=keep,
-            principal=principal,
-            networks=networks,
-            dpop=dpop,
-        )
+        super().__init__(issuer=issuer, **options)
         self._given = Given(client_id, client_secret, issuer, client_metadata_url, client_name)
         self._given.check()
         if redirect_uri:
@@ -256,24 +260,9 @@ class ClientCredentials(Auth):
         algorithm: str = "",
         key_id: str = "",
         method: str = "",
-        scopes: Sequence[str] = (),
-        store: Store | None = None,
-        keys: Sequence[bytes] = (),
-        keep: bool = False,
-        principal: str = "",
-        networks: Sequence[str] = (),
-        dpop: bool = False,
+        **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(
-            issuer=_needed(issuer),
-            scopes=scopes,
-            store=store,
-            keys=keys,
-            keep=keep,
-            principal=principal,
-            networks=networks,
-            dpop=dpop,
-        )
+        super().__init__(issuer=_needed(issuer), **options)
         if bool(client_secret) is bool(private_key):
             raise LocalProtocolError("pass either client_secret= or private_key=, a PEM text")
         if method not in ("", BASIC, POST):
@@ -328,24 +317,9 @@ class EnterpriseLogin(Auth):
         idp_client_secret: str = "",
         identity: Assertion,
         saml: bool = False,
-        scopes: Sequence[str] = (),
-        store: Store | None = None,
-        keys: Sequence[bytes] = (),
-        keep: bool = False,
-        principal: str = "",
-        networks: Sequence[str] = (),
-        dpop: bool = False,
+        **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(
-            issuer=_needed(issuer),
-            scopes=scopes,
-            store=store,
-            keys=keys,
-            keep=keep,
-            principal=principal,
-            networks=networks,
-            dpop=dpop,
-        )
+        super().__init__(issuer=_needed(issuer), **options)
         _secured(idp_token_endpoint, "idp_token_endpoint=")
         self._client_id = client_id
         self._secret = client_secret
@@ -381,24 +355,9 @@ class WorkloadIdentity(Auth):
         assertion: Assertion,
         client_id: str = "",
         client_secret: str = "",
-        scopes: Sequence[str] = (),
-        store: Store | None = None,
-        keys: Sequence[bytes] = (),
-        keep: bool = False,
-        principal: str = "",
-        networks: Sequence[str] = (),
-        dpop: bool = False,
+        **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(
-            issuer=_needed(issuer),
-            scopes=scopes,
-            store=store,
-            keys=keys,
-            keep=keep,
-            principal=principal,
-            networks=networks,
-            dpop=dpop,
-        )
+        super().__init__(issuer=_needed(issuer), **options)
         self._client_id = client_id
         self._secret = client_secret
         self._assertion = assertion
@@ -424,7 +383,7 @@ def check_redirect(uri: str, anywhere: bool) -> None:
     parts = urlsplit(uri)
     if "#" in uri:
         raise LocalProtocolError("redirect_uri= has no fragment")
-    if not anywhere and (parts.scheme != "http" or not is_loopback(parts.hostname or "")):
+    if not anywhere and (parts.scheme != "http" or not is_this_machine(parts.hostname or "")):
         raise LocalProtocolError(
             "redirect_uri= is on this machine (http://127.0.0.1:8123/callback), unless on_visit= "
             "says where the person came back to"

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.challenges import DPOP, read_challenges
 from portico.auth.fetching import Fetcher
 from portico.auth.flow import (
@@ -36,7 +37,7 @@ from portico.auth.keeping import Held, lease_name, recall
 from portico.auth.logins import Auth, Login
 from portico.auth.loopback import Loopback, open_browser
 from portico.auth.oauth_client import Refusal, authorize, give_back, renew
-from portico.auth.places import canonical, is_loopback, origin, parts_of, secure, shown
+from portico.auth.places import canonical, origin, parts_of, secure, shown
 from portico.auth.signing import SigningKey, read_key
 from portico.auth.vault import Vault
 from portico.errors import (
@@ -86,7 +87,7 @@ class Passport:
         self._origin = origin(server)
         self._vault = vault
         self._chance = Chance(clock, lambda: secrets.token_urlsafe(SECRET_BYTES))
-        here = is_loopback(parts.hostname or "")
+        here = is_this_machine(parts.hostname or "")
         self._fetcher = Fetcher(send, loopback=here, networks=auth.networks)
         self._held: Held | None = None
         self._key: SigningKey | None = None

@@ -5,10 +5,10 @@ are written, character by character: nothing is normalised before a comparison t
 we trust. No error repeats a query.
 """
 
-import ipaddress
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
+from portico.auth.addresses import is_this_machine
 from portico.errors import AuthError
 
 RESOURCE_DOCUMENT: Final = "oauth-protected-resource"
@@ -19,17 +19,6 @@ OPENID_DOCUMENT: Final = "openid-configuration"
 MAX_URL_CHARACTERS = 2048
 SHOWN_CHARACTERS = 200
 PORTS: Final = {"http": 80, "https": 443}
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name or its address."""
-    host = host.lower().rstrip(".")
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def parts_of(url: str, what: str) -> SplitResult:
@@ -51,7 +40,7 @@ def parts_of(url: str, what: str) -> SplitResult:
 def secure(url: str, what: str) -> str:
     """The URL, where it may be used (CL-08). Raises `AuthError` for any other one."""
     parts = parts_of(url, what)
-    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+    if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
         raise AuthError(f"{what} is not https: {shown(url)}; only this machine may go without")
     return url
 

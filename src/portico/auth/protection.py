@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.fetching import Fetcher
 from portico.auth.issuers import Trust, Trusted, read_token
-from portico.auth.issuers_document import checked_url, says_loopback
+from portico.auth.issuers_document import checked_url
 from portico.auth.jwt import ALGORITHMS, MAX_TOKEN_CHARACTERS, BadToken
 from portico.auth.proofs import BadProof, Nonces, NonceWanted, Proof
 from portico.errors import CannotFetch, ChannelError, FaultKind, LocalProtocolError, PorticoError
@@ -64,6 +65,8 @@ class _Line(Struct):
 
     lock: asyncio.Lock
     length: int = 0
+    # What came of it for the first of them, where it was nothing good.
+    failed: BadToken | Refusal | None = None
 
 
 class Asked(Struct, frozen=True):
@@ -113,7 +116,8 @@ class Protection:
         self.clock = clock
         self._known: dict[bytes, tuple[Trusted, float]] = {}
         self._lines: dict[bytes, _Line] = {}
-        if any(one.issuer is None for one in trusts) and not says_loopback(resource):
+        here = is_this_machine(urlsplit(resource).hostname or "")
+        if any(one.issuer is None for one in trusts) and not here:
             log.warning("StaticTokens never expire; for %s use an issuer", resource)
 
     def __repr__(self) -> str:
@@ -212,8 +216,13 @@ class Protection:
             line = self._lines[digest] = _Line(asyncio.Lock())
         line.length += 1
         try:
-            async with line.lock:  # whoever shows the same token finds it verified
+            async with line.lock:  # whoever shows the same token finds it verified, or refused
+                if line.failed is not None:
+                    raise _again(line.failed)
                 return self._recalled(digest, now) or await self._asked(digest, token, now, around)
+        except (BadToken, Refusal) as error:
+            line.failed = error
+            raise
         finally:
             line.length -= 1
             if not line.length:
@@ -328,6 +337,11 @@ def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: 
     }
     said = ", ".join(f'{name}="{value}"' for name, value in pairs.items() if value)
     return f"{scheme} {said}" if said else scheme
+
+
+def _again(error: BadToken | Refusal) -> BadToken | Refusal:
+    """The same for somebody else: a traceback belongs to one."""
+    return BadToken(str(error)) if isinstance(error, BadToken) else _unavailable()
 
 
 def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

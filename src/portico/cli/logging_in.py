@@ -70,7 +70,7 @@ def _secret(client: Client) -> str:
         return ""
     if client.secret_env not in os.environ:
         raise Trouble(f"--client-secret-env {client.secret_env}: there is no such variable")
-    return os.environ[client.secret_env]
+    return os.environ.pop(client.secret_env)  # which the browser would inherit
 
 
 def _check_address(terms: Terms, verb: str) -> None:

@@ -21,6 +21,7 @@ from portico.client.hearing import Hearing
 from portico.client.listening import LISTS, UPDATED, Listenings
 from portico.client.pinging import Pinging
 from portico.client.roots import Watching
+from portico.client.rounds import MAX_ROUNDS, Rounds
 from portico.client.speaking import Speaker
 from portico.client.tools import Tools
 from portico.client.visiting import Visits
@@ -42,14 +43,12 @@ from portico.protocol.exchange import read_result
 from portico.protocol.identity import Identity
 from portico.protocol.link import SET_LEVEL, TIMEOUT_S
 from portico.protocol.negotiation import Peer
-from portico.protocol.questions import questions_of, retry
+from portico.protocol.questions import Question, questions_of, retry
 from portico.protocol.reading import read, reread
 from portico.protocol.revision import EVERY, LogControl, Pushing, Revision, Revisions
 
 log: logging.Logger = logging.getLogger("portico.client")
 
-# A server that asks again and again never answers; ours stop at ten themselves.
-MAX_ROUNDS = 32
 # What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
 LOG_LEVEL: t.LoggingLevel = "info"
 LOG_MESSAGE = "notifications/message"
@@ -262,15 +261,21 @@ class Asker:
         progressed = self._reporting(on_progress)
         made: dict[str, int] = {}
         first = params
-        for _ in range(MAX_ROUNDS):
+        rounds = Rounds(method, self._way.name, seconds)
+        for number in range(MAX_ROUNDS + 1):
             changes = self._cache.changes
             said = params if level is None else self._with_level(params, level)
             try:
-                raw = await self._speaker.request(
+                asking = self._speaker.request(
                     method, said, seconds, progressed=progressed, headers=headers
                 )
+                # The first has this bound already, and most calls have no other.
+                raw = await (rounds.of_server(asking) if number else asking)
             except RemoteError as error:
-                if not await self._visits.answer(error, made, self.peer, seconds, answering):
+                if number == MAX_ROUNDS:
+                    raise
+                visiting = self._visits.answer(error, made, self.peer, seconds, answering)
+                if not await rounds.of_people(visiting):
                     raise
                 continue
             except PorticoError as error:
@@ -281,17 +286,20 @@ class Asker:
                 if params is first and changes == self._cache.changes:
                     self._keep(method, params, raw, result, principal)
                 return cast("R", result)
-            revision = self.peer.revision
-            try:
-                questions = questions_of(result, self._answers.capabilities, revision)
-            except Fault as fault:
-                words = f"{method} asks for what this client does not offer: {fault.message}"
-                raise self._named(RemoteProtocolError(words)) from None
-            answers = await answering.to_all(questions)
-            shaper = self.conversation.link.shaper(revision)
+            if number == MAX_ROUNDS:
+                break
+            answers = await rounds.of_people(answering.to_all(self._asked(method, result)))
+            shaper = self.conversation.link.shaper(self.peer.revision)
             params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)
-        words = f"{method} was asked {MAX_ROUNDS} times, and only asks back"
+        words = f"{method} was answered with questions {MAX_ROUNDS + 1} times, and only asks back"
         raise self._named(RemoteProtocolError(words))
+
+    def _asked(self, method: str, result: t.InputRequiredResult) -> dict[str, Question]:
+        try:
+            return questions_of(result, self._answers.capabilities, self.peer.revision)
+        except Fault as fault:
+            words = f"{method} asks for what this client does not offer: {fault.message}"
+            raise self._named(RemoteProtocolError(words)) from None
 
     def _read(self, method: str, raw: Raw) -> t.Noun:
         peer = self.peer

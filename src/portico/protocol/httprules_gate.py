@@ -164,7 +164,7 @@ class HostPolicy(Struct, frozen=True):
         """
         if not 0 < port <= _MAX_PORT:
             raise LocalProtocolError(f"port {port} is none; ask after the server has bound one")
-        if _is_loopback(host):
+        if is_loopback_host(host):
             own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host}
             return cls.of(*(f"{name}:{port}" for name in own), *hosts, origins=origins)
         named = tuple(hosts)
@@ -191,7 +191,8 @@ class HostPolicy(Struct, frozen=True):
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
+    """Whether nobody but this machine reaches a server on this address."""
     if host.lower() == "localhost":
         return True
     try:

@@ -21,7 +21,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from portico.errors import LocalProtocolError
-from portico.protocol.httprules_gate import HostPolicy
+from portico.protocol.httprules_gate import HostPolicy, is_loopback_host
 from portico.transport.address import bind
 from portico.transport.http_connection import DEFAULT_LIMITS, Connection, Outbox, RunLimits
 from portico.transport.http_lifespan import Span
@@ -134,6 +134,13 @@ class Site:
             self.app.use_policy(
                 HostPolicy.for_bind(self.host, self.port, hosts=self._hosts, origins=self._origins)
             )
+            if not self.app.is_guarded and not is_loopback_host(self.host):
+                log.warning(
+                    "everybody who reaches %s:%d may use this server, since nobody is asked who "
+                    "they are: give it auth=, or let what stands before it ask",
+                    self.host,
+                    self.port,
+                )
             self._config.load()
             await self._span.enter()
             self._server = await loop.create_server(self._connect, sock=bound, backlog=2048)

@@ -159,7 +159,7 @@ class HttpApp:
         self._around = around
         self._verify = verify
         self._guard = guard
-        self._guarded = guard is not None or verify is not None
+        self.is_guarded: bool = guard is not None or verify is not None
         self._given_policy = policy
         self._recogniser = Recogniser(service.accepts)
         self._set_gates(policy or HostPolicy.of(*LOOPBACK))
@@ -256,7 +256,7 @@ class HttpApp:
                 raise overload("this server is shutting down; try another one")
             if self.sweep.count >= self.limits.visits:
                 raise overload("too many requests at once; try again later")
-            if self._guarded:
+            if self.is_guarded:
                 await self._admit(turn, scope, gate)
             if self._identity is None:
                 await self._keeper.started()

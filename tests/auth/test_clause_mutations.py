@@ -1,0 +1,325 @@
+"""What the cases of authorization want beside their first check: each clause taken out once.
+
+CASES.md beside this file has the whole list of cases, with the tests and the cuts of each.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from auth import (
+    test_advisory_mutations,
+    test_asking_mutations,
+    test_client_mutations,
+    test_mutations,
+)
+from auth.cutting import ROOT, Cut, check_missed
+
+DOOR, TOKENS, FETCH = "test_protection.py", "test_tokens.py", "test_fetching.py"
+FOUND, KNOWN, CODE = "test_discovery.py", "test_registration.py", "test_code_flow.py"
+BACK, KEPT, LOGIN = "test_loopback.py", "test_vault.py", "test_login.py"
+ALONE = "../test_fetching_alone.py"
+BOUND, CHILDREN = "test_bound_login.py", "test_children.py"
+
+ENTRANCE, PROTECTION, DECIDING = (
+    "transport/http_server.py",
+    "auth/protection.py",
+    "            if self.is_guarded:\n",
+)
+FINDING_KEYS = "keys = await self._keys.matching(signed.key_id, signed.algorithm, now, wider)"
+CLIENTS, CODES, TOKEN = "auth/flow_clients.py", "auth/flow_code.py", "auth/flow_tokens.py"
+
+CUTS: dict[str, Cut] = {
+    # The resource server
+    "RS-01 by the header": Cut(
+        PROTECTION,
+        '"resource_metadata": metadata,',
+        '"resource_metadata": "",',
+        DOOR,
+        "where_to_get_one",
+    ),
+    "RS-02 both places": Cut(
+        "server/door.py", "if path in known:", "if path == WELL_KNOWN:", DOOR, "both_well_known"
+    ),
+    "RS-04 a token in the query": Cut(
+        ENTRANCE,
+        '            turn.root = scope.get("root_path", "")\n            place',
+        '            turn.root = scope.get("root_path", "")\n'
+        '            query = scope["query_string"]\n'
+        '            if query.startswith(b"access_token="):\n'
+        '                given = b"Bearer " + query[len(b"access_token=") :]\n'
+        '                turn.headers = {**turn.headers, b"authorization": given}\n'
+        "            place",
+        DOOR,
+        "query_or_the_body",
+    ),
+    "RS-07 in a session, too": Cut(
+        ENTRANCE,
+        DECIDING,
+        '            if self.is_guarded and b"mcp-session-id" not in headers:\n',
+        DOOR,
+        "every_request_needs",
+    ),
+    "RS-07 every method": Cut(
+        ENTRANCE,
+        DECIDING,
+        '            if self.is_guarded and scope["method"] == "POST":\n',
+        DOOR,
+        "every_request_needs",
+    ),
+    "RS-08 a malformed header": Cut(
+        PROTECTION,
+        "raise Refusal(BAD_REQUEST, words, headers=ways)",
+        "raise Refusal(UNAUTHORIZED, words, headers=ways)",
+        DOOR,
+        "malformed_header",
+    ),
+    "RS-08 two tokens": Cut(
+        PROTECTION,
+        'not in (*_SCHEMES, b"\\x00"):',
+        "not in _SCHEMES:",
+        DOOR,
+        "two_tokens",
+    ),
+    "RS-08 a bad token": Cut(
+        PROTECTION,
+        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers)) from None",
+        "raise Refusal(FORBIDDEN, words, headers=tuple(headers)) from None",
+        DOOR,
+        "bad_token",
+    ),
+    "RS-08 too little": Cut(
+        PROTECTION,
+        "return Refusal(FORBIDDEN, words, headers=",
+        "return Refusal(UNAUTHORIZED, words, headers=",
+        DOOR,
+        "all_of_them",
+    ),
+    "RS-14 a key that a token shows": Cut(
+        "auth/issuers.py",
+        FINDING_KEYS,
+        "import portico.auth.jwt as j\n"
+        '        own = j.read_key(signed.header.get("jwk"))\n'
+        f"        {FINDING_KEYS}\n"
+        "        keys = [own] if own is not None else keys",
+        TOKENS,
+        "forged and shows",
+    ),
+    "RS-16 refused once for all": Cut(
+        PROTECTION, "if line.failed is not None:", "if False:", TOKENS, "hears_once"
+    ),
+    # Discovery
+    "CL-11 time": Cut(
+        "auth/fetching.py",
+        "async with asyncio.timeout(self._total_s):",
+        "async with asyncio.timeout(None):",
+        FETCH,
+        "silent_server",
+    ),
+    "CL-11 JSON": Cut(
+        "auth/flow.py",
+        'return cast("dict[str, Any]", found) if isinstance(found, dict) else None',
+        'return cast("dict[str, Any]", found)',
+        KNOWN,
+        "without_a_client",
+    ),
+    # Registration and what is kept
+    "CL-12 a path": Cut(CLIENTS, 'or path in ("", "/") or dots:', "or dots:", KNOWN, "cl_12"),
+    "CL-13 a document before registration": Cut(
+        CLIENTS, "if given.document and issuer.takes_documents:", "if False:", KNOWN, "cl_13"
+    ),
+    "CL-13 a document where it is taken": Cut(
+        CLIENTS,
+        "if given.document and issuer.takes_documents:",
+        "if given.document:",
+        KNOWN,
+        "cl_13",
+    ),
+    "CL-13 else a person is asked": Cut(
+        CLIENTS, "if not issuer.registration_endpoint:", "if False:", KNOWN, "cl_13"
+    ),
+    "CL-14 a rejection": Cut(
+        CLIENTS, "if reply.status not in CREATED:", "if False:", KNOWN, "cl_14_a_rejection"
+    ),
+    "CL-16 for programs": Cut(
+        "auth/logins.py",
+        "    if not issuer:\n",
+        "    if not issuer:\n        return issuer\n    if False:\n",
+        KNOWN,
+        "cl_16_credentials",
+    ),
+    "CL-16 what is nobody's": Cut(
+        "auth/keeping.py", "return bool(issuer) and issuer ==", "return issuer ==", KNOWN, "is_dead"
+    ),
+    "CL-17 modes": Cut(
+        "client/authorizing.py",
+        "_OWN_FOLDER, _OWN_FILE = 0o700, 0o600",
+        "_OWN_FOLDER, _OWN_FILE = 0o755, 0o644",
+        KEPT,
+        "ours_alone",
+    ),
+    "CL-17 a key that others read": Cut(
+        "client/authorizing.py",
+        'if sys.platform != "win32" and path.stat().st_mode & _OTHERS:',
+        "if False:",
+        KEPT,
+        "others_can_read",
+    ),
+    "CL-17 repr": Cut(
+        TOKEN,
+        'return f"Tokens({kind} of {shown(self.issuer)} for {shown(self.resource)})"',
+        'return f"Tokens({kind} {self.access_token})"',
+        CODE,
+        "in_a_repr",
+    ),
+    # The flow
+    "CL-18 length": Cut(
+        "auth/passport.py", "SECRET_BYTES: Final = 48", "SECRET_BYTES: Final = 8", LOGIN, "known"
+    ),
+    "CL-20 a state of its own": Cut(
+        CODES, "state = chance.secret()", 'state = "s" * 43', CODE, "cl_18"
+    ),
+    "CL-22 the resource at the page": Cut(
+        CODES,
+        '        ("resource", found.resource),\n    ]\n    if scopes:',
+        "    ]\n    if scopes:",
+        CODE,
+        "cl_22",
+    ),
+    "CL-22 the resource with the code": Cut(
+        CODES,
+        '        ("resource", found.resource),\n    ]\n    answer',
+        "    ]\n    answer",
+        CODE,
+        "cl_22",
+    ),
+    "CL-26 where a browser comes back to": Cut(
+        "auth/logins.py",
+        "    if not anywhere and (",
+        "    if False and (",
+        KNOWN,
+        "cannot_be_right",
+    ),
+    "CL-26 https elsewhere": Cut(
+        "auth/logins.py", '    _secured(uri, "redirect_uri=")\n', "", KNOWN, "cannot_be_right"
+    ),
+    "CL-26 a time": Cut(
+        "auth/loopback.py",
+        "async with asyncio.timeout(timeout_s):",
+        "async with asyncio.timeout(timeout_s + 30):",
+        BACK,
+        "a_wait_ends",
+    ),
+    "CL-29 no refresh token": Cut(
+        "auth/oauth_client.py",
+        "if not held.tokens.refresh_token or not held.client.lasts(",
+        "if not held.client.lasts(",
+        CODE,
+        "cl_29_no_refresh",
+    ),
+    "CL-31 an error that passes": Cut(
+        TOKEN,
+        "if reply.status >= 500 or reply.status in (408, 425, 429):",
+        "if False:",
+        CODE,
+        "cl_31_what_only_passes",
+    ),
+    # Tokens that are bound to a key, live
+    "bound: the nonce of an issuer": Cut(
+        TOKEN, "if nonce and holder.bound is not None and", "if False and", BOUND, "both_sides"
+    ),
+    "bound: the nonce of a server": Cut(
+        "auth/passport.py",
+        'if status == 401 and bound is not None and bound.error == "use_dpop_nonce"',
+        'if False and bound is not None and bound.error == "use_dpop_nonce"',
+        BOUND,
+        "both_sides",
+    ),
+    "bound: the code": Cut(
+        CODES,
+        'pairs.append(("dpop_jkt", holder.bound.thumbprint))',
+        "pass",
+        BOUND,
+        "both_sides",
+    ),
+    "bound: renewed with the same key": Cut(
+        "auth/oauth_client.py",
+        "        return None\n    bound = read_key(held.tokens.key) if held.tokens.key else None\n",
+        "        return None\n    bound = generate() if held.tokens.key else None\n",
+        BOUND,
+        "same_key",
+    ),
+    # What others on this machine can read
+    "a child's environment": Cut(
+        "transport/child_command.py",
+        "return {**minimal_environment(ours), **self.given,",
+        "return {**ours, **self.given,",
+        CHILDREN,
+        "arguments_of_a_process",
+    ),
+    "a browser's environment": Cut(
+        "cli/logging_in.py",
+        "os.environ.pop(client.secret_env)",
+        "os.environ[client.secret_env]",
+        CHILDREN,
+        "browser_learns",
+    ),
+    # SSRF
+    "SF-01 another way out": Cut(
+        "auth/flow.py",
+        "import msgspec\nfrom msgspec",
+        "import urllib.request\n\nimport msgspec\nfrom msgspec",
+        ALONE,
+        "sf_01",
+    ),
+    "SF-01 a login": Cut(
+        "auth/passport.py",
+        "loopback=here, networks=auth.networks)",
+        'loopback=here, networks=["0.0.0.0/0", "::/0"])',
+        "test_login_denied.py",
+        "token_endpoint",
+    ),
+    "SF-01 around the fetcher": Cut(
+        "auth/issuers_document.py",
+        "from portico.errors",
+        "from portico.ports import HttpSend\nfrom portico.errors",
+        ALONE,
+        "sf_01",
+    ),
+}
+
+
+def cases() -> dict[str, list[str]]:
+    """The rows of CASES.md: to each id its tests and its cuts."""
+    table = Path(__file__).with_name("CASES.md").read_text("utf-8")
+    rows = re.findall(r"^\| ((?:RS|CL|SF|RQ)-\d\d) \| .* \| (.*) \| (.*) \|$", table, re.MULTILINE)
+    return {id: [tests, cuts] for id, tests, cuts in rows}
+
+
+def test_every_case_has_a_line_with_tests_that_name_it_and_cuts_that_are_made() -> None:
+    counts = {"RS": 16, "CL": 31, "SF": 7, "RQ": 11}
+    ids = [f"{kind}-{n:02}" for kind, count in counts.items() for n in range(1, count + 1)]
+    found = cases()
+    assert list(found) == ids
+    modules = (test_mutations, test_client_mutations, test_asking_mutations)
+    made = {name for module in modules for name in module.CUTS}
+    made |= CUTS.keys() | test_advisory_mutations.CUTS.keys()
+    sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    there = {name for source in sources for name in re.findall(r"def (test_\w+)\(", source)}
+    for id, (tests, cuts) in found.items():
+        names = re.findall(r"`(test_\w+)`", tests)
+        assert names, id
+        assert set(names) <= there, id
+        listed = re.findall(r"`([^`]+)`", cuts)
+        assert listed, id
+        assert set(listed) <= made, (id, set(listed) - made)
+        # A cut that has the name of a case is in its line.
+        assert {name for name in made if name.startswith(f"{id} ")} <= set(listed), id
+
+
+@pytest.mark.slow
+@pytest.mark.battery
+@pytest.mark.parametrize("name", CUTS)
+def test_a_check_that_is_taken_out_is_missed(name: str, tmp_path: Path) -> None:
+    check_missed(CUTS[name], tmp_path)
