@@ -99,7 +99,8 @@ OUT = click.option("--out", default="", metavar="DIR", help="Keep pictures, soun
 ARGUMENTS = click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 
 
-def _terms(flags: dict[str, Any]) -> Terms:
+def terms_of(flags: dict[str, Any]) -> Terms:
+    """What all commands share, taken out of what was typed."""
     return Terms(**{name: flags.pop(name) for name in Terms._fields})
 
 
@@ -127,7 +128,7 @@ def ls(**flags: Any) -> Deed:
     """
     from portico.cli.listing import list_target
 
-    return partial(list_target, _terms(flags))
+    return partial(list_target, terms_of(flags))
 
 
 @click.command(
@@ -152,7 +153,7 @@ def inspect(strict: bool, **flags: Any) -> Deed:
     """
     from portico.cli.inspecting import inspect_target
 
-    return partial(inspect_target, _terms(flags), strict)
+    return partial(inspect_target, terms_of(flags), strict)
 
 
 @click.command(
@@ -181,7 +182,7 @@ def call(tool: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     """
     from portico.cli.calling import call_target
 
-    terms = _terms(flags)
+    terms = terms_of(flags)
     _check_out(terms, out)
     return partial(call_target, terms, tool, arguments, out)
 
@@ -206,7 +207,7 @@ def read(uri: str, out: str, **flags: Any) -> Deed:
     """
     from portico.cli.calling import read_target
 
-    terms = _terms(flags)
+    terms = terms_of(flags)
     _check_out(terms, out)
     return partial(read_target, terms, uri, out)
 
@@ -231,7 +232,7 @@ def prompt(name: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Dee
     """
     from portico.cli.calling import prompt_target
 
-    terms = _terms(flags)
+    terms = terms_of(flags)
     _check_out(terms, out)
     return partial(prompt_target, terms, name, arguments, out)
 
@@ -260,7 +261,7 @@ def complete(
     """
     from portico.cli.calling import complete_target
 
-    return partial(complete_target, _terms(flags), reference, argument, prefix, arguments)
+    return partial(complete_target, terms_of(flags), reference, argument, prefix, arguments)
 
 
 @click.command(
@@ -303,7 +304,7 @@ def login(
     from portico.cli.logging_in import Client, login_target
 
     client = Client(client_id, issuer, secret_env, scopes, not no_browser)
-    return partial(login_target, _terms(flags), client)
+    return partial(login_target, terms_of(flags), client)
 
 
 @click.command(
@@ -319,7 +320,7 @@ def logout(**flags: Any) -> Deed:
     """
     from portico.cli.logging_in import logout_target
 
-    return partial(logout_target, _terms(flags))
+    return partial(logout_target, terms_of(flags))
 
 
 @click.command(
@@ -335,7 +336,7 @@ def whoami(**flags: Any) -> Deed:
     """
     from portico.cli.logging_in import whoami_target
 
-    return partial(whoami_target, _terms(flags))
+    return partial(whoami_target, terms_of(flags))
 
 
 TALKING: Final = (ls, inspect, call, read, prompt, complete, login, logout, whoami)

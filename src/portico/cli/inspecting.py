@@ -116,23 +116,23 @@ def _about(client: Client, spoken: list[str] | None, found: Offer, screen: Scree
     lines = [f"{screen.heading(name)}{title}\n"]
     for row, line in zip(rows, columns(rows).splitlines(keepends=True), strict=True):
         lead = len(line) - len(line.lstrip()) if not row[0] else 2 + max(8, len(row[0])) + 2
-        lines.append(_wrapped(line.rstrip(), lead, screen, label=row[0]))
+        lines.append(wrapped(line.rstrip(), lead, screen, label=row[0]))
     return "".join(lines)
 
 
-def _wrapped(line: str, further: int, screen: Screen, label: str = "") -> str:
+def wrapped(line: str, further: int, screen: Screen, label: str = "") -> str:
     """A line that goes on below itself where a terminal ends; its label steps back."""
     places = screen.places
     if places is not None and places >= MIN_PLACES and width(line) > places:
         indent = " " * (len(line) - len(line.lstrip()))
-        wrapped = textwrap.wrap(
+        parts = textwrap.wrap(
             line.strip(),
             places,
             initial_indent=indent,
             subsequent_indent=" " * further,
             break_on_hyphens=False,
         )
-        line = "\n".join(wrapped)
+        line = "\n".join(parts)
     if label:
         line = line.replace(label, screen.quiet(label), 1)
     return f"{line}\n"
@@ -160,7 +160,7 @@ def _mend(findings: list[Finding], screen: Screen) -> str:
         mark = screen.alarm("!") if one.level == "warning" else " "
         name = names[one]
         lead = name + " " * max(0, room - width(name))
-        line = _wrapped(f"    {lead}  {one.message}", 6 + room, screen)
+        line = wrapped(f"    {lead}  {one.message}", 6 + room, screen)
         told += f"  {mark} {line[4:]}"
     counts = [sum(one.level == level for one in findings) for level in LEVELS]
     words = [
@@ -227,8 +227,8 @@ def _template(one: t.ResourceTemplate, screen: Screen) -> str:
 
 def _head(line: str, name: str, screen: Screen) -> str:
     """The line that names something; at a terminal the name stands out."""
-    wrapped = _wrapped(f"  {line}", FURTHER, screen)
-    return wrapped.replace(name, screen.accent(name), 1) if name else wrapped
+    told = wrapped(f"  {line}", FURTHER, screen)
+    return told.replace(name, screen.accent(name), 1) if name else told
 
 
 def _entry(
@@ -242,11 +242,11 @@ def _entry(
     """One thing that is offered, with all that is said of it below."""
     lines = clean(description or "", lines=True).strip().splitlines()
     told = head
-    told += _wrapped(f"      {title}", FURTHER, screen) if title else ""
+    told += wrapped(f"      {title}", FURTHER, screen) if title else ""
     for line in lines:
-        told += _wrapped(f"      {line}".rstrip(), FURTHER, screen)
+        told += wrapped(f"      {line}".rstrip(), FURTHER, screen)
     lead = 10 + max((width(row[0]) for row in rows), default=0)
     for line in columns(rows, indent=8).splitlines():
-        told += _wrapped(line, lead, screen)
+        told += wrapped(line, lead, screen)
     last = last.strip(", ")
     return told + (screen.quiet(f"      ({last})") + "\n" if last else "")

@@ -56,7 +56,7 @@ def reach(terms: Terms) -> Reach:
     options: dict[str, Any] = {"timeout_s": terms.timeout_s}
     if terms.revision:
         options["revision"] = known_revision(terms.revision)
-    target, shown, own = _place(terms)
+    target, shown, own = place(terms)
     is_url = isinstance(target, str) and "://" in target
     if is_url and env:
         raise Trouble("--env is for a server that is started here, and this is an address")
@@ -74,8 +74,16 @@ def reach(terms: Terms) -> Reach:
     return Reach(target, options, shown, is_url and not said)
 
 
-def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
-    """What to connect to, what it is called, and whether it is one of our own servers."""
+def is_configuration(target: str | tuple[str, ...]) -> bool:
+    """Whether this is a file that holds servers rather than being one."""
+    if not isinstance(target, str):
+        return False
+    return os.path.splitext(target)[1].lower() in CONFIGURATIONS and os.path.isfile(target)
+
+
+def place(terms: Terms) -> tuple[str | list[str], str, bool]:
+    """What to connect to, what it is called, and whether it is one of our own servers. Raises
+    `Trouble`."""
     target = terms.target
     if not isinstance(target, str):
         if not target or not target[0]:
@@ -84,7 +92,7 @@ def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
     if "://" in target:
         return target, address(target), False
     ending = os.path.splitext(target)[1].lower()
-    if ending in CONFIGURATIONS and os.path.isfile(target):
+    if is_configuration(target):
         raise Trouble(
             f"{target} is a configuration, which cannot be a target yet; name the address of a "
             "server, its file, or its command line after --"

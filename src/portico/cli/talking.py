@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -69,9 +69,14 @@ def talk(terms: Terms, deed: Talk, auth: Any = None) -> int:
 
         auth = usual_login(screen)
     _log(terms.debug)
+    return run(terms, screen, _talk(found, terms, screen, deed, auth))
+
+
+def run(terms: Terms, screen: Screen, work: Coroutine[Any, Any, int]) -> int:
+    """Do something that waits, to its end; the exit code. Raises `Trouble`."""
     try:
         with telling(terms):
-            return asyncio.run(_talk(found, terms, screen, deed, auth))
+            return asyncio.run(work)
     except BrokenPipeError:
         _let_go_of_output()
         return 0  # whoever reads has seen enough
