@@ -65,12 +65,10 @@ def saying(*answers: bytes) -> Play:
 
 @live
 async def test_a_name_that_leads_nowhere() -> None:
-    try:
+    with pytest.raises(socket.gaierror) as found:
         socket.getaddrinfo("nowhere.invalid", 443)
-    except socket.gaierror as error:
-        expected = dns_failure("nowhere.invalid", error)
     report = await looked_at("https://nowhere.invalid/mcp")
-    assert report.failure == expected
+    assert report.failure == dns_failure("nowhere.invalid", found.value)
     assert states(report)["tcp"] == "skipped"
     assert row(report, "schema").words == "not before dns is mended"
 
