@@ -20,7 +20,7 @@ CLIENT_OF = {
     "client.ways",  # makes the pool for a user's URL
     "client.authorizing",  # gives a pool to the fetcher, for a login
     "cli.doctor_http",  # a user's URL, and the path /mcp beside it; documents by the fetcher
-    "cli.doctoring",  # makes the pool for both
+    "cli.doctor_server",  # makes the pool for both
     "server.door",  # gives a pool to the fetcher, for issuers
 }
 # Who has the seam in hand, and gives it to the fetcher.

@@ -20,8 +20,10 @@ from live import live
 from portico import Server
 from portico.cli.doctor import Check, Report
 from portico.cli.doctor_line import Place, dns_failure, tcp_failure, tls_failure
+from portico.cli.doctor_targets import visits_of
 from portico.cli.doctoring import examined
 from portico.cli.reaching import Terms
+from portico.cli.screen import Screen
 from portico.transport.http_run import Site
 
 SECRET = "Bearer s3cret-t0ken"
@@ -30,7 +32,7 @@ PAGE = whole(200, b"<html>Welcome</html>", "text/html")
 
 async def looked_at(url: str, **terms: Any) -> Report:
     terms.setdefault("timeout_s", 5.0)
-    (report,) = await examined(Terms(url, **terms))
+    (report,) = await examined(visits_of(Terms(url, **terms), Screen()))
     return report
 
 

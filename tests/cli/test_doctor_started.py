@@ -16,8 +16,10 @@ from cli.process import WEATHER
 from live import live_for
 from portico.cli.doctor import Check, Report
 from portico.cli.doctor_command import INSTALLING, command_check, meaning
+from portico.cli.doctor_targets import visits_of
 from portico.cli.doctoring import examined
 from portico.cli.reaching import Terms
+from portico.cli.screen import Screen
 
 # Some children one after the other, on a busy machine.
 TEST_S = 60.0
@@ -32,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def looked_at(*target: str, **terms: Any) -> Report:
     named = target[0] if len(target) == 1 else target
-    (report,) = await examined(Terms(named, **terms))
+    (report,) = await examined(visits_of(Terms(named, **terms), Screen()))
     return report
 
 

@@ -89,6 +89,12 @@ def reaching(command: F) -> F:
             help="Wait no longer for an answer, or the next sign of progress.",
         ),
         click.option("--debug", is_flag=True, help="Log what happens; show our own lines."),
+        click.option(
+            "--server",
+            default="",
+            metavar="KEY",
+            help="Of a configuration, this server alone.",
+        ),
     ]
     for flag in reversed(flags):
         command = flag(command)

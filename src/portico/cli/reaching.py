@@ -37,6 +37,8 @@ class Terms(NamedTuple):
     envs: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     debug: bool = False
+    # Of a configuration, this server alone.
+    server: str = ""
 
 
 class Reach(NamedTuple):
@@ -51,6 +53,8 @@ class Reach(NamedTuple):
 
 def reach(terms: Terms) -> Reach:
     """Understand which server is meant. Raises `Trouble`."""
+    if terms.server:
+        raise Trouble("--server names one of a configuration, and this is a server by itself")
     headers = [*map(header, terms.headers), *map(header_from_env, terms.header_envs)]
     env = dict(map(variable, terms.envs))
     options: dict[str, Any] = {"timeout_s": terms.timeout_s}
