@@ -98,7 +98,7 @@ async def test_one_broken_server_hinders_no_other(folder: Path) -> None:
         "wants": (
             "variables",
             "mcp.json:32:5: mcpServers.wants.env.KEY: the variable NO_SUCH_ONE is not set",
-            "set it, or give a default",
+            "set it, or write ${NO_SUCH_ONE:-default}",
             2,
         ),
     }
@@ -155,17 +155,17 @@ def test_trust_is_asked_for_once_at_a_terminal_and_again_when_the_file_changes(
     file = written(".mcp.json", well=started(*RUN))
     home = str(folder / "home")
     with Terminal(folder, "doctor", file, PORTICO_HOME=home) as terminal:
-        shown = terminal.answer("trust this file, as it is now? [no] ", "yes")
+        shown = terminal.answer("Trust it? [y/N] ", "yes")
         code, rest = terminal.end()
-    assert f"runs {PYTHON} -m portico.cli.main run server.py" in shown
+    assert f"starts: {PYTHON} -m portico.cli.main run server.py" in shown
     assert (code, "all is well" in rest) == (0, True)
     assert "you have just trusted it" in rest
     assert command(folder, "doctor", file, PORTICO_HOME=home).returncode == 0
     written(".mcp.json", well=started(*RUN), more=started(*RUN))
     with Terminal(folder, "doctor", file, PORTICO_HOME=home) as terminal:
-        shown = terminal.answer("trust this file, as it is now? [no] ", "")
+        shown = terminal.answer("Trust it? [y/N] ", "")
         code, rest = terminal.end()
-    assert "which has changed since you trusted it" in shown
+    assert "has changed since it was trusted" in shown
     assert code == 2
     assert "nobody has trusted this file" in rest
 

@@ -5,9 +5,8 @@ nobody can be asked, only what was trusted before is used. A password is typed u
 """
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
@@ -15,29 +14,17 @@ from portico.cli.reaching import TIMEOUT_S, Terms, known_revision
 from portico.cli.screen import Screen
 from portico.cli.text import one_line
 from portico.cli.trouble import Trouble
+from portico.cli.trusting import ask_trust
 from portico.host.config import read_config
 from portico.host.inputs import Input
 from portico.host.settings import Config, Entry
 from portico.host.trust import TrustQuestion
 
-YES = ("y", "yes")
-# What a file wants to do with each of its servers, in a person's words.
-WISHES = {
-    "run": "runs",
-    "in": "in the folder",
-    "reach": "reaches",
-    "set": "sets",
-    "send": "sends",
-    "ask": "asks the program",
-    "read": "reads",
-}
-
 
 class Trusting:
-    """Asks whoever sits at the terminal; remembers what was not trusted."""
+    """Asks whoever sits at the terminal; remembers what came of it."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
+    def __init__(self) -> None:
         # The servers that nobody trusts, and the file that they stand in.
         self.refused: dict[str, str] = {}
         self.agreed: set[str] = set()
@@ -45,23 +32,11 @@ class Trusting:
     def __call__(self, question: TrustQuestion) -> bool:
         """Whether a file may be used as it is now."""
         servers = dict.fromkeys(wish.server for wish in question.wishes)
-        if self._screen.can_ask and asyncio.run(self._ask(question)):
+        if ask_trust(question):
             self.agreed.update(servers)
             return True
         self.refused.update(dict.fromkeys(servers, question.file))
         return False
-
-    async def _ask(self, question: TrustQuestion) -> bool:
-        again = ", which has changed since you trusted it" if question.changed else ""
-        self._screen.note(f"{one_line(question.file)}{again}, wants to use this:\n")
-        server = None
-        for wish in question.wishes:
-            if wish.server != server:
-                server = wish.server
-                self._screen.note(f"  {self._screen.emphasis(wish.server)}\n")
-            self._screen.note(f"    {WISHES[wish.what]} {wish.text}\n")
-        answer = await self._screen.ask("trust this file, as it is now? [no] ")
-        return (answer or "").lower() in YES
 
 
 def asker_of_inputs(screen: Screen) -> Callable[[Input], Awaitable[str | None]] | None:
@@ -73,23 +48,25 @@ def asker_of_inputs(screen: Screen) -> Callable[[Input], Awaitable[str | None]] 
         about = one_line(question.description) or one_line(question.id)
         choices = f" ({', '.join(map(one_line, question.options))})" if question.options else ""
         usual = question.default
-        shown = f" [{one_line(usual)}]" if usual and not question.password else ""
-        with unseen() if question.password else contextlib.nullcontext():
-            typed = await screen.ask(f"{about}{choices}{shown}: ")
         if question.password:
-            screen.note("\n")
-        if typed is None:
-            return None
-        if not typed and usual is not None:
+            typed = await _unseen(screen, f"{about}: ")
+        else:
+            typed = await screen.ask(
+                f"{about}{choices}{f' [{one_line(usual)}]' if usual else ''}: "
+            )
+        if not typed and typed is not None and usual is not None:
             return usual
         return typed if not question.options or typed in question.options else None
 
     return ask
 
 
-@contextlib.contextmanager
-def unseen() -> Generator[None]:
-    """What is typed at the terminal meanwhile is not shown there."""
+async def _unseen(screen: Screen, words: str) -> str | None:
+    """What somebody types, which is not shown meanwhile."""
+    if sys.platform == "win32":
+        import getpass
+
+        return await asyncio.to_thread(getpass.getpass, words)
     import termios
 
     fd = sys.stdin.fileno()
@@ -98,9 +75,10 @@ def unseen() -> Generator[None]:
     after[3] &= ~termios.ECHO
     termios.tcsetattr(fd, termios.TCSADRAIN, after)
     try:
-        yield
+        return await screen.ask(words)
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        screen.note("\n")
 
 
 def configuration(terms: Terms, screen: Screen, trusting: Trusting) -> Config:

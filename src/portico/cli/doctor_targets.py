@@ -23,10 +23,9 @@ from portico.cli.doctor_server import (
 )
 from portico.cli.reaching import SCRIPTS, Reach, Terms, is_configuration, place, reach
 from portico.cli.screen import Screen
-from portico.cli.talking import code_of
 from portico.cli.target import read
 from portico.cli.text import one_line
-from portico.cli.trouble import USAGE, Trouble
+from portico.cli.trouble import USAGE, Trouble, code_of
 from portico.client.targets import Surroundings, way_to
 from portico.errors import LocalProtocolError, PorticoError
 from portico.host.settings import Config, Entry, Place, Problem
@@ -52,7 +51,7 @@ def visits_of(terms: Terms, screen: Screen) -> list[Visit]:
     To be called where no loop runs: somebody may be asked whether they trust a file.
     """
     if is_configuration(terms.target):
-        trusting = Trusting(screen)
+        trusting = Trusting()
         return _of_config(configuration(terms, screen, trusting), terms, trusting)
     return [_single(terms)]
 
