@@ -14,10 +14,10 @@ from portico.cli.doctor import Check, failed, fine, warned
 from portico.cli.doctor_command import MAX_LINES, PROCESS, ended_check, littered_check, meaning
 from portico.cli.inspecting import supported
 from portico.cli.linting import Finding, lint
-from portico.cli.listing import Offer, offer
-from portico.cli.talking import code_of, sentence
+from portico.cli.reached import Offer, One
+from portico.cli.talking import sentence
 from portico.cli.text import one_line
-from portico.cli.trouble import PROTOCOL, UNREACHABLE, USAGE
+from portico.cli.trouble import PROTOCOL, UNREACHABLE, USAGE, code_of
 from portico.client.answers import Answers
 from portico.client.client import split_remarks
 from portico.client.connect import accepted, made
@@ -151,7 +151,7 @@ async def converse(
         try:
             async with asyncio.timeout(LISTS_FACTOR * timeout_s):
                 talk.spoken = await supported(client)
-                talk.found = await offer(client)
+                talk.found = await One(client).offer()
         except PorticoError as error:
             talk.listing = error
         except TimeoutError:

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from portico.cli.target import read
+from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.trouble import Trouble
 
-# Files that hold servers of a host rather than being one.
-CONFIGURATIONS = (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
 SCRIPTS = (".js", ".mjs", ".cjs")
 SCHEMES = ("http", "https")
 # What finds us, where it is set, must find us again.
@@ -98,8 +96,8 @@ def place(terms: Terms) -> tuple[str | list[str], str, bool]:
     ending = os.path.splitext(target)[1].lower()
     if is_configuration(target):
         raise Trouble(
-            f"{target} is a configuration, which cannot be a target yet; name the address of a "
-            "server, its file, or its command line after --"
+            f"{target} is a configuration, and this takes one server: name its address, its file, "
+            "or its command line after --"
         )
     if ending in SCRIPTS and os.path.isfile(target):
         return target, target, False

@@ -208,6 +208,12 @@ class Hosted:
             found += [one.words for one in (names.problems if names is not None else ())]
         return "; ".join(dict.fromkeys(found)) or None
 
+    @property
+    def failure(self) -> PorticoError | None:
+        """The first error that a list of it came to, if one did."""
+        errors = (shelf.error for shelf in self._shelves.values())
+        return next((error for error in errors if error is not None), None)
+
     def plain_name(self, name: str) -> str | None:
         """The server's own name for one of the catalogue, where no list is needed to tell."""
         own = name.partition("__")[2]
