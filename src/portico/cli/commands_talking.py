@@ -122,6 +122,7 @@ def _check_out(terms: Terms, out: str) -> None:
 Examples:
   portico ls server.py
   portico ls https://example.com/mcp --json
+  portico ls mcp.json
   portico ls -- uvx mcp-server-git
 """,
 )
@@ -129,7 +130,8 @@ Examples:
 def ls(**flags: Any) -> Deed:
     """List the tools, prompts, resources and templates of a server.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     Arguments in brackets may be left out.
     """
     from portico.cli.listing import list_target
@@ -145,6 +147,7 @@ Examples:
   portico inspect server.py
   portico inspect server.py --as 2024-11-05
   portico inspect server.py --strict
+  portico inspect mcp.json --server git
   portico inspect -- uvx mcp-server-git
 """,
 )
@@ -154,10 +157,11 @@ def inspect(strict: bool, **flags: Any) -> Deed:
     """Show who a server is, what it speaks and can do, all that it offers, with signatures, and
     what its author may mend.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     With --as it shows what a client of that revision sees.
     """
-    from portico.cli.inspecting import inspect_target
+    from portico.cli.inspecting_many import inspect_target
 
     return partial(inspect_target, terms_of(flags), strict)
 
@@ -170,6 +174,7 @@ Examples:
   portico call server.py forecast city=Oslo days=3
   portico call server.py forecast city=Oslo 'days:=3' --json
   portico call https://example.com/mcp add @arguments.json
+  portico call mcp.json files__read path=notes.txt
   portico call git_log repo_path=. -- uvx mcp-server-git
 """,
 )
@@ -180,7 +185,8 @@ Examples:
 def call(tool: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     """Call a tool and show its result; exit code 1 where the tool says that it failed.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
 
     KEY=VALUE is of the type that the tool wants, and again for one more of a list; KEY:=JSON is
     JSON; @FILE and - (standard input) hold a JSON object. Questions of the server are asked in
@@ -201,6 +207,7 @@ Examples:
   portico read server.py notes://garden
   portico read server.py backup://notes.zip > notes.zip
   portico read server.py backup://notes.zip --out backups
+  portico read mcp.json notes://garden --server notes
 """,
 )
 @reaching
@@ -209,7 +216,8 @@ Examples:
 def read(uri: str, out: str, **flags: Any) -> Deed:
     """Read a resource: text as it is, bytes as they are unless a terminal would show them.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     """
     from portico.cli.calling import read_target
 
@@ -234,7 +242,8 @@ Examples:
 def prompt(name: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     """Get the messages of a prompt. Its arguments are all text.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     """
     from portico.cli.calling import prompt_target
 
@@ -262,7 +271,8 @@ def complete(
 ) -> Deed:
     """Show what an argument of a prompt, or a variable of a template, may become.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     PREFIX is what was typed of it so far, KEY=VALUE the other arguments.
     """
     from portico.cli.calling import complete_target
@@ -304,8 +314,8 @@ def login(
 ) -> Deed:
     """Log in to a server, in a browser, and keep the login for every other command.
 
-    TARGET is an address. It is kept encrypted, in a folder that only you may read; PORTICO_HOME
-    says where, if it should be elsewhere.
+    TARGET is an address, or a configuration and --server. It is kept encrypted, in a folder that
+    only you may read; PORTICO_HOME says where, if it should be elsewhere.
     """
     from portico.cli.logging_in import Client, login_target
 
@@ -322,7 +332,7 @@ def login(
 def logout(**flags: Any) -> Deed:
     """Forget the login that is kept for a server, and give back its tokens.
 
-    TARGET is an address.
+    TARGET is an address, or a configuration and --server.
     """
     from portico.cli.logging_in import logout_target
 
@@ -338,7 +348,8 @@ def logout(**flags: Any) -> Deed:
 def whoami(**flags: Any) -> Deed:
     """Show the login that is kept for a server: whose, as what, for what, until when.
 
-    TARGET is an address. Nobody is asked anything, and no token is shown.
+    TARGET is an address, or a configuration and --server. Nobody is asked anything, and no token
+    is shown.
     """
     from portico.cli.logging_in import whoami_target
 

@@ -14,7 +14,7 @@ import msgspec
 from portico.cli.linting import CHARACTERS_A_TOKEN, Finding, lint, tokens
 from portico.cli.listing import title_of
 from portico.cli.reached import Offer, One
-from portico.cli.reaching import Terms, is_configuration
+from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
 from portico.cli.talking import Desk, show_json, talk
 from portico.cli.text import clean, columns, first_line, one_line, width
@@ -61,13 +61,8 @@ class Facts(NamedTuple):
         }
 
 
-def inspect_target(terms: Terms, strict: bool) -> int:
-    """Show all that a server says of itself, or each server of a configuration; the exit code,
-    1 for warnings if `strict`."""
-    if is_configuration(terms.target):
-        from portico.cli.inspecting_many import inspect_configuration
-
-        return inspect_configuration(terms, strict)
+def inspect_server(terms: Terms, strict: bool) -> int:
+    """Show all that a server says of itself; the exit code, 1 for warnings if `strict`."""
     return talk(terms, partial(_inspect, terms=terms, strict=strict))
 
 

@@ -1,4 +1,4 @@
-"""What `portico inspect` shows of a configuration: each of its servers, in its own words.
+"""What `portico inspect` does: with one server, or with each of a configuration, in its own words.
 
 Rules: servers are asked side by side, and one that is broken is told beside the others. Names are
 those of the servers themselves: what they are called in a catalogue is for `ls`.
@@ -7,10 +7,10 @@ those of the servers themselves: what they are called in a catalogue is for `ls`
 import asyncio
 from typing import Final
 
-from portico.cli.inspecting import Facts, code_of_findings, facts_of, show_facts
+from portico.cli.inspecting import Facts, code_of_findings, facts_of, inspect_server, show_facts
 from portico.cli.logins import login_for
 from portico.cli.reached import One
-from portico.cli.reaching import Terms
+from portico.cli.reaching import Terms, is_configuration
 from portico.cli.screen import Screen
 from portico.cli.talking import prepare_log, run, sentence, show_json
 from portico.cli.talking_many import code_of_many, config_for, plain_problems, show_problems
@@ -24,8 +24,11 @@ from portico.host.settings import Config, Entry, Problem
 AT_ONCE: Final = 8
 
 
-def inspect_configuration(terms: Terms, strict: bool) -> int:
-    """Show all that each server says of itself; the exit code. Raises `Trouble`."""
+def inspect_target(terms: Terms, strict: bool) -> int:
+    """Show all that a server says of itself, or each of a configuration; the exit code, 1 for
+    warnings if `strict`. Raises `Trouble`."""
+    if not is_configuration(terms.target):
+        return inspect_server(terms, strict)
     screen = Screen()
     prepare_log(terms.debug)
     return run(terms, screen, _inspect(config_for(terms, screen, ""), terms, screen, strict))
