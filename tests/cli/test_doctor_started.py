@@ -120,6 +120,30 @@ async def test_a_program_that_cannot_be_run(folder: Path) -> None:
 
 
 @live_for(TEST_S)
+async def test_a_script_whose_interpreter_is_not_there(folder: Path) -> None:
+    (folder / "script").write_text(f"#!{folder}/gone/python -I\n")
+    (folder / "script").chmod(stat.S_IRWXU)
+    assert failure(await looked_at("./script", "x")) == (
+        "command",
+        f"./script is run by {folder}/gone/python, which is not there",
+        "install it anew; a virtual environment cannot be moved",
+        4,
+    )
+
+
+@live_for(TEST_S)
+async def test_a_program_that_is_none_for_this_machine(folder: Path) -> None:
+    (folder / "odd").write_bytes(b"\x00\x01\x02\x03")
+    (folder / "odd").chmod(stat.S_IRWXU)
+    assert failure(await looked_at("./odd", "x")) == (
+        "process",
+        "cannot start server 'odd': './odd' is no program for this machine",
+        "if it is a script, name its interpreter first",
+        4,
+    )
+
+
+@live_for(TEST_S)
 async def test_a_script_that_an_interpreter_does_not_find(folder: Path) -> None:
     (folder / "server.py").write_text(WEATHER)
     name = os.path.basename(PYTHON)

@@ -4,7 +4,11 @@ Rules: real files and real children; a server that was started leaves a file beh
 seen which ones were.
 """
 
+import http.server
 import json
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +174,59 @@ def test_a_file_that_is_broken_is_told_with_its_place(folder: Path) -> None:
     done = command(folder, "ls", "broken.json")
     assert (done.returncode, done.stdout) == (2, "")
     assert "broken.json:1:35: " in done.stderr
+
+
+def test_a_server_that_hangs_keeps_nothing_of_the_others_back(folder: Path) -> None:
+    (folder / "mute.py").write_text("import sys\nsys.stdin.read()\n")
+    file = configure(folder / "hung.json", mute=started("mute.py"), mine=noted("mine"))
+    done = command(folder, "ls", file, "--timeout", "4")
+    assert done.returncode == 0
+    assert "mine__write" in done.stdout
+    assert done.stderr == "portico: server 'mute': it did not start within 4 s\n"
+
+
+@contextmanager
+def guarded() -> Generator[str]:
+    """The address of a server that lets nobody in."""
+
+    class Guard(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(401)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nobody reads it."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Guard) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/mcp"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_wants_a_login_says_what_to_type(folder: Path) -> None:
+    home = str(folder / "home")
+    with guarded() as url:
+        file = configure(folder / "web.json", web={"type": "http", "url": url})
+        done = command(folder, "ls", file, PORTICO_HOME=home)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert f"log in: portico login {url}" in done.stderr
+        done = command(folder, "call", file, "web__look", PORTICO_HOME=home)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert f"log in: portico login {url}" in done.stderr
+        file = configure(folder / "both.json", web={"url": url}, mine=noted("mine"))
+        done = command(folder, "ls", file, PORTICO_HOME=home)
+        assert done.returncode == 0
+        assert "mine__write" in done.stdout
+        assert f"log in: portico login {url}" in done.stderr
 
 
 # ---------------------------------------------------------------- call

@@ -20,6 +20,8 @@ from portico.transport.child_command import minimal_environment
 
 # Programs that one looks at for a name that was mistyped: a PATH may hold many thousands.
 MAX_PROGRAMS: Final = 20_000
+# The first line of a script, as systems read it.
+MAX_FIRST_LINE: Final = 256
 # What a program wrote, in a table; an error of Python takes some ten lines.
 MAX_LINES: Final = 12
 
@@ -141,6 +143,11 @@ def _listed(folders: Iterable[str]) -> list[str]:
 def _script(found: str, argv: Sequence[str], cwd: str | None) -> Check:
     """A program that was found; and the file that it is to run, if that can be seen."""
     name = os.path.basename(found)
+    runner = _runner(os.path.join(cwd or "", found))
+    if runner and not os.path.exists(runner):
+        words = f"{one_line(found)} is run by {one_line(runner)}, which is not there"
+        mend = "install it anew; a virtual environment cannot be moved"
+        return failed(COMMAND, UNREACHABLE, words, mend)
     runs = _PYTHON.fullmatch(name) is not None or name in ("node", "node.exe", "deno", "bun")
     first = argv[1] if len(argv) > 1 else ""
     if runs and first.endswith(_SCRIPTS):
@@ -154,6 +161,17 @@ def _script(found: str, argv: Sequence[str], cwd: str | None) -> Check:
             return failed(COMMAND, UNREACHABLE, words, hint)
     shown = "this Python" if found == sys.executable else one_line(found)
     return fine(COMMAND, f"it is {shown}")
+
+
+def _runner(path: str) -> str:
+    """The program that the first line of a script names; empty for what is no script."""
+    try:
+        with open(path, "rb") as file:
+            first = file.read(MAX_FIRST_LINE).partition(b"\n")[0]
+    except OSError:
+        return ""
+    words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+    return words[0] if words else ""
 
 
 def _files(folder: str) -> list[str]:

@@ -174,8 +174,8 @@ def process_check(talk: Talk, mend: str) -> Check:
             return littered_check(talk.rubbish, _printed(talk), works=True)
         return fine(PROCESS, "it runs, and prints nothing else to standard output")
     if child is None or isinstance(error, CannotConnect):
-        words, _ = split_remarks(str(error))
-        return failed(PROCESS, UNREACHABLE, one_line(words), mend)
+        words, _, how = split_remarks(str(error))[0].partition("; ")
+        return failed(PROCESS, UNREACHABLE, one_line(words), one_line(how) or mend)
     if talk.rubbish and isinstance(error, ConnectionLost | TimedOut) and not _has_failed(child):
         return littered_check(talk.rubbish, _printed(talk), works=False)
     if isinstance(error, ConnectionLost) and child.lost is not None:
@@ -211,7 +211,7 @@ def revision_check(talk: Talk, wanted: str) -> Check:
     who = f"{one_line(talk.server)} speaks" if talk.server else "it speaks"
     if talk.spoken is not None:
         others = [one_line(date) for date in talk.spoken if date != talk.revision]
-        more = f", and {', '.join(others)}" if others else ", and no other"
+        more = f", and {', '.join(others)}" if others else ", and names no other"
         return fine(REVISION, f"{who} {talk.revision}{more}")
     newer = "as it was asked to" if wanted else "and nothing newer"
     return fine(REVISION, f"{who} {talk.revision}, after a handshake, {newer}")

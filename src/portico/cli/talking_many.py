@@ -107,7 +107,8 @@ async def address_in(config: Config, key: str) -> str:
 def show_problems(problems: Sequence[Problem], screen: Screen) -> None:
     """Tell what does not work, beside the output."""
     for problem in problems:
-        screen.note(f"portico: {clean(line(problem), lines=True)}\n")
+        words = line(problem) if problem.place is not None else problem.words
+        screen.note(f"portico: {clean(words, lines=True)}\n")
 
 
 def plain_problems(problems: Sequence[Problem]) -> list[dict[str, Any]]:
