@@ -109,7 +109,8 @@ def _limited(config: Config, terms: Terms) -> Config:
     known = [*config.entries, *(one.server for one in config.problems if one.server)]
     if terms.server not in known:
         raise Trouble(no_server(terms.server, list(dict.fromkeys(known)), str(terms.target)))
-    return Config(
+    return replace(
+        config,
         entries={key: one for key, one in config.entries.items() if key == terms.server},
         problems=tuple(one for one in config.problems if one.server in ("", terms.server)),
         warnings=tuple(one for one in config.warnings if one.server in ("", terms.server)),
