@@ -48,10 +48,6 @@ class One:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.call_tool = client.call_tool
-        self.get_prompt = client.get_prompt
-        self.read_resource = client.read_resource
-        self.complete = client.complete
 
     async def list_tools(self) -> Sequence[t.Tool]:
         """Its tools."""
@@ -60,6 +56,32 @@ class One:
     async def list_prompts(self) -> Sequence[t.Prompt]:
         """Its prompts."""
         return await self._listed(self.client.capabilities.prompts, self.client.list_prompts)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult[Any]:
+        """Call a tool."""
+        return await self.client.call_tool(name, arguments)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> t.GetPromptResult:
+        """The messages of a prompt."""
+        return await self.client.get_prompt(name, arguments)
+
+    async def read_resource(self, uri: str) -> t.ReadResourceResult:
+        """The contents of a resource."""
+        return await self.client.read_resource(uri)
+
+    async def complete(
+        self,
+        argument: str,
+        value: str,
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+    ) -> t.Completion:
+        """What an argument of a prompt, or a variable of a template, may become."""
+        return await self.client.complete(
+            argument, value, prompt=prompt, template=template, context=context
+        )
 
     async def offer(self) -> Offer:
         """Everything that it lists."""
