@@ -175,6 +175,19 @@ async def test_a_token_that_is_refused_is_shown_to_the_server_alone() -> None:
 
 
 @live
+async def test_logins_that_others_could_read_are_not_used(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "credentials.db").touch()
+    (home / "credentials.key").write_bytes(bytes(32))
+    (home / "credentials.key").chmod(0o644)
+    async with by_hand(guarded({DOCUMENT: RESOURCE, ISSUER: GOOD})) as hand:
+        name, words, mend, _ = failure(await looked_at(hand.url))
+    assert name == "authorization"
+    assert words == f"{home / 'credentials.key'} can be read by others"
+    assert mend == "chmod 600 it, or remove it and log in again"
+
+
+@live
 async def test_somebody_who_may_not_come() -> None:
     async def shut(visitor: Visitor) -> None:
         while True:

@@ -256,6 +256,25 @@ def test_one_server_of_a_file_is_looked_at_alone(folder: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (
+            ("--server", "x"),
+            "--server names one of a configuration, and this is a server by itself",
+        ),
+        (("-H", "a: b"), "--header goes to an address; a server that is started here has --env"),
+        (("--as", "1999-01-01"), "--as 1999-01-01: there is no such revision; there are "),
+    ],
+)
+def test_what_is_typed_wrongly_is_no_illness(
+    folder: Path, flags: tuple[str, ...], words: str
+) -> None:
+    done = command(folder, "doctor", "server.py", *flags)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"portico: {words}")
+
+
 def test_no_secret_is_in_the_table(folder: Path) -> None:
     secret = "s3cret-t0ken"
     file = written(

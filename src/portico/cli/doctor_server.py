@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from portico.auth.places import PORTS, is_loopback
-from portico.cli.doctor import Check, Checks, fine, skipped
+from portico.cli.doctor import Check, Checks, failed, fine, skipped
 from portico.cli.doctor_command import COMMAND, PROCESS, command_check
 from portico.cli.doctor_http import (
     AUTHORIZED,
@@ -37,6 +37,8 @@ from portico.cli.doctor_talk import (
     schema_check,
 )
 from portico.cli.logins import KeptLogin
+from portico.cli.text import one_line
+from portico.cli.trouble import code_of
 from portico.client.authorizing import kept_login
 from portico.client.targets import PROGRAMS
 from portico.errors import ConnectionLost, PorticoError, RemoteProtocolError
@@ -166,7 +168,11 @@ async def _answered(
     own = any(name.lower() == "authorization" for name, _ in headers)
     secure = url.startswith("https:") or is_loopback(urlsplit(url).hostname or "")
     auth = None if own or not secure else KeptLogin(keep=True)
-    held = await kept_login(auth, url) if auth is not None else None
+    held = locked = None
+    try:
+        held = await kept_login(auth, url) if auth is not None else None
+    except PorticoError as error:  # what is kept cannot be read, or must not be
+        locked = error
     talk = await _talk(patient, {**patient.around, "auth": auth} if auth else patient.around)
     if http.state == "failed":  # a server of the first revision takes no such question
         if talk.error is not None and talk.refused is None:
@@ -180,6 +186,9 @@ async def _answered(
         yield skipped(DOCUMENTS, why)
     else:
         yield await documents_check(pool, found)
+    if locked is not None:
+        words, _, mend = str(locked).partition("; ")
+        yield failed(AUTHORIZED, code_of(locked), one_line(words), one_line(mend) or "mend it")
     yield authorization_check(url, asked, Shown(own, held is not None), talk.refused)
     for check in _spoken(talk, patient):
         yield check

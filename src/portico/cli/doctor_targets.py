@@ -62,7 +62,7 @@ def visits_of(terms: Terms, screen: Screen) -> list[Visit]:
 def _single(terms: Terms) -> Visit:
     target = terms.target
     if isinstance(target, str) and "://" not in target:
-        return Visit(target, target, [FILE, *COMMAND_PLAN], _of_file(terms))
+        return _to_file(target, terms)
     found = reach(terms)
     shown, around = found.shown, _around(found)
     if isinstance(found.target, str):
@@ -82,22 +82,29 @@ def _around(found: Reach) -> dict[str, Any]:
     return {name: found.options[name] for name in names if name in found.options}
 
 
-async def _of_file(terms: Terms) -> Checks:
-    assert isinstance(terms.target, str)
+def _to_file(typed: str, terms: Terms) -> Visit:
+    planned = [FILE, *COMMAND_PLAN]
     try:
         target, shown, own = place(terms)
     except Trouble as trouble:
-        what, _, mend = trouble.words.partition("; ")
-        yield failed(FILE, USAGE, one_line(what), one_line(mend) or "mend its name")
-        return
-    found = reach(terms)
-    file = read(terms.target).path if own else target[-1] if isinstance(target, list) else target
-    yield file_check(os.path.relpath(file)) if file else fine(FILE, f"{shown} is a module")
+        return Visit(typed, typed, planned, _missing(trouble.words))
+    file = read(typed).path if own else target[-1] if isinstance(target, list) else target
     program = "portico run" if own else "node" if file.endswith(SCRIPTS) else "python"
     quoted = shlex.quote(shown)
+    around = _around(reach(terms))
     patient = Patient(
-        target, _around(found), terms.timeout_s, quoted, f"{program} {quoted}", terms.revision
+        target, around, terms.timeout_s, quoted, f"{program} {quoted}", terms.revision
     )
+    return Visit(typed, typed, planned, _of_file(file, shown, patient))
+
+
+async def _missing(words: str) -> Checks:
+    what, _, mend = words.partition("; ")
+    yield failed(FILE, USAGE, one_line(what), one_line(mend) or "mend its name")
+
+
+async def _of_file(file: str, shown: str, patient: Patient) -> Checks:
+    yield file_check(os.path.relpath(file)) if file else fine(FILE, f"{shown} is a module")
     async with aclosing(command_checks(patient)) as checks:
         async for check in checks:
             yield check
