@@ -32,7 +32,7 @@ PAGE = whole(200, b"<html>Welcome</html>", "text/html")
 
 async def looked_at(url: str, **terms: Any) -> Report:
     terms.setdefault("timeout_s", 5.0)
-    (report,) = await examined(visits_of(Terms(url, **terms), Screen()))
+    (report,) = await examined(visits_of(Terms(url, **terms), Screen()), Screen())
     return report
 
 

@@ -48,7 +48,7 @@ def written(name: str, **servers: Any) -> str:
 
 
 async def looked_at(file: str, **terms: Any) -> list[Report]:
-    return await examined(visits_of(Terms(file, **terms), Screen()))
+    return await examined(visits_of(Terms(file, **terms), Screen()), Screen())
 
 
 def failures(reports: list[Report]) -> dict[str, tuple[str, str, str, int] | None]:
@@ -204,6 +204,7 @@ def test_the_table_is_green_and_red_at_a_terminal_and_not_for_no_color(folder: P
     file = written("mcp.json", typo={"command": "no-such-program-here"})
     with Terminal(folder, "doctor", file) as terminal:
         _, shown = terminal.end()
+    assert "[....................]   0%  typo: file" in shown  # while it is looked at
     assert "\033[32mok\033[0m" in shown
     assert "\033[1;31mFAILED\033[0m" in shown
     with Terminal(folder, "doctor", file, NO_COLOR="1") as terminal:

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def looked_at(*target: str, **terms: Any) -> Report:
     named = target[0] if len(target) == 1 else target
-    (report,) = await examined(visits_of(Terms(named, **terms), Screen()))
+    (report,) = await examined(visits_of(Terms(named, **terms), Screen()), Screen())
     return report
 
 

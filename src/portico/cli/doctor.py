@@ -7,7 +7,7 @@ Rules: data only; nothing is asked, started or written here. What a check says i
 one line; what a server wrote is cleaned where it is shown.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -84,12 +84,20 @@ class Report(NamedTuple):
         }
 
 
-async def gathered(server: str, target: str, planned: Sequence[str], checks: Checks) -> Report:
-    """Every check of a server, up to the first that fails; what was planned besides is skipped."""
+async def gathered(
+    server: str,
+    target: str,
+    planned: Sequence[str],
+    checks: Checks,
+    tell: Callable[[Check], None],
+) -> Report:
+    """Every check of a server, up to the first that fails; what was planned besides is skipped.
+    `tell` is told of each when it is made."""
     made: list[Check] = []
     async with aclosing(checks):
         async for check in checks:
             made.append(check)
+            tell(check)
             if check.state == "failed":
                 why = f"not before {check.name} is mended"
                 rest = planned[planned.index(check.name) + 1 :] if check.name in planned else ()

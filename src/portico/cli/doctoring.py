@@ -37,7 +37,7 @@ def doctor_target(terms: Terms) -> int:
 
 
 async def _doctor(visits: Sequence[Visit], terms: Terms, screen: Screen) -> int:
-    reports = await examined(visits)
+    reports = await examined(visits, screen)
     if terms.as_json:
         well = all(one.failure is None for one in reports)
         show_json({"ok": well, "servers": [one.plain() for one in reports]}, screen)
@@ -46,13 +46,23 @@ async def _doctor(visits: Sequence[Visit], terms: Terms, screen: Screen) -> int:
     return code_of_reports(reports)
 
 
-async def examined(visits: Sequence[Visit]) -> list[Report]:
-    """All that is found, in the order of the visits, which are made together."""
+async def examined(visits: Sequence[Visit], screen: Screen) -> list[Report]:
+    """All that is found, in the order of the visits, which are made together; whoever waits sees
+    how far it is."""
     room = asyncio.Semaphore(AT_ONCE)
+    over = 0
 
     async def made(visit: Visit) -> Report:
+        nonlocal over
+
+        def tell(check: Check) -> None:
+            screen.progress(over, len(visits), f"{one_line(visit.server)}: {check.name}")
+
         async with room:
-            return await gathered(visit.server, visit.target, visit.planned, visit.checks)
+            server, target, planned, checks = visit
+            report = await gathered(server, target, planned, checks, tell)
+            over += 1
+            return report
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(made(visit)) for visit in visits]
