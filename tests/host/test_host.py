@@ -3,14 +3,16 @@
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from live import live
-from portico import Context, Host, RemoteError, Server, ToolError
+from portico import CannotConnect, Context, Host, RemoteError, Server, ToolError
 from portico.host.own import entry_of
 from portico.host.settings import Config, Problem, Settings
+from portico.host.supervisor import Status
 from portico.transport.http_run import Site
 
 NOTES = """
@@ -211,6 +213,8 @@ async def test_an_alias_leads_to_its_tool_and_a_namespace_stands_before_names() 
     async with Host({"w": entry_of("w", weather(), settings)}) as host:
         tool = (await host.list_tools())[0]
         assert (tool.name, tool.server, tool.aliases) == ("sky__forecast", "w", ("look",))
+        assert host.tool("look") is host.tool("sky__forecast") is tool
+        assert host.tool("sky__nothing") is host.tool("nothing") is None
         assert (await host.call_tool("look", {"city": "Rome"})).text == "Rome: sun for 3 days"
 
 
@@ -242,3 +246,31 @@ async def test_problems_of_a_configuration_are_told_beside_those_of_servers() ->
     config = Config(entries={}, problems=(Problem("x", "it has no command"),))
     async with Host(config) as host:
         assert [problem.words for problem in host.problems] == ["it has no command"]
+
+
+@live
+async def test_a_program_hears_of_servers_that_start_and_fail_and_may_start_them_anew(
+    tmp_path: Path,
+) -> None:
+    good = tmp_path / "good"
+    code = f"""
+import pathlib
+if not pathlib.Path({str(good)!r}).exists():
+    raise SystemExit("not yet")
+{NOTES}"""
+    events: list[tuple[str, str]] = []
+
+    def on_event(status: Status) -> None:
+        events.append((status.key, status.state))
+
+    servers = {"late": [sys.executable, "-c", code], "w": weather()}
+    async with Host(servers, on_event=on_event) as host:
+        await host.call_tool("w__forecast", {"city": "Oslo"})
+        assert events == [("w", "starting"), ("w", "ready")]
+        with pytest.raises(CannotConnect, match="not yet"):
+            await host.call_tool("late__read", {"path": "a"})
+        assert events[-1][0] == "late"
+        good.write_text("")
+        host.restart("late")
+        assert (await host.call_tool("late__read", {"path": "a"})).text == "read a"
+        assert events[-1] == ("late", "ready")

@@ -1,5 +1,6 @@
 """No server sees anything of another: not its name, its environment, its token, its results."""
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,7 +11,7 @@ import pytest
 
 from host.secretive import secretive
 from live import live_for
-from portico import Host, Question
+from portico import Host, Question, RemoteError, Server
 from portico.host.own import entry_of
 from portico.host.settings import Entry, Settings
 from portico.protocol import types as t
@@ -131,3 +132,57 @@ def test_a_server_sees_nothing_of_another(tmp_path: Path, monkeypatch: pytest.Mo
                 assert f"answer for {other[::-1]}".encode() not in bytes_seen, (key, other)
         for caller in (b"ada-7f31", b"bob-9c55"):
             assert caller not in bytes_seen
+
+
+def own_things() -> Server:
+    """A server that keeps state in a conversation, and shows it in its lists."""
+    server = Server("own")
+
+    @server.tool
+    def add(name: str) -> str:
+        def secret() -> str:
+            return name
+
+        server.tool(name=f"tool_of_{name}")(secret)
+        server.resource(f"things://{name}")(secret)
+        return name
+
+    @server.resource("things://all")
+    def everything_there_is() -> str:
+        return "nothing"
+
+    _ = add, everything_there_is
+    return server
+
+
+@live_for(60)
+async def test_what_a_caller_did_in_a_conversation_of_its_own_is_in_no_other_callers_lists(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from host.test_host_isolation import own_things\nserver = own_things()\nserver.run()\n"
+    )
+    env = {"PYTHONPATH": str(HERE.parent)}
+    target = {"command": sys.executable, "args": [str(file)], "env": env}
+    entry = entry_of("own", target, Settings(revision=OLD))
+    async with Host({"own": entry}) as host:
+        ada, bob = host.caller("ada"), host.caller("bob")
+        both = await asyncio.gather(ada.list_tools(), bob.list_tools(), host.list_tools())
+        assert [[tool.name for tool in tools] for tools in both] == [["own__add"]] * 3
+        await ada.call_tool("own__add", {"name": "ada"})
+        names = [tool.name for tool in await ada.list_tools(fresh=True)]
+        assert names == ["own__add", "own__tool_of_ada"]
+        uris = [one.uri for one in await ada.list_resources()]
+        assert uris == ["things://all", "things://ada"]
+        assert [tool.name for tool in await bob.list_tools()] == ["own__add"]
+        assert [one.uri for one in await bob.list_resources(fresh=True)] == ["things://all"]
+        for name in ("own__tool_of_ada", "tool_of_ada"):
+            with pytest.raises(RemoteError) as caught:
+                await bob.call_tool(name)
+            assert "did you mean" not in str(caught.value)
+        with pytest.raises(RemoteError, match="no server lists"):
+            await bob.read_resource("things://ada")
+        found = await ada.read_resource("things://ada")
+        assert found.contents[0].text == "ada"
+        assert (await ada.call_tool("own__tool_of_ada")).text == "ada"

@@ -13,6 +13,8 @@ from portico.host import shelves
 from portico.host.own import entry_of
 from portico.host.roof import Changes
 from portico.host.settings import Settings
+from portico.protocol import types as t
+from portico.providers.names import is_safe
 
 HUNG = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -62,6 +64,43 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
             assert len(await host.list_tools()) == 1
         assert loop.time() - began < 2  # and not twenty times the wait
         assert (await host.call_tool("good__one")).text == "one"
+
+
+class Meeting(Server):
+    """Lists its tools when all the others are asked for theirs, too."""
+
+    barrier: asyncio.Barrier
+
+    async def answer(self, turn: Any) -> bytes | None:
+        if turn.exchange.row.name == "tools/list":
+            await self.barrier.wait()
+        return await super().answer(turn)
+
+
+@live
+async def test_all_servers_are_asked_at_once() -> None:
+    servers = {key: Meeting(key) for key in "abc"}
+    barrier = asyncio.Barrier(len(servers))
+    for server in servers.values():
+        server.barrier = barrier
+        server.tool(_nothing)
+    async with Host(servers) as host:
+        assert [tool.server for tool in await host.list_tools()] == ["a", "b", "c"]
+
+
+def _nothing() -> None: ...
+
+
+@live
+async def test_a_key_may_be_anything_and_names_are_good_all_the_same() -> None:
+    keys = ["my server!", "a__b", "_", "工具", "x" * 100, "a", "", "\x1b[2J"]
+    async with Host({key: small() for key in keys}) as host:
+        tools = await host.list_tools()
+        assert [tool.server for tool in tools] == keys
+        assert all(is_safe(tool.name) and "__" in tool.name for tool in tools)
+        assert len({tool.name for tool in tools}) == len(keys)
+        for tool in tools:
+            assert (await host.call_tool(tool.name)).text == "one"
 
 
 @live
@@ -166,7 +205,7 @@ async def test_a_tool_that_is_new_is_found_though_nobody_told_of_it() -> None:
     server = small()
     async with Host({"s": entry_of("s", server, Settings(revision="2025-06-18"))}) as host:
         await host.list_tools()
-        shelf = host._roof.snapshot.hosted["s"].tools
+        shelf = host._roof.snapshot.hosted["s"].offers("").tools
         shelf._came_at -= shelves.ANEW_S
 
         @server.tool
@@ -196,8 +235,6 @@ class Odd(Server):
     async def answer(self, turn: Any) -> bytes | None:
         if turn.exchange.row.name != "tools/list":
             return await super().answer(turn)
-        from portico.protocol import types as t
-
         names = [
             "",
             " ",
@@ -219,8 +256,6 @@ class Odd(Server):
 
 @live
 async def test_what_is_odd_about_a_list_breaks_no_other_and_has_good_names() -> None:
-    from portico.providers.names import is_safe
-
     server = odd()
 
     @server.tool

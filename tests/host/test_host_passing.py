@@ -122,7 +122,7 @@ def test_a_log_reaches_who_called_and_nobody_else(revision: str) -> None:
 @live
 async def test_a_call_ends_after_the_time_it_was_given_and_is_given_up_with_its_caller() -> None:
     async with Host({"s": recorded()}) as host:
-        with pytest.raises(TimedOut):
+        with pytest.raises(TimedOut, match="server 's'"):
             await host.call_tool("s__rest", timeout_s=0.05)
         call = asyncio.create_task(host.call_tool("s__rest"))
         await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from live import live, live_for, until
-from portico import Host, RemoteError, Server, Turn
+from portico import Host, LocalProtocolError, RemoteError, Server, Turn
 from portico.host.own import entry_of
 from portico.host.roof import Changes
 from portico.host.settings import Settings
@@ -82,6 +82,55 @@ async def test_no_call_is_lost_and_none_is_on_a_mixed_generation() -> None:
         await asyncio.gather(*callers)  # none has raised
         assert len(done) > 500
         assert all(before <= found <= after for before, found, after in done)
+
+
+TELLING = """
+import sys
+from portico import Server
+
+server = Server("generation")
+
+
+@server.tool
+def which() -> str:
+    return sys.argv[1]
+
+
+server.run()
+"""
+
+
+@live_for(60)
+async def test_processes_are_exchanged_under_calls_and_no_call_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "telling.py"
+    file.write_text(TELLING)
+    done: list[tuple[int, int, int]] = []
+    now, is_over = 1, False
+
+    def servers(number: int) -> dict[str, list[str]]:
+        return {key: [sys.executable, str(file), str(number)] for key in "ab"}
+
+    async with Host(servers(1)) as host:
+
+        async def caller(key: str) -> None:
+            while not is_over:
+                before = now
+                found = int((await host.call_tool(f"{key}__which")).text)
+                done.append((before, found, now))
+
+        callers = [asyncio.create_task(caller(key)) for key in "ab" * 4]
+        for number in (2, 3, 4):
+            count = len(done)
+            async with asyncio.timeout(30):
+                while len(done) < count + 20:
+                    await asyncio.sleep(0.005)
+            now = number
+            await host.reload(servers(number))
+        assert (await host.call_tool("b__which")).text == "4"
+        is_over = True
+        await asyncio.gather(*callers)  # none has raised
+    assert {found for _, found, _ in done} == {1, 2, 3, 4}
+    assert all(before <= found <= after for before, found, after in done)
 
 
 @live
@@ -192,3 +241,5 @@ async def test_a_host_that_is_closed_ends_what_is_under_way_and_what_was_leaving
     assert all(isinstance(end, Exception) and "closed" in str(end) for end in ends), ends
     with pytest.raises(Exception, match="the host was closed"):
         await host.call_tool("a__which")
+    with pytest.raises(LocalProtocolError, match="closed"):
+        await host.reload({})

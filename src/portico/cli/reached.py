@@ -132,7 +132,7 @@ class Many:
         """What is wrong, as far as it is known by now; of a server that failed, why, once."""
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
-        return found + [Problem(key, str(error)) for key, error in failed.items()]
+        return found + [problem_of(key, str(error)) for key, error in failed.items()]
 
     async def list_tools(self) -> Sequence[t.Tool]:
         """Every tool. Raises where there is none because a server failed."""
@@ -206,6 +206,12 @@ class Many:
                 context=context,
                 server=self._server if template is not None else None,
             )
+
+
+def problem_of(key: str, words: str) -> Problem:
+    """What is wrong with a server, with whose it is."""
+    whose = f"server {key!r}"
+    return Problem(key, words if whose in words else f"{whose}: {words}")
 
 
 @contextlib.contextmanager

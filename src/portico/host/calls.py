@@ -16,7 +16,6 @@ from portico.client.results import ToolResult, may_be_wrapped
 from portico.errors import Fault, LocalProtocolError, RemoteError, ToolError
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
 from portico.host.roof import Roof
-from portico.host.shelves import Kind
 from portico.host.turns import NO_WISHES, TOKEN, LocalTurn, Wishes, local_exchange
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
@@ -43,10 +42,9 @@ class Calls:
     async def list_tools(self, *, fresh: bool = False, caller: str | None = None) -> list[HostTool]:
         """Every tool of every server that can be listed; `host.problems` says what cannot. With
         `fresh` every server is asked, whatever it said before."""
-        params = t.PaginatedRequestParams()
-        found = await self._ask("tools/list", params, caller, Wishes(fresh=fresh))
+        found, turn = await self._listed("tools/list", fresh, caller)
         tools = cast("t.ListToolsResult", found).tools
-        return self._hosted("tools", tools, lambda one: one.name, _as_tool)
+        return _hosted(tools, turn, lambda one: one.name, _as_tool)
 
     @overload
     async def call_tool(
@@ -106,11 +104,11 @@ class Calls:
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", said), is_error=True)
         if turn.served_by is None:  # nobody but a layer has answered
             return ToolResult(name, result, returns, wrapped=False)
-        server, own = turn.served_by
+        offers, own = turn.served_by
         structured, wrapped = result.structured_content, False
         if structured is not UNSET and not result.is_error and may_be_wrapped(structured):
-            wrapped = await server.is_wrapped(own, result, turn.exchange.principal)
-        return ToolResult(name, result, returns, server.output(own), wrapped=wrapped)
+            wrapped = await offers.is_wrapped(own, result, turn.exchange.principal)
+        return ToolResult(name, result, returns, offers.output(own), wrapped=wrapped)
 
     async def search(
         self, words: str, limit: int = 5, *, caller: str | None = None
@@ -177,18 +175,9 @@ class Calls:
                 name, arguments, caller=caller, timeout_s=timeout_s, on_progress=on_progress
             )
 
-        return await call_for_model(call, self._known(call.name), relist, call_tool)
-
-    def _known(self, name: str) -> Schemas:
-        """What a tool takes, as far as that was listed."""
-        try:
-            shelf = self._roof.snapshot.holder("tools", name).tools
-        except Fault:
-            return {}
-        named = shelf.content.find(name) if shelf.content is not None else None
-        if shelf.content is None or named is None:
-            return {}
-        return {name: shelf.content.nouns[named.name].input_schema}
+        tool = self._roof.snapshot.tool(call.name, self._whose(caller))
+        known = {call.name: tool.input_schema} if tool is not None else {}
+        return await call_for_model(call, known, relist, call_tool)
 
     # ------------------------------------------------------------ prompts and resources
 
@@ -196,10 +185,9 @@ class Calls:
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostPrompt]:
         """Every prompt of every server that can be listed."""
-        params = t.PaginatedRequestParams()
-        found = await self._ask("prompts/list", params, caller, Wishes(fresh=fresh))
+        found, turn = await self._listed("prompts/list", fresh, caller)
         prompts = cast("t.ListPromptsResult", found).prompts
-        return self._hosted("prompts", prompts, lambda one: one.name, _as_prompt)
+        return _hosted(prompts, turn, lambda one: one.name, _as_prompt)
 
     async def get_prompt(
         self,
@@ -219,19 +207,17 @@ class Calls:
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResource]:
         """Every resource of every server that can be listed, each under its own address."""
-        params = t.PaginatedRequestParams()
-        found = await self._ask("resources/list", params, caller, Wishes(fresh=fresh))
+        found, turn = await self._listed("resources/list", fresh, caller)
         resources = cast("t.ListResourcesResult", found).resources
-        return self._hosted("resources", resources, lambda one: one.uri, _as_resource)
+        return _hosted(resources, turn, lambda one: one.uri, _as_resource)
 
     async def list_resource_templates(
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResourceTemplate]:
         """Every template of addresses of every server that can be listed."""
-        params = t.PaginatedRequestParams()
-        found = await self._ask("resources/templates/list", params, caller, Wishes(fresh=fresh))
+        found, turn = await self._listed("resources/templates/list", fresh, caller)
         templates = cast("t.ListResourceTemplatesResult", found).resource_templates
-        return self._hosted("templates", templates, lambda one: one.uri_template, _as_template)
+        return _hosted(templates, turn, lambda one: one.uri_template, _as_template)
 
     async def read_resource(
         self,
@@ -276,6 +262,13 @@ class Calls:
 
     # ------------------------------------------------------------ turns
 
+    async def _listed(
+        self, method: str, fresh: bool, caller: str | None
+    ) -> tuple[t.Noun, LocalTurn]:
+        params = t.PaginatedRequestParams()
+        turn = self._turn(method, params, caller, Wishes(fresh=fresh))
+        return await self._answer(turn), turn
+
     async def _ask(
         self, method: str, params: t.RequestParams, caller: str | None, wishes: Wishes
     ) -> t.Noun:
@@ -291,10 +284,13 @@ class Calls:
         on_log: OnLog | None = None,
     ) -> LocalTurn:
         desk = self._roof.desk
-        whose = self._caller if caller is None else caller
+        whose = self._whose(caller)
         peer = desk.peer if on_log is None else desk.listening
         exchange = local_exchange(method, params, peer, whose)
         return LocalTurn(exchange, desk, wishes, on_progress, on_log)
+
+    def _whose(self, caller: str | None) -> str:
+        return self._caller if caller is None else caller
 
     async def _answer(self, turn: LocalTurn) -> t.Noun:
         try:
@@ -304,25 +300,24 @@ class Calls:
         finally:
             turn.exchange.settled = True
 
-    def _hosted(
-        self, kind: Kind, nouns: Iterable[Any], key: Callable[[Any], str], made: Callable[..., T]
-    ) -> list[T]:
-        """The same with their servers; what a layer has changed stays as the layer made it."""
-        same: dict[int, Any] = {}
-        known: dict[str, Any] = {}
-        for server in self._roof.snapshot.hosted.values():
-            offer = server.shelf(kind).content
-            if offer is not None:
-                same |= {id(noun): offer.hosted[name] for name, noun in offer.nouns.items()}
-                known = {**offer.hosted, **known}
-        found: list[T] = []
-        for noun in nouns:
-            kept = same.get(id(noun))
-            if kept is not None:
-                found.append(kept)
-            elif (origin := known.get(key(noun))) is not None:
-                found.append(made(noun, origin))
-        return found
+
+def _hosted(
+    nouns: Iterable[Any], turn: LocalTurn, key: Callable[[Any], str], made: Callable[..., T]
+) -> list[T]:
+    """The same with their servers; what a layer has changed stays as the layer made it."""
+    same: dict[int, Any] = {}
+    known: dict[str, Any] = {}
+    for offer in turn.found:
+        same |= {id(noun): offer.hosted[name] for name, noun in offer.nouns.items()}
+        known = {**offer.hosted, **known}
+    found: list[T] = []
+    for noun in nouns:
+        kept = same.get(id(noun))
+        if kept is not None:
+            found.append(kept)
+        elif (origin := known.get(key(noun))) is not None:
+            found.append(made(noun, origin))
+    return found
 
 
 def _as_tool(tool: t.Tool, origin: HostTool) -> HostTool:

@@ -14,10 +14,12 @@ from difflib import get_close_matches
 from typing import Any, Literal
 
 from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, PorticoError
-from portico.host.hosted import Hosted, Offer
+from portico.host.hosted import Hosted
 from portico.host.naming import BETWEEN, catalogue_name
+from portico.host.offered import HostTool
+from portico.host.offers import Offer
 from portico.host.settings import Problem
-from portico.host.shelves import Kind
+from portico.host.shelves import Kind, Shelf
 from portico.protocol import types as t
 from portico.protocol.problems import cut
 from portico.protocol.uritemplate import Template
@@ -61,7 +63,7 @@ class Snapshot:
         """What the names of each server begin with."""
         return tuple(self._first)
 
-    def holder(self, kind: Nameable, name: str) -> Hosted:
+    def holder(self, kind: Nameable, name: str, caller: str) -> Hosted:
         """The server that a name is of, whether it has such a thing or not. Raises `Fault`."""
         alias = self._aliases.get(name)
         found = (
@@ -70,16 +72,25 @@ class Snapshot:
             else self._first.get(name.partition(BETWEEN)[0])
         )
         if found is None:
-            near = _near(name, [*self._known(kind), *self._aliases])
+            near = _near(name, [*self._known(kind, caller), *self._aliases])
             servers = ", ".join(map(repr, self._first)) or "no server at all"
             more = near or f"; names begin with their server and '{BETWEEN}': there is {servers}"
             words = f"there is no {ONE[kind]} {cut(name)!r}{more}"
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return found
 
-    def known(self, kind: Nameable, name: str, holder: Hosted) -> str | None:
+    def tool(self, name: str, caller: str) -> HostTool | None:
+        """The tool of this name or alias, where it was listed for this caller."""
+        try:
+            offer = self.holder("tools", name, caller).offers(caller).tools.content
+        except Fault:
+            return None
+        named = offer.find(name) if offer is not None else None
+        return offer.hosted[named.name] if offer is not None and named is not None else None
+
+    def known(self, kind: Nameable, name: str, holder: Hosted, caller: str) -> str | None:
         """What its server calls it, where that was listed."""
-        offer = holder.shelf(kind).content
+        offer = holder.offers(caller).shelves[kind].content
         named = offer.find(name) if offer is not None else None
         return named.own if named is not None else None
 
@@ -87,7 +98,7 @@ class Snapshot:
         """The same from a list that is asked for now. Raises `Fault` where there is no such thing,
         `PorticoError` where the server does not say what there is."""
         try:
-            offer = await holder.shelf(kind).come(caller)
+            offer = await holder.offers(caller).shelves[kind].come(caller)
         except ChannelError:
             raise
         except PorticoError:  # its list is no good; what is in it may be
@@ -113,18 +124,18 @@ class Snapshot:
     async def reader(self, uri: str, caller: str, wait_s: float) -> Hosted:
         """The server that has the resource at an address, or a template for it. Raises `Fault`
         where there is none, or more than one."""
-        await self.gather("resources", caller, wait_s)
-        found = [one for one in self.hosted.values() if _lists(one.resources.content, uri)]
+        listed = await self.gather("resources", caller, wait_s)
+        found = [one for one, shelf in listed.items() if _lists(shelf.content, uri)]
         if not found:
-            await self.gather("templates", caller, wait_s)
-            found = [one for one in self.hosted.values() if _fits(one.templates.content, uri)]
+            templates = await self.gather("templates", caller, wait_s)
+            found = [one for one, shelf in templates.items() if _fits(shelf.content, uri)]
         if len(found) == 1:
             return found[0]
         if found:
             names = ", ".join(repr(one.key) for one in found)
             words = f"{names} all have the resource {cut(uri)!r}; say which is meant: server="
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        silent = [one.key for one in self.hosted.values() if one.resources.problem is not None]
+        silent = [one.key for one, shelf in listed.items() if shelf.problem is not None]
         more = f"; {', '.join(map(repr, silent))} could not be asked" if silent else ""
         words = f"no server lists the resource {cut(uri)!r}{more}; server= asks one that may"
         raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
@@ -133,15 +144,15 @@ class Snapshot:
 
     async def gather(
         self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
-    ) -> list[Offer[Any, Any]]:
-        """One list of every server, from all of them at once; those that came."""
-        shelves = [one.shelf(kind) for one in self.hosted.values()]
-        missing = [shelf for shelf in shelves if fresh or not shelf.is_fresh]
+    ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
+        """One list of every server, asked of all of them at once; some may not have come."""
+        shelves = {one: one.offers(caller).shelves[kind] for one in self.hosted.values()}
+        missing = [shelf for shelf in shelves.values() if fresh or not shelf.is_fresh]
         if len(missing) == 1:
             await missing[0].seen(caller, wait_s, fresh=fresh)
         elif missing:
             await asyncio.gather(*(one.seen(caller, wait_s, fresh=fresh) for one in missing))
-        return [shelf.content for shelf in shelves if shelf.content is not None]
+        return shelves
 
     @property
     def problems(self) -> list[Problem]:
@@ -157,8 +168,8 @@ class Snapshot:
             ),
         ]
 
-    def _known(self, kind: Nameable) -> list[str]:
-        offers = (one.shelf(kind).content for one in self.hosted.values())
+    def _known(self, kind: Nameable, caller: str) -> list[str]:
+        offers = (one.offers(caller).shelves[kind].content for one in self.hosted.values())
         return [name for offer in offers if offer is not None for name in offer.nouns]
 
 

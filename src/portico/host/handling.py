@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from portico.client.asking import OnProgress
-from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from portico.host.catalogue import Snapshot
 from portico.host.hosted import Hosted
 from portico.host.turns import NO_WISHES, LocalTurn, Wishes, passed_back, passed_on
@@ -83,7 +83,10 @@ class Handling:
         snapshot, caller = self._now(), turn.exchange.principal
         with _holding(snapshot):
             fresh = _wishes(turn).fresh
-            offers = await snapshot.gather(kind, caller, self._wait_s, fresh=fresh)
+            shelves = await snapshot.gather(kind, caller, self._wait_s, fresh=fresh)
+        offers = [shelf.content for shelf in shelves.values() if shelf.content is not None]
+        if isinstance(turn, LocalTurn):
+            turn.found = offers
         return [offer.nouns.values() for offer in offers]
 
     # ------------------------------------------------------------ calls
@@ -98,18 +101,17 @@ class Handling:
         else:
             params = read(t.CallToolRequestParams, raw)
             name, arguments = params.name, params.arguments
-        snapshot = self._now()
-        holder = snapshot.holder("tools", name)
+        snapshot, caller = self._now(), turn.exchange.principal
+        holder = snapshot.holder("tools", name, caller)
         holder.hold()
         try:
-            own = snapshot.known("tools", name, holder)
+            own = snapshot.known("tools", name, holder, caller)
             if own is None:
-                caller = turn.exchange.principal
                 own = await snapshot.asked_for("tools", name, holder, caller)
             meta = passed_on(head.meta) if head.meta else None
             asked = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
             if isinstance(turn, LocalTurn):
-                turn.served_by = holder, own
+                turn.served_by = holder.offers(caller), own
             return await _ask(turn, holder, CALL, asked)
         finally:
             holder.release()
@@ -117,7 +119,7 @@ class Handling:
     async def _get_prompt(self, turn: Turn) -> t.Noun:
         params = read(t.GetPromptRequestParams, turn.exchange.request.params)
         snapshot = self._now()
-        holder = snapshot.holder("prompts", params.name)
+        holder = snapshot.holder("prompts", params.name, turn.exchange.principal)
         holder.hold()
         try:
             own = await self._prompt(snapshot, params.name, holder, turn)
@@ -128,10 +130,11 @@ class Handling:
             holder.release()
 
     async def _prompt(self, snapshot: Snapshot, name: str, holder: Hosted, turn: Turn) -> str:
-        own = snapshot.known("prompts", name, holder)
+        caller = turn.exchange.principal
+        own = snapshot.known("prompts", name, holder, caller)
         if own is not None:
             return own
-        return await snapshot.asked_for("prompts", name, holder, turn.exchange.principal)
+        return await snapshot.asked_for("prompts", name, holder, caller)
 
     async def _read_resource(self, turn: Turn) -> t.Noun:
         params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
@@ -160,7 +163,7 @@ class Handling:
         if isinstance(params.ref, t.ResourceTemplateReference):
             return await self._at(turn, params.ref.uri, "completion/complete", params)
         snapshot = self._now()
-        holder = snapshot.holder("prompts", params.ref.name)
+        holder = snapshot.holder("prompts", params.ref.name, turn.exchange.principal)
         holder.hold()
         try:
             own = await self._prompt(snapshot, params.ref.name, holder, turn)
@@ -190,9 +193,10 @@ async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams)
             turn, method, params, timeout_s=seconds, on_progress=reporting
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
-        words = fault.message
-        named = words if repr(holder.key) in words else f"server {holder.key!r}: {words}"
-        raise RemoteProtocolError(named) from fault
+        raise RemoteProtocolError(holder.named(fault.message)) from fault
+    except ChannelError as error:
+        error.args = (holder.named(str(error)),)
+        raise
     return passed_back(result)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from portico.client.targets import Target
 from portico.errors import Fault, LocalProtocolError, PorticoError
 from portico.host.calls import Calls
+from portico.host.offered import HostTool
 from portico.host.own import configured, unless_broken
 from portico.host.questions import Desk, OnQuestion
 from portico.host.roof import OnChange, OnEvent, Roof
@@ -133,7 +134,7 @@ class Host(Calls):
         """The key of the server that a name, or an alias, leads to, whether that has such a thing
         or not. No server is asked."""
         try:
-            return self._roof.snapshot.holder("tools", name).key
+            return self._roof.snapshot.holder("tools", name, "").key
         except Fault:
             return None
 
@@ -155,6 +156,12 @@ class Host(Calls):
         """What each server says of its use, by its key; of those that were started."""
         hosted = self._roof.snapshot.hosted
         return {key: one.instructions for key, one in hosted.items() if one.instructions}
+
+    def tool(self, name: str, caller: str = "") -> HostTool | None:
+        """The tool that a name of the catalogue, or an alias, leads to, as it was last listed for
+        this caller; None where no list had it. For layers that decide by the tool, whatever it was
+        called."""
+        return self._roof.snapshot.tool(name, caller)
 
     def status(self) -> list[Status]:
         """How every server is at this moment."""

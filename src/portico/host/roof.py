@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from portico.client.hearing import Hearing
+from portico.errors import LocalProtocolError
 from portico.host.catalogue import Snapshot
 from portico.host.handling import Handling
 from portico.host.hosted import Claim, Hosted
@@ -69,6 +70,7 @@ class Roof:
         self._hearing = Hearing()
         self._leaving: dict[asyncio.Task[None], Hosted] = {}
         self._states: dict[Supervised, State] = {}
+        self._is_closed = False
         self.config: Config = config
         self.snapshot: Snapshot = self._made(config, None)
         self._handling = Handling(lambda: self.snapshot, wait_s)
@@ -115,7 +117,9 @@ class Roof:
         return LocalTurn(local_exchange(method, params, self.desk.peer, caller), self.desk)
 
     def reload(self, config: Config) -> None:
-        """This is what holds from now on."""
+        """This is what holds from now on. Raises `LocalProtocolError` after the end."""
+        if self._is_closed:
+            raise LocalProtocolError("this host is closed; make another one")
         before = self.snapshot
         after = self._made(config, before)
         self.snapshot, self.config = after, config
@@ -165,6 +169,7 @@ class Roof:
 
     async def close(self) -> None:
         """End every server at once; at any time, and twice."""
+        self._is_closed = True
         self._watchers.clear()
         leaving = dict(self._leaving)
         for task in leaving:

@@ -69,6 +69,11 @@ class Shelf(Generic[T]):
         """Whether it is here, and nobody said that it has changed."""
         return not self._is_stale
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is being asked for."""
+        return self._task is not None
+
     def expire(self) -> None:
         """It has changed, and whoever wants to know was told: who looks next asks."""
         self._is_stale = self._was_told = True

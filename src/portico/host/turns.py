@@ -25,7 +25,7 @@ from portico.protocol.revision import NEWEST
 from portico.protocol.shape import Shaper
 
 if TYPE_CHECKING:  # most calls ask nothing
-    from portico.host.hosted import Hosted
+    from portico.host.offers import Offer, Offers
     from portico.host.questions import Desk
     from portico.protocol.questions import Question
 
@@ -60,6 +60,7 @@ class LocalTurn:
         "_on_progress",
         "exchange",
         "fault",
+        "found",
         "served_by",
         "wishes",
     )
@@ -75,8 +76,10 @@ class LocalTurn:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self.wishes: Wishes = wishes
-        # Who answers it, and what it is called there; for whoever reads the result.
-        self.served_by: tuple[Hosted, str] | None = None
+        # The lists that a list was made of; for whoever wants to know whose each thing is.
+        self.found: list[Offer[Any, Any]] = []
+        # Among what it was found, and what it is called there; for whoever reads the result.
+        self.served_by: tuple[Offers, str] | None = None
         self._desk = desk
         self._on_progress = on_progress
         self._on_log = on_log

@@ -1,0 +1,172 @@
+"""What one server offers, as it is shown: to one caller, or to all who see the same.
+
+Rules: nothing of what a server says is changed but names. What a configuration hides has no name,
+and so cannot be called either. What one caller is shown is made of what was said to that caller.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from portico.client.client import Client
+from portico.client.tools import Tools
+from portico.host.naming import Named, Names
+from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
+from portico.host.settings import Settings
+from portico.host.shelves import Kind, Shelf
+from portico.protocol import types as t
+from portico.protocol.schema import Validator
+
+N = TypeVar("N", bound=t.Noun)
+H = TypeVar("H", bound=t.Noun)
+
+
+class Offer(Generic[H, N]):
+    """One list as it is shown: `nouns` to strangers, `hosted` to programs, both under the name or
+    the address by which each is asked for. `names` are those of the catalogue, where it has any."""
+
+    def __init__(
+        self, hosted: Mapping[str, H], nouns: Mapping[str, N], names: Names | None = None
+    ) -> None:
+        self.hosted = hosted
+        self.nouns = nouns
+        self.names = names
+
+    def find(self, name: str) -> Named | None:
+        """What a name of the catalogue, or an alias, leads to."""
+        return self.names.find(name) if self.names is not None else None
+
+    def is_like(self, other: "Offer[H, N]") -> bool:
+        """Whether the other says the same."""
+        return self.nouns == other.nouns
+
+
+class Listing(Protocol):
+    """Asks a server for a list: by which method, for whom, and how a client is asked."""
+
+    def __call__(
+        self, method: str, caller: str, ask: Callable[[Client], Awaitable[Sequence[N]]]
+    ) -> Awaitable[Sequence[N]]: ...
+
+
+class Offers:
+    """The four lists of a server. `bare` says whether its values need no wrapper; `came` is told of
+    a list that is another than those who looked have seen."""
+
+    def __init__(
+        self,
+        key: str,
+        settings: Settings,
+        listing: Listing,
+        bare: Callable[[], bool],
+        came: Callable[[Kind], None],
+    ) -> None:
+        self._key = key
+        self._settings = settings
+        self._listing = listing
+        self._bare = bare
+        self._came = came
+        self._schemas = Tools(key)
+        self.tools: Shelf[Offer[HostTool, t.Tool]]
+        self.prompts: Shelf[Offer[HostPrompt, t.Prompt]]
+        self.resources: Shelf[Offer[HostResource, t.Resource]]
+        self.templates: Shelf[Offer[HostResourceTemplate, t.ResourceTemplate]]
+        self.tools = self._shelf("tools", "tools", self._list_tools)
+        self.prompts = self._shelf("prompts", "prompts", self._list_prompts)
+        self.resources = self._shelf("resources", "resources", self._list_resources)
+        self.templates = self._shelf("templates", "resource templates", self._list_templates)
+        self.shelves: Mapping[Kind, Shelf[Offer[Any, Any]]] = {
+            "tools": self.tools,
+            "prompts": self.prompts,
+            "resources": self.resources,
+            "templates": self.templates,
+        }
+
+    def _shelf(self, kind: Kind, what: str, ask: Callable[[str], Awaitable[Any]]) -> Shelf[Any]:
+        words = f"the {what} of server {self._key!r}"
+        limit_s = self._settings.start_s + self._settings.timeout_s
+        return Shelf(words, ask, limit_s, lambda: self._came(kind))
+
+    # ------------------------------------------------------------ as a whole
+
+    def doubt(self) -> None:
+        """All of it may be another by now."""
+        for shelf in self.shelves.values():
+            shelf.doubt()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for a list."""
+        return any(shelf.is_busy for shelf in self.shelves.values())
+
+    async def close(self) -> None:
+        """Nobody looks any more."""
+        for shelf in self.shelves.values():
+            await shelf.close()
+
+    @property
+    def problems(self) -> list[str]:
+        """What is the matter, for people; what can be shown all the same is shown."""
+        found = [shelf.problem for shelf in self.shelves.values() if shelf.problem is not None]
+        for shelf in (self.tools, self.prompts):
+            names = shelf.content.names if shelf.content is not None else None
+            found += [one.words for one in (names.problems if names is not None else ())]
+        return found
+
+    # ------------------------------------------------------------ results of tools
+
+    def output(self, tool: str) -> Validator | None:
+        """What results of a tool, by the server's own name for it, must fit."""
+        return self._schemas.output(tool)
+
+    async def is_wrapped(self, tool: str, result: t.CallToolResult, caller: str) -> bool:
+        """Whether the value of a result that looks so is in a wrapper, which the list tells."""
+        meta = result.meta or {}
+        wrapped = self._schemas.wraps(tool, meta, bare=self._bare())
+        if wrapped is None:
+            await self.tools.seen(caller, self._settings.timeout_s)
+            wrapped = self._schemas.wraps(tool, meta, bare=self._bare())
+        return bool(wrapped)
+
+    # ------------------------------------------------------------ asking for it
+
+    async def _list_tools(self, caller: str) -> Offer[HostTool, t.Tool]:
+        tools = await self._listing("tools/list", caller, lambda one: one.list_tools(fresh=True))
+        self._schemas.learn(tools, mirrors=False)
+        return self._named(tools, HostTool)
+
+    async def _list_prompts(self, caller: str) -> Offer[HostPrompt, t.Prompt]:
+        prompts = await self._listing(
+            "prompts/list", caller, lambda one: one.list_prompts(fresh=True)
+        )
+        return self._named(prompts, HostPrompt)
+
+    async def _list_resources(self, caller: str) -> Offer[HostResource, t.Resource]:
+        found = await self._listing(
+            "resources/list", caller, lambda one: one.list_resources(fresh=True)
+        )
+        nouns: dict[str, t.Resource] = {}
+        for one in found:
+            nouns.setdefault(one.uri, one)
+        return Offer({uri: HostResource.kept(one, self._key) for uri, one in nouns.items()}, nouns)
+
+    async def _list_templates(self, caller: str) -> Offer[HostResourceTemplate, t.ResourceTemplate]:
+        found = await self._listing(
+            "resources/templates/list", caller, lambda one: one.list_resource_templates(fresh=True)
+        )
+        nouns: dict[str, t.ResourceTemplate] = {}
+        for one in found:
+            nouns.setdefault(one.uri_template, one)
+        kept = HostResourceTemplate.kept
+        return Offer({text: kept(one, self._key) for text, one in nouns.items()}, nouns)
+
+    def _named(self, listed: Sequence[Any], hosted: Any) -> Offer[Any, Any]:
+        first = {one.name: one for one in reversed(listed)}
+        names = Names([(self._key, self._settings, [one.name for one in listed])])
+        nouns = {named.name: replace(first[named.own], name=named.name) for named in names}
+        shown = {
+            named.name: hosted.kept(nouns[named.name], self._key, named.own, named.aliases)
+            for named in names
+        }
+        return Offer(shown, nouns, names)

@@ -1,0 +1,41 @@
+"""What a type checker makes of a host, and that it is so when run."""
+
+from typing import Any, assert_type
+
+from client.shop import shop
+from live import live
+from portico import Host, HostTool, Question
+from portico.client.results import ToolResult
+from portico.host.calls import Calls
+from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate
+from portico.host.settings import Problem
+from portico.host.supervisor import Status
+from portico.protocol import types as t
+
+
+def on_question(question: Question) -> object:
+    assert_type(question.server, str)
+    assert_type(question.params, t.ElicitRequestParams | t.CreateMessageRequestParams)
+    return None
+
+
+@live
+async def test_a_host_has_the_types_that_it_says() -> None:
+    async with Host({"shop": shop()}, on_question=on_question) as host:
+        assert_type(host, Host)
+        tools = assert_type(await host.list_tools(), list[HostTool])
+        assert isinstance(tools[0], HostTool)
+        result = await host.call_tool("shop__add", {"a": 1, "b": 2}, returns=int)
+        assert_type(result, ToolResult[int])
+        assert assert_type(result.data, int) == 3
+        assert_type(await host.call_tool("shop__add", {"a": 1, "b": 2}), ToolResult[Any])
+        assert_type(await host.search("add"), list[HostTool])
+        assert_type(await host.list_prompts(), list[HostPrompt])
+        assert_type(await host.list_resources(), list[HostResource])
+        assert_type(await host.list_resource_templates(), list[HostResourceTemplate])
+        assert_type(host.problems, list[Problem])
+        assert_type(host.status(), list[Status])
+        assert_type(host.instructions, dict[str, str])
+        ada = assert_type(host.caller("ada"), Calls)
+        assert (await ada.call_tool("shop__add", {"a": 2, "b": 2}, returns=int)).data == 4
+        assert_type(host.tool("shop__add"), HostTool | None)
