@@ -17,7 +17,7 @@ from portico.cli.linting import Finding, lint
 from portico.cli.reached import Offer, One
 from portico.cli.talking import sentence
 from portico.cli.text import one_line
-from portico.cli.trouble import PROTOCOL, UNREACHABLE, USAGE, code_of
+from portico.cli.trouble import PROTOCOL, UNREACHABLE, code_of
 from portico.client.answers import Answers
 from portico.client.client import split_remarks
 from portico.client.connect import accepted, made
@@ -286,8 +286,3 @@ def _is(findings: Sequence[Finding]) -> str:
 
 def _told(one: Finding) -> str:
     return f"{one_line(one.where)}: {one.message}"
-
-
-def local_check(name: str, error: LocalProtocolError) -> Check:
-    """A target that is none."""
-    return failed(name, USAGE, one_line(str(error)), "mend the entry")
