@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 PEM = serialization.Encoding.PEM
+HOUR = datetime.timedelta(hours=1)
 
 
 def _name(text: str) -> x509.Name:
@@ -31,15 +32,18 @@ class Authority:
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(PEM))
 
     def _begun(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        lasts: datetime.timedelta = HOUR,
     ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         begun = x509.CertificateBuilder().subject_name(subject).issuer_name(self._me)
         return (
             begun.public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(hours=1))
+            .not_valid_before(now - 24 * HOUR)
+            .not_valid_after(now + lasts)
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
             )
@@ -49,14 +53,14 @@ class Authority:
             )
         )
 
-    def serving(self, host: str) -> ssl.SSLContext:
-        """For a server with this name, or at this address."""
+    def serving(self, host: str, *, lasts: datetime.timedelta = HOUR) -> ssl.SSLContext:
+        """For a server with this name, or at this address, and so long from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         try:
             named: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
         except ValueError:
             named = x509.DNSName(host)
-        made = self._begun(_name(host), key).add_extension(
+        made = self._begun(_name(host), key, lasts).add_extension(
             x509.SubjectAlternativeName([named]), critical=False
         )
         file = self._folder / "server.pem"
@@ -64,6 +68,17 @@ class Authority:
             PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         file.write_bytes(secret + made.sign(self._key, hashes.SHA256()).public_bytes(PEM))
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(file)
+        return context
+
+    def itself(self) -> ssl.SSLContext:
+        """For a server that shows the certificate of the authority, as its own."""
+        file = self._folder / "itself.pem"
+        secret = self._key.private_bytes(
+            PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        file.write_bytes(secret + self.file.read_bytes())
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(file)
         return context

@@ -20,6 +20,8 @@ CLIENT_OF = {
     "transport.http_sse_client",  # a user's URL
     "client.ways",  # makes the pool for a user's URL
     "client.authorizing",  # gives a pool to the fetcher, for a login
+    "cli.doctor_http",  # a user's URL, and the path /mcp beside it; documents by the fetcher
+    "cli.doctor_server",  # makes the pool for both
     "server.door",  # gives a pool to the fetcher, for issuers
 }
 # Who has the seam in hand, and gives it to the fetcher.
@@ -29,6 +31,7 @@ LIBRARIES = ("urllib.request", "http.client", "ftplib", "smtplib", "xmlrpc", "te
 CALLS = {"create_connection", "open_connection", "sock_connect", "connect_ex", "getaddrinfo"}
 CALLS_OF = {
     "auth.fetching": {"getaddrinfo"},
+    "cli.doctor_line": {"getaddrinfo"},  # of a user's URL, to say what is wrong with its name
     "transport.address": {"getaddrinfo"},  # to serve on
     "transport.http_routes": {"create_connection", "getaddrinfo", "sock_connect"},  # of the pool
 }

@@ -76,7 +76,7 @@ USAGE = {
     "unlike.py": "there is no file unlike.py; look into {folder}",
     "here/server.py": "there is no folder here, and so no file here/server.py",
     "tools": "tools is a folder; name a file in it, such as tools/server.py",
-    "mcp.json": "mcp.json is no Python file; name the one that has the server in it",
+    "notes.md": "notes.md is no Python file; name the one that has the server in it",
     "no.such.module": "there is no module no.such.module in {folder} or where Python looks",
     "not a module": "there is no file not a module; look into {folder}",
     "http://127.0.0.1:9/mcp": (
@@ -99,7 +99,7 @@ USAGE = {
 @pytest.fixture(scope="module")
 def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shelf")
-    (folder / "mcp.json").write_text("{}")
+    (folder / "notes.md").write_text("{}")
     none, other = "x = 1\n", "class App: ...\n\n\napp = App()\n"
     return written(
         folder, server=WEATHER, two=TWO, odd=ODD, none=none, other=other, tools__server=WEATHER
@@ -120,7 +120,7 @@ OPTIONS: dict[tuple[str, ...], str] = {
     ("list", "server.py"): "there is no command list; did you mean ls?",
     ("fly", "server.py"): (
         "there is no command fly; there are run, serve, ls, inspect, call, read, prompt, complete, "
-        "login, logout, whoami, add, remove and config"
+        "login, logout, whoami, doctor, add, remove and config"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
     ("serve", "server.py", "--tls"): "there is no option --tls; see portico serve --help",

@@ -55,9 +55,23 @@ USAGE: dict[tuple[str, ...], str] = {
     ),
     ("ls", "sever.py"): "there is no file sever.py; did you mean server.py?",
     ("ls", "tools"): "tools is a folder; name a file in it, such as tools/server.py",
-    ("ls", "mcp.json"): (
-        "mcp.json is a configuration, which cannot be a target yet; name the address of a server, "
-        "its file, or its command line after --"
+    ("ls", "mcp.json"): "mcp.json has no servers",
+    ("run", "mcp.json"): (
+        "mcp.json is a configuration, which says how servers are started; name the file of a "
+        "server, or see what it has: portico ls mcp.json"
+    ),
+    ("serve", "mcp.json"): (
+        "mcp.json is a configuration, which says how servers are started; name the file of a "
+        "server, or see what it has: portico ls mcp.json"
+    ),
+    ("ls", "server.py", "--server", "notes"): (
+        "--server names one of a configuration, and this is a server by itself"
+    ),
+    ("ls", "mcp.json", "-H", "a: b"): (
+        "--header goes to an address; a configuration has headers in its entries"
+    ),
+    ("ls", "mcp.json", "--env", "A=b"): (
+        "--env is for a server that is named alone; here it stands in its entry"
     ),
     ("ls", "ftp://example.com/mcp"): "MCP is not spoken over ftp; write https://… or http://…",
     ("ls", "http://[/mcp"): "this is no address: its host or its port cannot be read",

@@ -33,15 +33,14 @@ Named = TypeVar("Named", t.Tool, t.Prompt)
 def call_target(terms: Terms, tool: str, typed: tuple[str, ...], out: str) -> int:
     """Call a tool; the exit code."""
     words, folder = read_words(typed), Folder(out)
-    return talk(terms, partial(_call, terms=terms, name=tool, words=words, folder=folder))
+    return talk(terms, partial(_call, terms=terms, name=tool, words=words, folder=folder), of=tool)
 
 
 async def _call(desk: Desk, *, terms: Terms, name: str, words: Words, folder: Folder) -> int:
-    client, screen = desk
-    tools = (await client.list_tools()) if client.capabilities.tools is not None else []
-    tool = _chosen("tool", name, tools)
+    reached, screen = desk
+    tool = _chosen("tool", name, await reached.list_tools())
     arguments = tool_arguments(tool, words)
-    result = await client.call_tool(name, arguments)
+    result = await reached.call_tool(name, arguments)
     if terms.as_json:
         show_json(_plain(result), screen)
         return FAILED if result.is_error else 0
@@ -66,7 +65,7 @@ def _plain(result: ToolResult[Any]) -> dict[str, Any]:
 
 def _chosen(what: str, name: str, offered: Iterable[Named]) -> Named:
     """The one of this name. Raises `Trouble` where there is none."""
-    known = {one.name: one for one in offered}
+    known = {name: one for one in offered for name in (one.name, *getattr(one, "aliases", ()))}
     if name in known:
         return known[name]
     near = get_close_matches(name, list(known), n=1)
@@ -90,7 +89,7 @@ def read_target(terms: Terms, uri: str, out: str) -> int:
 
 
 async def _read(desk: Desk, *, terms: Terms, uri: str, folder: Folder) -> int:
-    result = await desk.client.read_resource(uri)
+    result = await desk.reached.read_resource(uri)
     if terms.as_json:
         show_json({"contents": result.contents}, desk.screen)
     else:
@@ -104,15 +103,16 @@ async def _read(desk: Desk, *, terms: Terms, uri: str, folder: Folder) -> int:
 def prompt_target(terms: Terms, name: str, typed: tuple[str, ...], out: str) -> int:
     """Get a prompt; the exit code."""
     words, folder = read_words(typed), Folder(out)
-    return talk(terms, partial(_prompt, terms=terms, name=name, words=words, folder=folder))
+    return talk(
+        terms, partial(_prompt, terms=terms, name=name, words=words, folder=folder), of=name
+    )
 
 
 async def _prompt(desk: Desk, *, terms: Terms, name: str, words: Words, folder: Folder) -> int:
-    client, screen = desk
-    prompts = (await client.list_prompts()) if client.capabilities.prompts is not None else []
-    prompt = _chosen("prompt", name, prompts)
+    reached, screen = desk
+    prompt = _chosen("prompt", name, await reached.list_prompts())
     arguments = prompt_arguments(prompt, words)
-    result = await client.get_prompt(name, arguments)
+    result = await reached.get_prompt(name, arguments)
     if terms.as_json:
         messages = [
             {"role": one.role, "content": plain_blocks([one.content])[0]} for one in result.messages
@@ -144,6 +144,7 @@ def complete_target(
     return talk(
         terms,
         partial(_complete, terms=terms, ref=ref, argument=argument, prefix=prefix, context=context),
+        of=ref.get("prompt", ""),
     )
 
 
@@ -156,8 +157,8 @@ async def _complete(
     prefix: str,
     context: dict[str, str],
 ) -> int:
-    client, screen = desk
-    found = await client.complete(argument, prefix, context=context, **ref)
+    reached, screen = desk
+    found = await reached.complete(argument, prefix, context=context, **ref)
     if terms.as_json:
         show_json({"completion": found}, screen)
         return 0

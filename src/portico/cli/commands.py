@@ -1,7 +1,8 @@
 """The commands, as they are typed: `portico run server.py`, `portico serve server.py`.
 
-Those that speak to a server are in `commands_talking`, those for other programs in
-`commands_adding`, those for configuration files in `commands_config`.
+Those that speak to a server are in `commands_talking`, the one that says what is wrong with it in
+`commands_doctor`, those for other programs in `commands_adding`, those for configuration files in
+`commands_config`.
 
 Rules: click parses and nothing else: a command gives what is to be done, and it is done when click
 has gone. Each error is one sentence on standard error; each help has an example.
@@ -14,6 +15,7 @@ import click
 
 from portico.cli.commands_adding import ADDING, CLIENTS
 from portico.cli.commands_config import config
+from portico.cli.commands_doctor import DOCTOR
 from portico.cli.commands_talking import TALKING, Deed
 from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
 
@@ -146,7 +148,7 @@ def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any
     return partial(serve_target, target, voice, Address(**options), reload=reload)
 
 
-for _command in (*TALKING, *ADDING, config):
+for _command in (*TALKING, *DOCTOR, *ADDING, config):
     portico.add_command(_command)
 
 

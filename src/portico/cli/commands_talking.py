@@ -89,6 +89,12 @@ def reaching(command: F) -> F:
             help="Wait no longer for an answer, or the next sign of progress.",
         ),
         click.option("--debug", is_flag=True, help="Log what happens; show our own lines."),
+        click.option(
+            "--server",
+            default="",
+            metavar="KEY",
+            help="Of a configuration, this server alone.",
+        ),
     ]
     for flag in reversed(flags):
         command = flag(command)
@@ -99,7 +105,8 @@ OUT = click.option("--out", default="", metavar="DIR", help="Keep pictures, soun
 ARGUMENTS = click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 
 
-def _terms(flags: dict[str, Any]) -> Terms:
+def terms_of(flags: dict[str, Any]) -> Terms:
+    """What all commands share, taken out of what was typed."""
     return Terms(**{name: flags.pop(name) for name in Terms._fields})
 
 
@@ -115,6 +122,7 @@ def _check_out(terms: Terms, out: str) -> None:
 Examples:
   portico ls server.py
   portico ls https://example.com/mcp --json
+  portico ls mcp.json
   portico ls -- uvx mcp-server-git
 """,
 )
@@ -122,12 +130,13 @@ Examples:
 def ls(**flags: Any) -> Deed:
     """List the tools, prompts, resources and templates of a server.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     Arguments in brackets may be left out.
     """
     from portico.cli.listing import list_target
 
-    return partial(list_target, _terms(flags))
+    return partial(list_target, terms_of(flags))
 
 
 @click.command(
@@ -138,6 +147,7 @@ Examples:
   portico inspect server.py
   portico inspect server.py --as 2024-11-05
   portico inspect server.py --strict
+  portico inspect mcp.json --server git
   portico inspect -- uvx mcp-server-git
 """,
 )
@@ -147,12 +157,13 @@ def inspect(strict: bool, **flags: Any) -> Deed:
     """Show who a server is, what it speaks and can do, all that it offers, with signatures, and
     what its author may mend.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     With --as it shows what a client of that revision sees.
     """
-    from portico.cli.inspecting import inspect_target
+    from portico.cli.inspecting_many import inspect_target
 
-    return partial(inspect_target, _terms(flags), strict)
+    return partial(inspect_target, terms_of(flags), strict)
 
 
 @click.command(
@@ -163,6 +174,7 @@ Examples:
   portico call server.py forecast city=Oslo days=3
   portico call server.py forecast city=Oslo 'days:=3' --json
   portico call https://example.com/mcp add @arguments.json
+  portico call mcp.json files__read path=notes.txt
   portico call git_log repo_path=. -- uvx mcp-server-git
 """,
 )
@@ -173,7 +185,8 @@ Examples:
 def call(tool: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     """Call a tool and show its result; exit code 1 where the tool says that it failed.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
 
     KEY=VALUE is of the type that the tool wants, and again for one more of a list; KEY:=JSON is
     JSON; @FILE and - (standard input) hold a JSON object. Questions of the server are asked in
@@ -181,7 +194,7 @@ def call(tool: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     """
     from portico.cli.calling import call_target
 
-    terms = _terms(flags)
+    terms = terms_of(flags)
     _check_out(terms, out)
     return partial(call_target, terms, tool, arguments, out)
 
@@ -194,6 +207,7 @@ Examples:
   portico read server.py notes://garden
   portico read server.py backup://notes.zip > notes.zip
   portico read server.py backup://notes.zip --out backups
+  portico read mcp.json notes://garden --server notes
 """,
 )
 @reaching
@@ -202,11 +216,12 @@ Examples:
 def read(uri: str, out: str, **flags: Any) -> Deed:
     """Read a resource: text as it is, bytes as they are unless a terminal would show them.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     """
     from portico.cli.calling import read_target
 
-    terms = _terms(flags)
+    terms = terms_of(flags)
     _check_out(terms, out)
     return partial(read_target, terms, uri, out)
 
@@ -227,11 +242,12 @@ Examples:
 def prompt(name: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     """Get the messages of a prompt. Its arguments are all text.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     """
     from portico.cli.calling import prompt_target
 
-    terms = _terms(flags)
+    terms = terms_of(flags)
     _check_out(terms, out)
     return partial(prompt_target, terms, name, arguments, out)
 
@@ -255,12 +271,13 @@ def complete(
 ) -> Deed:
     """Show what an argument of a prompt, or a variable of a template, may become.
 
-    TARGET is an address, a Python file (FILE[:NAME]), or what stands after -- as a command line.
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line.
     PREFIX is what was typed of it so far, KEY=VALUE the other arguments.
     """
     from portico.cli.calling import complete_target
 
-    return partial(complete_target, _terms(flags), reference, argument, prefix, arguments)
+    return partial(complete_target, terms_of(flags), reference, argument, prefix, arguments)
 
 
 @click.command(
@@ -297,13 +314,13 @@ def login(
 ) -> Deed:
     """Log in to a server, in a browser, and keep the login for every other command.
 
-    TARGET is an address. It is kept encrypted, in a folder that only you may read; PORTICO_HOME
-    says where, if it should be elsewhere.
+    TARGET is an address, or a configuration and --server. It is kept encrypted, in a folder that
+    only you may read; PORTICO_HOME says where, if it should be elsewhere.
     """
     from portico.cli.logging_in import Client, login_target
 
     client = Client(client_id, issuer, secret_env, scopes, not no_browser)
-    return partial(login_target, _terms(flags), client)
+    return partial(login_target, terms_of(flags), client)
 
 
 @click.command(
@@ -315,11 +332,11 @@ def login(
 def logout(**flags: Any) -> Deed:
     """Forget the login that is kept for a server, and give back its tokens.
 
-    TARGET is an address.
+    TARGET is an address, or a configuration and --server.
     """
     from portico.cli.logging_in import logout_target
 
-    return partial(logout_target, _terms(flags))
+    return partial(logout_target, terms_of(flags))
 
 
 @click.command(
@@ -331,11 +348,12 @@ def logout(**flags: Any) -> Deed:
 def whoami(**flags: Any) -> Deed:
     """Show the login that is kept for a server: whose, as what, for what, until when.
 
-    TARGET is an address. Nobody is asked anything, and no token is shown.
+    TARGET is an address, or a configuration and --server. Nobody is asked anything, and no token
+    is shown.
     """
     from portico.cli.logging_in import whoami_target
 
-    return partial(whoami_target, _terms(flags))
+    return partial(whoami_target, terms_of(flags))
 
 
 TALKING: Final = (ls, inspect, call, read, prompt, complete, login, logout, whoami)

@@ -96,12 +96,13 @@ def _show_json(screen: Screen, value: Any) -> None:
 
 def _told(config: Config) -> dict[str, Any]:
     return {
-        "problems": [_plain(problem) for problem in config.problems],
-        "warnings": [_plain(warning) for warning in config.warnings],
+        "problems": [plain_problem(problem) for problem in config.problems],
+        "warnings": [plain_problem(warning) for warning in config.warnings],
     }
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
+def plain_problem(problem: Problem) -> dict[str, Any]:
+    """A problem for programs: whose, what, and where."""
     made: dict[str, Any] = {"server": problem.server, "words": problem.words}
     return {**made, **problem.place._asdict()} if problem.place is not None else made
 

@@ -5,13 +5,15 @@ before it is painted. What is found to mend fails nothing, unless that is asked 
 """
 
 import textwrap
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from portico.cli.linting import CHARACTERS_A_TOKEN, Finding, lint, tokens
-from portico.cli.listing import Offer, offer, title_of
+from portico.cli.listing import title_of
+from portico.cli.reached import Offer, One
 from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
 from portico.cli.talking import Desk, show_json, talk
@@ -31,20 +33,67 @@ LEVELS = ("warning", "note")
 ESTIMATE = f"an estimate: a token for each {CHARACTERS_A_TOKEN} characters"
 
 
-def inspect_target(terms: Terms, strict: bool) -> int:
+class Facts(NamedTuple):
+    """All that a server says of itself, and what its author may mend."""
+
+    name: str
+    info: t.Implementation | None
+    revision: str
+    # Every revision that it speaks; None where the one that is spoken cannot tell.
+    spoken: list[str] | None
+    capabilities: t.ServerCapabilities
+    instructions: str | None
+    offer: Offer
+    findings: list[Finding]
+
+    def plain(self) -> dict[str, Any]:
+        """The same for programs, in the words of the protocol."""
+        each = {tool.name: tokens(tool) for tool in self.offer.tools}
+        return {
+            "server": self.info,
+            "revision": self.revision,
+            "supported": self.spoken,
+            "capabilities": self.capabilities,
+            "instructions": self.instructions,
+            **self.offer.plain(),
+            "lint": [one._asdict() for one in self.findings],
+            "tokens": {"tools": sum(each.values()), "each": each, "is": ESTIMATE},
+        }
+
+
+def inspect_server(terms: Terms, strict: bool) -> int:
     """Show all that a server says of itself; the exit code, 1 for warnings if `strict`."""
     return talk(terms, partial(_inspect, terms=terms, strict=strict))
 
 
 async def _inspect(desk: Desk, *, terms: Terms, strict: bool) -> int:
-    client, screen = desk
-    found = await offer(client)
-    spoken = await supported(client)
-    findings = lint(*found)
+    reached, screen = desk
+    assert isinstance(reached, One)
+    facts = await facts_of(reached)
     if terms.as_json:
-        show_json(_plain(client, spoken, found, findings), screen)
+        show_json(facts.plain(), screen)
     else:
-        _show(client, spoken, found, findings, screen)
+        show_facts(facts, screen)
+    return code_of_findings(facts.findings, strict)
+
+
+async def facts_of(one: One) -> Facts:
+    """Ask a server for all that it says of itself."""
+    client, found, spoken = one.client, await one.offer(), await supported(one.client)
+    return Facts(
+        client.name,
+        client.server,
+        client.revision,
+        spoken,
+        client.capabilities,
+        client.instructions,
+        found,
+        lint(*found),
+    )
+
+
+def code_of_findings(findings: Sequence[Finding], strict: bool) -> int:
+    """The exit code: 1 for warnings, if that is asked for."""
     return FAILED if strict and any(one.level == "warning" for one in findings) else 0
 
 
@@ -56,34 +105,13 @@ async def supported(client: Client) -> list[str] | None:
     return read(t.DiscoverResult, raw).supported_versions
 
 
-def _plain(
-    client: Client, spoken: list[str] | None, found: Offer, findings: list[Finding]
-) -> dict[str, Any]:
-    """The same for programs, in the words of the protocol."""
-    each = {tool.name: tokens(tool) for tool in found.tools}
-    return {
-        "server": client.server,
-        "revision": client.revision,
-        "supported": spoken,
-        "capabilities": client.capabilities,
-        "instructions": client.instructions,
-        **found.plain(),
-        "lint": [one._asdict() for one in findings],
-        "tokens": {"tools": sum(each.values()), "each": each, "is": ESTIMATE},
-    }
-
-
 # ---------------------------------------------------------------- for people
 
 
-def _show(
-    client: Client,
-    spoken: list[str] | None,
-    found: Offer,
-    findings: list[Finding],
-    screen: Screen,
-) -> None:
-    screen.write(_about(client, spoken, found, screen))
+def show_facts(facts: Facts, screen: Screen) -> None:
+    """All of it, for people."""
+    screen.write(_about(facts, screen))
+    found = facts.offer
     sections = {
         "tools": [_tool(tool, screen) for tool in found.tools],
         "prompts": [_prompt(prompt, screen) for prompt in found.prompts],
@@ -93,46 +121,46 @@ def _show(
     for title, entries in sections.items():
         if entries:
             screen.write(f"\n{screen.heading(title)}\n{''.join(entries)}")
-    if findings:
-        screen.write(_mend(findings, screen))
+    if facts.findings:
+        screen.write(_mend(facts.findings, screen))
 
 
-def _about(client: Client, spoken: list[str] | None, found: Offer, screen: Screen) -> str:
-    info = client.server
-    name = f"{one_line(info.name)} {one_line(info.version)}" if info is not None else client.name
+def _about(facts: Facts, screen: Screen) -> str:
+    info, spoken, found = facts.info, facts.spoken, facts.offer
+    name = f"{one_line(info.name)} {one_line(info.version)}" if info is not None else facts.name
     title = f", {one_line(info.title)}" if info is not None and info.title else ""
     dates = one_line(", ".join(spoken)) if spoken is not None else "it cannot say in this revision"
-    rows = [["revision", client.revision], ["supports", dates]]
+    rows = [["revision", facts.revision], ["supports", dates]]
     if info is not None and info.description:
         rows.append(["about", one_line(info.description)])
     if info is not None and info.website_url:
         rows.append(["website", one_line(info.website_url)])
-    rows.append(["offers", ", ".join(abilities(client.capabilities)) or "nothing"])
+    rows.append(["offers", ", ".join(abilities(facts.capabilities)) or "nothing"])
     if found.tools:
         cost = sum(map(tokens, found.tools))
         rows.append(["costs", f"about {cost} tokens for the tools ({ESTIMATE})"])
-    said = clean(client.instructions or "", lines=True).strip().splitlines()
+    said = clean(facts.instructions or "", lines=True).strip().splitlines()
     rows += [["says" if number == 0 else "", line] for number, line in enumerate(said)]
     lines = [f"{screen.heading(name)}{title}\n"]
     for row, line in zip(rows, columns(rows).splitlines(keepends=True), strict=True):
         lead = len(line) - len(line.lstrip()) if not row[0] else 2 + max(8, len(row[0])) + 2
-        lines.append(_wrapped(line.rstrip(), lead, screen, label=row[0]))
+        lines.append(wrapped(line.rstrip(), lead, screen, label=row[0]))
     return "".join(lines)
 
 
-def _wrapped(line: str, further: int, screen: Screen, label: str = "") -> str:
+def wrapped(line: str, further: int, screen: Screen, label: str = "") -> str:
     """A line that goes on below itself where a terminal ends; its label steps back."""
     places = screen.places
     if places is not None and places >= MIN_PLACES and width(line) > places:
         indent = " " * (len(line) - len(line.lstrip()))
-        wrapped = textwrap.wrap(
+        parts = textwrap.wrap(
             line.strip(),
             places,
             initial_indent=indent,
             subsequent_indent=" " * further,
             break_on_hyphens=False,
         )
-        line = "\n".join(wrapped)
+        line = "\n".join(parts)
     if label:
         line = line.replace(label, screen.quiet(label), 1)
     return f"{line}\n"
@@ -160,7 +188,7 @@ def _mend(findings: list[Finding], screen: Screen) -> str:
         mark = screen.alarm("!") if one.level == "warning" else " "
         name = names[one]
         lead = name + " " * max(0, room - width(name))
-        line = _wrapped(f"    {lead}  {one.message}", 6 + room, screen)
+        line = wrapped(f"    {lead}  {one.message}", 6 + room, screen)
         told += f"  {mark} {line[4:]}"
     counts = [sum(one.level == level for one in findings) for level in LEVELS]
     words = [
@@ -227,8 +255,8 @@ def _template(one: t.ResourceTemplate, screen: Screen) -> str:
 
 def _head(line: str, name: str, screen: Screen) -> str:
     """The line that names something; at a terminal the name stands out."""
-    wrapped = _wrapped(f"  {line}", FURTHER, screen)
-    return wrapped.replace(name, screen.accent(name), 1) if name else wrapped
+    told = wrapped(f"  {line}", FURTHER, screen)
+    return told.replace(name, screen.accent(name), 1) if name else told
 
 
 def _entry(
@@ -242,11 +270,11 @@ def _entry(
     """One thing that is offered, with all that is said of it below."""
     lines = clean(description or "", lines=True).strip().splitlines()
     told = head
-    told += _wrapped(f"      {title}", FURTHER, screen) if title else ""
+    told += wrapped(f"      {title}", FURTHER, screen) if title else ""
     for line in lines:
-        told += _wrapped(f"      {line}".rstrip(), FURTHER, screen)
+        told += wrapped(f"      {line}".rstrip(), FURTHER, screen)
     lead = 10 + max((width(row[0]) for row in rows), default=0)
     for line in columns(rows, indent=8).splitlines():
-        told += _wrapped(line, lead, screen)
+        told += wrapped(line, lead, screen)
     last = last.strip(", ")
     return told + (screen.quiet(f"      ({last})") + "\n" if last else "")

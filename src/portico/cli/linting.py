@@ -48,9 +48,9 @@ class Finding(NamedTuple):
 
 def lint(
     tools: Sequence[t.Tool],
-    prompts: list[t.Prompt],
-    resources: list[t.Resource],
-    templates: list[t.ResourceTemplate],
+    prompts: Sequence[t.Prompt],
+    resources: Sequence[t.Resource],
+    templates: Sequence[t.ResourceTemplate],
 ) -> list[Finding]:
     """Everything to mend in what a server lists; warnings first."""
     found = [

@@ -1,19 +1,17 @@
-"""What `portico ls` shows: everything that a server offers, in tables.
+"""What `portico ls` shows: everything that a server offers, or each of several, in tables.
 
 Rules: a list that a server does not have is empty, and no error. What is cut for people is whole
 with `--json`.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
 
+from portico.cli.reached import Many, Offer
 from portico.cli.reaching import Terms
+from portico.cli.screen import Screen
 from portico.cli.talking import Desk, show_json, talk
 from portico.cli.text import columns, cut, first_line, one_line
-from portico.client.client import Client
 from portico.client.signatures import names_of
-from portico.errors import FaultKind, RemoteError
 from portico.protocol import types as t
 
 # Arguments of one tool in a table; all of them are in `inspect`.
@@ -21,79 +19,66 @@ MAX_ARGUMENTS = 40
 # A URI in a table; a data: URI may be a whole picture.
 MAX_URI = 100
 
-T = TypeVar("T")
-
-
-class Offer(NamedTuple):
-    """All that a server lists."""
-
-    tools: Sequence[t.Tool]
-    prompts: list[t.Prompt]
-    resources: list[t.Resource]
-    templates: list[t.ResourceTemplate]
-
-    def plain(self) -> dict[str, Any]:
-        """The same for programs, in the words of the protocol."""
-        return {
-            "tools": self.tools,
-            "prompts": self.prompts,
-            "resources": self.resources,
-            "resourceTemplates": self.templates,
-        }
-
-
-async def offer(client: Client) -> Offer:
-    """Everything that a server lists."""
-    can = client.capabilities
-    return Offer(
-        await _listed(client, can.tools, client.list_tools),
-        await _listed(client, can.prompts, client.list_prompts),
-        await _listed(client, can.resources, client.list_resources),
-        await _listed(client, can.resources, client.list_resource_templates),
-    )
-
-
-async def _listed(
-    client: Client, offered: object, listed: Callable[[], Awaitable[list[T]]]
-) -> list[T]:
-    if offered is None:
-        return []
-    try:
-        return await listed()
-    except RemoteError as error:
-        # Many a server has resources, and no templates, and says that it knows no such method.
-        if error.code == client.peer.revision.codes[FaultKind.METHOD_NOT_FOUND]:
-            return []
-        raise
-
 
 # ---------------------------------------------------------------- ls
 
 
 def list_target(terms: Terms) -> int:
-    """List what a server offers; the exit code."""
+    """List what a server offers, or all servers of a configuration; the exit code."""
     return talk(terms, partial(_list, terms=terms))
 
 
 async def _list(desk: Desk, *, terms: Terms) -> int:
-    client, screen = desk
-    found = await offer(client)
+    reached, screen = desk
+    if isinstance(reached, Many):
+        return await _list_all(reached, screen, terms)
+    found = await reached.offer()
     if terms.as_json:
         show_json(found.plain(), screen)
-        return 0
-    sections = {
+    else:
+        shown = sections(found, screen)
+        screen.write("\n".join(shown) if shown else "it offers nothing\n")
+    return 0
+
+
+async def _list_all(many: Many, screen: Screen, terms: Terms) -> int:
+    from portico.cli.talking_many import code_of_many, plain_problems, show_problems
+
+    found = await many.offers()
+    if terms.as_json:
+        servers = {key: one.plain() for key, one in found.items()}
+        show_json({"servers": servers, "problems": plain_problems(many.problems)}, screen)
+    else:
+        screen.write("\n".join(_titled(key, one, screen) for key, one in found.items()))
+        show_problems(many.problems, screen)
+    return code_of_many(found, many.host.failures.values())
+
+
+def _titled(key: str, found: Offer, screen: Screen) -> str:
+    """One server of several, with all that it offers below its key."""
+    shown = sections(found, screen, indent=4) or ["    it offers nothing\n"]
+    lines = "\n".join(shown).splitlines(keepends=True)
+    title = screen.heading(one_line(key))
+    return f"{title}\n" + "".join(_set_in(line) for line in lines)
+
+
+def _set_in(line: str) -> str:
+    return line if line[:1] in (" ", "\n", "") else f"  {line}"
+
+
+def sections(found: Offer, screen: Screen, indent: int = 2) -> list[str]:
+    """What is offered, in a table for each kind."""
+    tables = {
         "tools": [_tool(tool) for tool in found.tools],
         "prompts": [_prompt(prompt) for prompt in found.prompts],
         "resources": [_resource(one) for one in found.resources],
         "templates": [_template(one) for one in found.templates],
     }
-    shown = [
-        f"{screen.heading(title)}\n{columns(rows, most=screen.places)}"
-        for title, rows in sections.items()
+    return [
+        f"{screen.heading(title)}\n{columns(rows, indent=indent, most=screen.places)}"
+        for title, rows in tables.items()
         if rows
     ]
-    screen.write("\n".join(shown) if shown else "it offers nothing\n")
-    return 0
 
 
 def _tool(tool: t.Tool) -> list[str]:

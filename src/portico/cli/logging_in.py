@@ -14,7 +14,7 @@ from portico.auth.flow_tokens import NO_END
 from portico.auth.keeping import Held
 from portico.auth.places import shown
 from portico.cli.logins import CommandLogin, KeptLogin, show_page
-from portico.cli.reaching import Terms, reach
+from portico.cli.reaching import Terms, is_configuration, reach
 from portico.cli.screen import Screen
 from portico.cli.talking import Desk, show_json, talk, telling
 from portico.cli.text import one_line
@@ -38,7 +38,7 @@ class Client(NamedTuple):
 
 def login_target(terms: Terms, client: Client) -> int:
     """Log in to a server; the exit code. Raises `Trouble`."""
-    _check_address(terms, "login")
+    terms = _addressed(terms, "login")
     screen = Screen()
     with telling(terms):
         auth = CommandLogin(
@@ -53,7 +53,7 @@ def login_target(terms: Terms, client: Client) -> int:
 
     async def deed(desk: Desk) -> int:
         with contextlib.suppress(RemoteError):
-            await desk.client.list_tools()  # some servers ask who it is only now
+            await desk.reached.list_tools()  # some servers ask who it is only now
         held = await kept_login(auth, reach(terms).target)
         where = one_line(reach(terms).shown)
         if held is None:
@@ -73,12 +73,31 @@ def _secret(client: Client) -> str:
     return os.environ.pop(client.secret_env)  # which the browser would inherit
 
 
-def _check_address(terms: Terms, verb: str) -> None:
+def _addressed(terms: Terms, verb: str) -> Terms:
+    """The same with the address that is meant. Raises `Trouble` where there is none."""
+    if is_configuration(terms.target):
+        terms = _chosen(terms, verb)
     if not (isinstance(terms.target, str) and "://" in terms.target):
         raise Trouble(
             f"{verb} is for an address; a server that is started here takes what it needs from "
             "its environment: --env NAME"
         )
+    return terms
+
+
+def _chosen(terms: Terms, verb: str) -> Terms:
+    """The address of the server that was chosen of a configuration."""
+    from portico.cli.configured import Trusting, configuration
+    from portico.cli.talking_many import address_in
+
+    config = configuration(terms, Screen(), Trusting())
+    if not terms.server:
+        names = one_line(", ".join(config.entries))
+        words = f"{terms.target} has several servers; say which: {verb} {terms.target} --server KEY"
+        raise Trouble(f"{words}; there are {names}" if names else f"{terms.target} has no servers")
+    with telling(terms):
+        url = asyncio.run(address_in(config, terms.server))
+    return terms._replace(target=url or (terms.server,), server="")
 
 
 # ---------------------------------------------------------------- whoami, logout
@@ -86,6 +105,7 @@ def _check_address(terms: Terms, verb: str) -> None:
 
 def whoami_target(terms: Terms) -> int:
     """Show the login that is kept for a server; the exit code. Raises `Trouble`."""
+    terms = _addressed(terms, "whoami")
     held, screen = _kept(terms), Screen()
     where = one_line(reach(terms).shown)
     if held is None:
@@ -120,14 +140,13 @@ def _facts(held: Held) -> dict[str, Any]:
 
 
 def _kept(terms: Terms) -> Held | None:
-    _check_address(terms, "whoami")
     with telling(terms):
         return asyncio.run(kept_login(KeptLogin(keep=True), reach(terms).target))
 
 
 def logout_target(terms: Terms) -> int:
     """Give back and forget the login of a server; the exit code. Raises `Trouble`."""
-    _check_address(terms, "logout")
+    terms = _addressed(terms, "logout")
     where = one_line(reach(terms).shown)
     with telling(terms):
         revoked = asyncio.run(log_out(KeptLogin(keep=True), reach(terms).target))

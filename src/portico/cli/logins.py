@@ -4,13 +4,14 @@ Rules: nobody's browser is opened where nobody sits in front of it: then it is s
 """
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from portico.auth.flow import Chance, Flow
 from portico.auth.flow_clients import Registered
 from portico.auth.flow_discovery import Found
 from portico.auth.flow_tokens import Tokens
 from portico.auth.logins import Auth, Login
-from portico.auth.places import shown
+from portico.auth.places import is_loopback, shown
 from portico.auth.signing import SigningKey
 from portico.cli.screen import Screen
 from portico.cli.trouble import BY_HEADER
@@ -39,9 +40,13 @@ class KeptLogin(CommandLogin):
         yield
 
 
-def usual_login(screen: Screen) -> Auth:
-    """How every command that speaks to an address logs in, where it must."""
-    if not screen.can_ask:
+def login_for(url: str, screen: Screen, *, ask: bool = True) -> Auth | None:
+    """How every command that speaks to an address logs in, where it must; None for an address
+    that nothing secret is sent to. Without `ask` no browser is opened."""
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        return None
+    if not screen.can_ask or not ask:
         return KeptLogin(keep=True)
     return CommandLogin(keep=True, on_show=lambda url: show_page(screen, url))
 

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from portico.cli.target import read
+from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.trouble import Trouble
 
-# Files that hold servers of a host rather than being one.
-CONFIGURATIONS = (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
 SCRIPTS = (".js", ".mjs", ".cjs")
 SCHEMES = ("http", "https")
 # What finds us, where it is set, must find us again.
@@ -37,6 +35,8 @@ class Terms(NamedTuple):
     envs: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     debug: bool = False
+    # Of a configuration, this server alone.
+    server: str = ""
 
 
 class Reach(NamedTuple):
@@ -51,12 +51,14 @@ class Reach(NamedTuple):
 
 def reach(terms: Terms) -> Reach:
     """Understand which server is meant. Raises `Trouble`."""
+    if terms.server:
+        raise Trouble("--server names one of a configuration, and this is a server by itself")
     headers = [*map(header, terms.headers), *map(header_from_env, terms.header_envs)]
     env = dict(map(variable, terms.envs))
     options: dict[str, Any] = {"timeout_s": terms.timeout_s}
     if terms.revision:
         options["revision"] = known_revision(terms.revision)
-    target, shown, own = _place(terms)
+    target, shown, own = place(terms)
     is_url = isinstance(target, str) and "://" in target
     if is_url and env:
         raise Trouble("--env is for a server that is started here, and this is an address")
@@ -74,8 +76,16 @@ def reach(terms: Terms) -> Reach:
     return Reach(target, options, shown, is_url and not said)
 
 
-def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
-    """What to connect to, what it is called, and whether it is one of our own servers."""
+def is_configuration(target: str | tuple[str, ...]) -> bool:
+    """Whether this is a file that holds servers rather than being one."""
+    if not isinstance(target, str):
+        return False
+    return os.path.splitext(target)[1].lower() in CONFIGURATIONS and os.path.isfile(target)
+
+
+def place(terms: Terms) -> tuple[str | list[str], str, bool]:
+    """What to connect to, what it is called, and whether it is one of our own servers. Raises
+    `Trouble`."""
     target = terms.target
     if not isinstance(target, str):
         if not target or not target[0]:
@@ -84,10 +94,10 @@ def _place(terms: Terms) -> tuple[str | list[str], str, bool]:
     if "://" in target:
         return target, address(target), False
     ending = os.path.splitext(target)[1].lower()
-    if ending in CONFIGURATIONS and os.path.isfile(target):
+    if is_configuration(target):
         raise Trouble(
-            f"{target} is a configuration, which cannot be a target yet; name the address of a "
-            "server, its file, or its command line after --"
+            f"{target} is a configuration, and this takes one server: name its address, its file, "
+            "or its command line after --"
         )
     if ending in SCRIPTS and os.path.isfile(target):
         return target, target, False

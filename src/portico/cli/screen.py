@@ -28,6 +28,8 @@ BOLD: Final = "\033[1m"
 DIM: Final = "\033[2m"
 ACCENT: Final = "\033[1;36m"
 ALARM: Final = "\033[1;33m"
+GOOD: Final = "\033[32m"
+BAD: Final = "\033[1;31m"
 PLAIN: Final = "\033[0m"
 
 
@@ -69,6 +71,14 @@ class Screen:
     def alarm(self, text: str) -> str:
         """A warning, on a terminal."""
         return self._painted(ALARM, text)
+
+    def good(self, text: str) -> str:
+        """What is as it should be, on a terminal."""
+        return self._painted(GOOD, text)
+
+    def bad(self, text: str) -> str:
+        """What is not, on a terminal."""
+        return self._painted(BAD, text)
 
     def _painted(self, style: str, text: str) -> str:
         return f"{style}{text}{PLAIN}" if self.is_terminal and self._styled else text

@@ -9,38 +9,26 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Generator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from portico.cli.questions import asker
-from portico.cli.reaching import Reach, Terms, reach
+from portico.cli.reached import Many, One
+from portico.cli.reaching import Reach, Terms, is_configuration, reach
 from portico.cli.screen import Screen
 from portico.cli.text import clean, one_line
-from portico.cli.trouble import (
-    AUTHORIZATION,
-    BY_HEADER,
-    FAILED,
-    PROTOCOL,
-    UNREACHABLE,
-    USAGE,
-    Trouble,
-    named,
-    whole,
-)
+from portico.cli.trouble import BY_HEADER, FAILED, Trouble, code_of, named, whole
+from portico.client.asking import OnLog
 from portico.client.client import Client
 from portico.client.connect import connect
-from portico.errors import (
-    AuthError,
-    ChannelError,
-    LocalProtocolError,
-    PorticoError,
-    Refused,
-    ToolError,
-)
+from portico.errors import AuthError, PorticoError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
+
+if TYPE_CHECKING:  # most commands speak to one server
+    from portico.host.settings import Config
 
 # Of an error, with the last lines of a server in it.
 MAX_SENTENCE = 8000
@@ -48,30 +36,41 @@ JSON_INDENT = 2
 
 
 class Desk(NamedTuple):
-    """A server that was reached, and the person who speaks to it."""
+    """A server that was reached, or those of a configuration, and the person who speaks to it."""
 
-    client: Client
+    reached: One | Many
     screen: Screen
 
 
 Talk: TypeAlias = Callable[[Desk], Awaitable[int]]
 
 
-def talk(terms: Terms, deed: Talk, auth: Any = None) -> int:
+def talk(terms: Terms, deed: Talk, auth: Any = None, of: str = "") -> int:
     """Reach a server, do this with it, and leave it; the exit code. Raises `Trouble`.
 
-    `auth` is how it logs in, if not as every command does.
+    `auth` is how it logs in, if not as every command does. Of a configuration all servers are
+    reached, or the one that the name `of` in their catalogue leads to.
     """
-    found = reach(terms)
     screen = Screen()
-    if found.asks_who and auth is None:
-        from portico.cli.logins import usual_login
+    prepare_log(terms.debug)
+    if is_configuration(terms.target):
+        from portico.cli.talking_many import config_for
 
-        auth = usual_login(screen)
-    _log(terms.debug)
+        config = config_for(terms, screen, of)
+        return run(terms, screen, _talk_to_many(config, terms, screen, deed))
+    found = reach(terms)
+    if found.asks_who and auth is None:
+        from portico.cli.logins import login_for
+
+        auth = login_for(found.target, screen)
+    return run(terms, screen, _talk(found, terms, screen, deed, auth))
+
+
+def run(terms: Terms, screen: Screen, work: Coroutine[Any, Any, int]) -> int:
+    """Do something that waits, to its end; the exit code. Raises `Trouble`."""
     try:
         with telling(terms):
-            return asyncio.run(_talk(found, terms, screen, deed, auth))
+            return asyncio.run(work)
     except BrokenPipeError:
         _let_go_of_output()
         return 0  # whoever reads has seen enough
@@ -103,11 +102,6 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
         info = clients[0].server if clients else None
         return f"{one_line(info.name)} ({found.shown})" if info is not None else found.shown
 
-    def hear(said: t.LoggingMessageNotificationParams) -> None:
-        data: Any = said.data
-        words = data if isinstance(data, str) else encode(data).decode()
-        screen.note(f"{said.level} {one_line(said.logger or who())}: {one_line(words)}\n")
-
     def overhear(line: str) -> None:
         screen.note(f"{found.shown} writes: {one_line(line)}\n")
 
@@ -117,26 +111,32 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
         found.target,
         on_elicit=asker(screen, who),
         on_progress=screen.progress,
-        on_log=hear if terms.debug else None,
+        on_log=hearing(screen, who) if terms.debug else None,
         auth=auth,
         **found.options,
     )
     async with connecting as client:
         clients.append(client)
-        return await deed(Desk(client, screen))
+        return await deed(Desk(One(client), screen))
 
 
-def code_of(error: PorticoError) -> int:
-    """The exit code that an error means."""
-    if isinstance(error, AuthError):
-        return AUTHORIZATION
-    if isinstance(error, ChannelError):
-        return UNREACHABLE
-    if isinstance(error, LocalProtocolError):
-        return USAGE
-    if isinstance(error, ToolError | Refused):
-        return FAILED
-    return PROTOCOL
+async def _talk_to_many(config: "Config", terms: Terms, screen: Screen, deed: Talk) -> int:
+    from portico.cli.talking_many import open_many
+
+    many = open_many(config, terms, screen, hearing(screen, lambda: "a server"))
+    async with many.host:
+        return await deed(Desk(many, screen))
+
+
+def hearing(screen: Screen, who: Callable[[], str]) -> OnLog:
+    """What shows what a server logs; `who` says which server it is."""
+
+    def hear(said: t.LoggingMessageNotificationParams) -> None:
+        data: Any = said.data
+        words = data if isinstance(data, str) else encode(data).decode()
+        screen.note(f"{said.level} {one_line(said.logger or who())}: {one_line(words)}\n")
+
+    return hear
 
 
 def sentence(error: PorticoError) -> str:
@@ -163,7 +163,7 @@ class _Line(logging.Formatter):
         return clean(super().format(record), lines=True)
 
 
-def _log(debug: bool) -> None:
+def prepare_log(debug: bool) -> None:
     """Say what our own parts warn of; with `debug` all that they do."""
     handler = logging.StreamHandler()
     form = "%(levelname)s %(name)s: %(message)s" if debug else "portico: %(message)s"

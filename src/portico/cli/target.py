@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # it is loaded when it is certain that there is a file to loa
 NAMES: Final = ("server", "mcp", "app")
 # Endings of files that Python runs; a file without one may be a script.
 ENDINGS: Final = (".py", ".pyw", "")
+# Files that hold servers of a host rather than being one.
+CONFIGURATIONS: Final = (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
 
 
 class Target:
@@ -58,6 +60,11 @@ def read(words: str) -> Target:
     if os.path.isdir(place):
         raise Trouble(_folder(place))
     if os.path.exists(place):
+        if os.path.splitext(place)[1].lower() in CONFIGURATIONS:
+            raise Trouble(
+                f"{place} is a configuration, which says how servers are started; name the file "
+                f"of a server, or see what it has: portico ls {place}"
+            )
         if os.path.splitext(place)[1] not in ENDINGS:
             raise Trouble(f"{place} is no Python file; name the one that has the server in it")
         return Target(place, name, is_file=True)

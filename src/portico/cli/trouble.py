@@ -10,7 +10,14 @@ import sys
 import traceback
 from typing import Final
 
-from portico.errors import PorticoError
+from portico.errors import (
+    AuthError,
+    ChannelError,
+    LocalProtocolError,
+    PorticoError,
+    Refused,
+    ToolError,
+)
 
 # The exit codes of every command. 0 is fine; 1 is also "the tool said error".
 FAILED: Final = 1
@@ -99,6 +106,19 @@ class Voice:
             encoding = sys.stderr.encoding or "utf-8"
             sys.stderr.write(words.encode(encoding, "backslashreplace").decode(encoding))
             sys.stderr.flush()
+
+
+def code_of(error: PorticoError) -> int:
+    """The exit code that an error means."""
+    if isinstance(error, AuthError):
+        return AUTHORIZATION
+    if isinstance(error, ChannelError):
+        return UNREACHABLE
+    if isinstance(error, LocalProtocolError):
+        return USAGE
+    if isinstance(error, ToolError | Refused):
+        return FAILED
+    return PROTOCOL
 
 
 def whole(error: BaseException) -> str:

@@ -58,6 +58,11 @@ class Snapshot:
 
     # ------------------------------------------------------------ whose is it?
 
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the names of each server begin with."""
+        return tuple(self._first)
+
     def holder(self, kind: Nameable, name: str, caller: str) -> Hosted:
         """The server that a name is of, whether it has such a thing or not. Raises `Fault`."""
         alias = self._aliases.get(name)

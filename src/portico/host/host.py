@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from portico.client.targets import Target
-from portico.errors import LocalProtocolError
+from portico.errors import Fault, LocalProtocolError, PorticoError
 from portico.host.calls import Calls
 from portico.host.offered import HostTool
 from portico.host.own import configured, unless_broken
@@ -126,10 +126,30 @@ class Host(Calls):
         return tuple(self._roof.snapshot.hosted)
 
     @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the names of each server's tools and prompts begin with, up to the `__`."""
+        return self._roof.snapshot.prefixes
+
+    def server_of(self, name: str) -> str | None:
+        """The key of the server that a name, or an alias, leads to, whether that has such a thing
+        or not. No server is asked."""
+        try:
+            return self._roof.snapshot.holder("tools", name, "").key
+        except Fault:
+            return None
+
+    @property
     def problems(self) -> list[Problem]:
         """What is wrong with the configuration, and what could not be listed when somebody last
         looked; none of it keeps anything else from working."""
         return self._roof.snapshot.problems
+
+    @property
+    def failures(self) -> dict[str, PorticoError]:
+        """Why servers could not be listed when somebody last looked, by their keys: for whoever
+        wants to know more than the words in `problems`."""
+        hosted = self._roof.snapshot.hosted
+        return {key: one.failure for key, one in hosted.items() if one.failure is not None}
 
     @property
     def instructions(self) -> dict[str, str]:

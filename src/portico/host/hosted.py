@@ -148,6 +148,12 @@ class Hosted:
         found = (self.named(words) for offers in every for words in offers.problems)
         return "; ".join(dict.fromkeys(found)) or None
 
+    @property
+    def failure(self) -> PorticoError | None:
+        """The first error that a list of it came to, if one did."""
+        every = (shelf for offers in self._offers.values() for shelf in offers.shelves.values())
+        return next((shelf.error for shelf in every if shelf.error is not None), None)
+
     def named(self, words: str) -> str:
         """What went wrong, with whose it is."""
         whose = f"server {self.key!r}"

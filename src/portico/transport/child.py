@@ -170,6 +170,11 @@ class Child:
         return self._sieve.rubbish
 
     @property
+    def printed(self) -> list[str]:
+        """The last of those lines, without the secrets that it was given."""
+        return blotted(self._sieve.kept, self._command.secrets())
+
+    @property
     def remarks(self) -> str:
         """What it said beside messages, to go on with an error about it; empty for nothing."""
         secrets = self._command.secrets()

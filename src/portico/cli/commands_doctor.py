@@ -1,0 +1,38 @@
+"""The command that says what is wrong with a server, as it is typed: `doctor`.
+
+Rules: click parses and nothing else, as in `commands`.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from portico.cli.commands_talking import Deed, Talking, reaching, terms_of
+
+
+@click.command(
+    cls=Talking,
+    short_help="Say what is wrong with a server, and how to mend it.",
+    epilog="""\b
+Examples:
+  portico doctor server.py
+  portico doctor https://example.com/mcp
+  portico doctor mcp.json --json
+  portico doctor -- uvx mcp-server-git
+""",
+)
+@reaching
+def doctor(**flags: Any) -> Deed:
+    """Check all that can be wrong with a server, one after the other, and say how to mend it.
+
+    TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
+    what stands after -- as a command line. Nothing of the server is called. The exit code is 0
+    where all is well, else that of the first failure.
+    """
+    from portico.cli.doctoring import doctor_target
+
+    return partial(doctor_target, terms_of(flags))
+
+
+DOCTOR: Final = (doctor,)

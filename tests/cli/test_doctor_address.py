@@ -1,0 +1,520 @@
+"""What can be wrong with a server at an address, each with its sentence and its remedy, in full.
+
+Rules: real sockets on the loopback, real certificates; nobody's network is used.
+"""
+
+import datetime
+import json
+import socket
+import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certificates import HOUR, Authority
+from http_hand import Play, Visitor, by_hand, chunk, events, stream, whole
+from live import live
+from portico import Server
+from portico.cli.doctor import Check, Report
+from portico.cli.doctor_line import Place, dns_failure, tcp_failure, tls_failure
+from portico.cli.doctor_targets import visits_of
+from portico.cli.doctoring import examined
+from portico.cli.reaching import Terms
+from portico.cli.screen import Screen
+from portico.transport.http_run import Site
+
+SECRET = "Bearer s3cret-t0ken"
+PAGE = whole(200, b"<html>Welcome</html>", "text/html")
+
+
+async def looked_at(url: str, **terms: Any) -> Report:
+    terms.setdefault("timeout_s", 5.0)
+    (report,) = await examined(visits_of(Terms(url, **terms), Screen()), Screen())
+    return report
+
+
+def failure(report: Report) -> tuple[str, str, str, int]:
+    found = report.failure
+    assert found is not None, report
+    return found.name, found.words, found.mend, found.code
+
+
+def states(report: Report) -> dict[str, str]:
+    return {one.name: one.state for one in report.checks}
+
+
+def row(report: Report, name: str) -> Check:
+    return next(one for one in report.checks if one.name == name)
+
+
+def saying(*answers: bytes) -> Play:
+    """A server that gives these answers to each connection, and the last one from then on."""
+
+    async def play(visitor: Visitor) -> None:
+        said = list(answers)
+        while True:
+            await visitor.hears()
+            await visitor.say(said.pop(0) if len(said) > 1 else said[0])
+
+    return play
+
+
+# ---------------------------------------------------------------- dns
+
+
+@live
+async def test_a_name_that_leads_nowhere() -> None:
+    with pytest.raises(socket.gaierror) as found:
+        socket.getaddrinfo("nowhere.invalid", 443)
+    report = await looked_at("https://nowhere.invalid/mcp")
+    assert report.failure == dns_failure("nowhere.invalid", found.value)
+    assert states(report)["tcp"] == "skipped"
+    assert row(report, "schema").words == "not before dns is mended"
+
+
+def test_a_host_that_is_none_and_a_name_server_that_is_silent_are_told_apart() -> None:
+    none = dns_failure("exmaple.com", socket.gaierror(socket.EAI_NONAME, "…"))
+    assert none.words == "there is no host exmaple.com"
+    assert none.mend == "look for a mistake in the name; some need a VPN"
+    silent = dns_failure("example.com", socket.gaierror(socket.EAI_AGAIN, "…"))
+    assert silent.words == "no name server says where example.com is"
+    assert silent.mend == "look at the network of this machine, or its VPN"
+    assert (none.code, silent.code) == (4, 4)
+
+
+@live
+async def test_what_cannot_be_a_name() -> None:
+    name, words, _, code = failure(await looked_at(f"https://{'a' * 64}.invalid/mcp"))
+    assert (name, words, code) == ("dns", f"{'a' * 64}.invalid is no name of a host", 4)
+
+
+# ---------------------------------------------------------------- tcp
+
+
+@live
+async def test_a_port_that_nobody_listens_on() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert failure(await looked_at(f"http://127.0.0.1:{port}/mcp")) == (
+            "tcp",
+            f"nobody listens on 127.0.0.1:{port}: the connection was refused",
+            "start the server, or mend the port in the address",
+            4,
+        )
+
+
+@contextmanager
+def full() -> Generator[int]:
+    """A port where somebody listens who takes no more connections, and says nothing."""
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen(0)
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(busy.getsockname())
+        try:
+            yield busy.getsockname()[1]
+        finally:
+            for one in waiting:
+                one.close()
+
+
+@live
+async def test_a_host_that_says_nothing() -> None:
+    with full() as port:
+        assert failure(await looked_at(f"http://127.0.0.1:{port}/mcp", timeout_s=0.5)) == (
+            "tcp",
+            f"127.0.0.1:{port} did not answer within 0.5 s",
+            "a firewall may drop it, or the machine is off; look at the port, too",
+            4,
+        )
+
+
+@live
+async def test_a_host_that_no_way_leads_to() -> None:
+    # The address of everybody: the system itself refuses to connect to it.
+    name, words, mend, code = failure(await looked_at("http://255.255.255.255:80/mcp"))
+    assert (name, code) == ("tcp", 4)
+    assert words == "no way leads to 255.255.255.255:80: network is unreachable"
+    assert mend == "look at the network of this machine, or its VPN"
+
+
+def test_any_other_trouble_is_told_in_the_words_of_the_system() -> None:
+    error = OSError(13, "Permission denied")
+    told = tcp_failure(Place("http", "::1", 80), error, 1)
+    assert told.words == "[::1]:80 cannot be reached: permission denied"
+
+
+@live
+async def test_a_proxy_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
+        report = await looked_at("https://mcp.example/mcp")
+        assert row(report, "dns").words == "the proxy 127.0.0.1 is an address"
+        assert failure(report)[:2] == (
+            "tcp",
+            f"nobody listens on 127.0.0.1:{port}: the connection was refused",
+        )
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
+    assert failure(await looked_at("https://mcp.example/mcp")) == (
+        "dns",
+        "https_proxy is no proxy that is known here; they look like http://host:port",
+        "mend the variable, or unset it",
+        2,
+    )
+
+
+# ---------------------------------------------------------------- tls
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    made = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
+    return made
+
+
+async def silent(visitor: Visitor) -> None:
+    await visitor.hears()
+
+
+TLS = {
+    "expired": (
+        "the certificate of 127.0.0.1 has expired",
+        "its operator renews it; if all have, look at this machine's clock",
+    ),
+    "another name": (
+        "the certificate is not for 127.0.0.1 but for mcp.example",
+        "write the name that the certificate has, or get one for this name",
+    ),
+    "itself": (
+        "127.0.0.1 certifies itself, and nobody here knows it",
+        "if it is yours, SSL_CERT_FILE names the file with its certificate",
+    ),
+    "nobody knows": (
+        "nobody here knows who certifies 127.0.0.1",
+        (
+            "its operator sends the certificates in between; for an authority of your own, "
+            "SSL_CERT_FILE names the file with it"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TLS)
+@live
+async def test_a_certificate_that_is_not_trusted(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    trusted, other = Authority(tmp_path), Authority(tmp_path / "other")
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted.file))
+    context = {
+        "expired": lambda: trusted.serving("127.0.0.1", lasts=-HOUR),
+        "another name": lambda: trusted.serving("mcp.example"),
+        "itself": other.itself,
+        "nobody knows": lambda: other.serving("127.0.0.1"),
+    }[how]()
+    async with by_hand(silent, context=context) as hand:
+        report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
+        assert failure(report) == ("tls", *TLS[how], 4)
+        assert hand.heard == []  # nothing was said to whom nobody trusts
+
+
+@live
+async def test_what_speaks_no_tls_is_not_asked_in_the_open(authority: Authority) -> None:
+    async def deaf(visitor: Visitor) -> None:
+        await visitor.reader.read(5)
+        await visitor.say(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with by_hand(deaf) as hand:
+        assert failure(await looked_at(hand.url.replace("http:", "https:"))) == (
+            "tls",
+            f"127.0.0.1:{hand.port} does not speak TLS",
+            "write http:// if it is on this machine, else mend the port",
+            4,
+        )
+
+
+@live
+async def test_what_hangs_up_or_is_silent_when_it_hears_tls(authority: Authority) -> None:
+    async def rude(visitor: Visitor) -> None:
+        visitor.abort()
+
+    async def mute(visitor: Visitor) -> None:
+        await visitor.gone()
+
+    async with by_hand(rude) as hand:
+        assert failure(await looked_at(hand.url.replace("http:", "https:")))[1] == (
+            f"127.0.0.1:{hand.port} ends the connection when it hears TLS"
+        )
+    async with by_hand(mute) as hand:
+        report = await looked_at(hand.url.replace("http:", "https:"), timeout_s=0.5)
+        assert (
+            failure(report)[1]
+            == f"127.0.0.1:{hand.port} takes connections, and says nothing to TLS"
+        )
+
+
+@live
+async def test_an_address_that_should_say_https(authority: Authority) -> None:
+    async with by_hand(silent, context=authority.serving("127.0.0.1")) as hand:
+        report = await looked_at(hand.url.replace("https:", "http:"))
+        assert failure(report) == (
+            "http",
+            "it speaks TLS, and the address says http",
+            "write https://",
+            4,
+        )
+
+
+def test_other_troubles_of_tls_have_their_words() -> None:
+    place = Place("https", "mcp.example", 443)
+    odd = ssl.SSLError(1, "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] …")
+    odd.reason = "TLSV1_ALERT_PROTOCOL_VERSION"
+    told = tls_failure(place, odd)
+    assert told.words == "mcp.example:443 agrees on no TLS: tlsv1 alert protocol version"
+    assert told.mend == "it may be too old, or want a certificate from its clients"
+    early = ssl.SSLCertVerificationError(1, "…")
+    early.verify_code, early.verify_message = 9, "certificate is not yet valid"
+    assert tls_failure(place, early).words == "the certificate of mcp.example is not valid yet"
+    early.verify_code, early.verify_message = 23, "certificate revoked"
+    assert tls_failure(place, early).words == (
+        "the certificate of mcp.example is not trusted: certificate revoked"
+    )
+
+
+@live
+async def test_a_certificate_that_ends_soon_is_a_warning(authority: Authority) -> None:
+    for lasts, state in ((HOUR, "warning"), (24 * 90 * HOUR, "ok")):
+        context = authority.serving("127.0.0.1", lasts=lasts)
+        async with by_hand(saying(whole(503)), context=context) as hand:
+            tls = row(await looked_at(hand.url), "tls")
+        ends = (datetime.datetime.now(datetime.UTC) + lasts).date().isoformat()
+        assert (tls.state, tls.words) == (state, f"its certificate is trusted, until {ends}")
+        assert tls.mend == ("its operator renews it before that" if state == "warning" else "")
+
+
+# ---------------------------------------------------------------- http
+
+OFTEN = "mend the path of the address; it is often /mcp"
+ANSWERS: dict[str, tuple[bytes, str, str, int]] = {
+    "nothing there": (whole(404), "there is nothing at /here (404)", OFTEN, 5),
+    "no POST": (whole(405), "/here takes no messages: POST is answered with 405", OFTEN, 5),
+    "a web page": (PAGE, "/here is a web page (200 and text/html), and no endpoint", OFTEN, 5),
+    "ill": (
+        whole(503),
+        "it answers with 503: the server is ill, or busy",
+        "try again later; its operator sees why in its log",
+        4,
+    ),
+    "busy": (
+        whole(429),
+        "it answers with 429: the server is ill, or busy",
+        "try again later; its operator sees why in its log",
+        4,
+    ),
+    "moved away": (
+        whole(302, b"", "", "Location: https://other.example/mcp?key=1"),
+        "it has moved to https://other.example/mcp (302), and nothing is sent after it",
+        "if you trust that place, write its address",
+        5,
+    ),
+    "moved nowhere": (
+        whole(301, b"", ""),
+        "it answers with 301, and says not where to",
+        "ask its operator for the address",
+        5,
+    ),
+    "something else": (
+        whole(200, b"pong", "text/plain"),
+        "it answers with 200 and text/plain, which is no MCP",
+        "see whether this is the endpoint of the server",
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ANSWERS)
+@live
+async def test_an_answer_that_is_no_servers(how: str) -> None:
+    answer, words, mend, code = ANSWERS[how]
+    async with by_hand(saying(answer)) as hand:
+        url = hand.url.replace("/mcp", "/here")
+        assert failure(await looked_at(url)) == ("http", words, mend, code)
+
+
+@live
+async def test_a_server_at_another_path_is_found_and_given_no_credential() -> None:
+    site = Site(Server("here", version="1").asgi(), port=0)
+    await site.start()
+    try:
+        url = f"http://127.0.0.1:{site.port}/api"
+        report = await looked_at(url, headers=(f"Authorization: {SECRET}",))
+        assert failure(report) == (
+            "http",
+            "there is nothing at /api (404)",
+            f"there is a server at http://127.0.0.1:{site.port}/mcp; write that",
+            5,
+        )
+    finally:
+        await site.stop()
+
+    async with by_hand(saying(whole(404))) as hand:
+        await looked_at(hand.url.replace("/mcp", "/api"), headers=(f"Authorization: {SECRET}",))
+        elsewhere = [one for one in hand.heard if one.path != "/api"]
+        assert elsewhere
+        assert all("authorization" not in one.headers for one in elsewhere)
+
+
+@live
+async def test_a_redirect_gets_no_credential() -> None:
+    async with by_hand(saying(PAGE)) as other:
+        moved = whole(307, b"", "", f"Location: {other.url}")
+        async with by_hand(saying(moved)) as hand:
+            report = await looked_at(hand.url, headers=(f"Authorization: {SECRET}",))
+            assert failure(report)[1] == (
+                f"it has moved to {other.url} (307), and nothing is sent after it"
+            )
+            assert hand.heard[0].headers["authorization"] == SECRET
+        assert other.heard == []
+
+
+@live
+async def test_what_speaks_no_http_or_nothing_at_all() -> None:
+    async def chatty(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.say(b"220 mail.example ESMTP\r\n")
+        await visitor.gone()
+
+    async def shy(visitor: Visitor) -> None:
+        await visitor.hears()
+
+    async def slow(visitor: Visitor) -> None:
+        await visitor.hears()
+        await visitor.gone()
+
+    async with by_hand(chatty) as hand:
+        assert failure(await looked_at(hand.url)) == (
+            "http",
+            "what answers there speaks no HTTP",
+            "mend the port of the address",
+            5,
+        )
+    async with by_hand(shy) as hand:
+        assert failure(await looked_at(hand.url)) == (
+            "http",
+            "it takes a request, and closes the connection without an answer",
+            "see what its log says, and what stands in between",
+            4,
+        )
+    async with by_hand(slow) as hand:
+        assert failure(await looked_at(hand.url, timeout_s=0.5)) == (
+            "http",
+            "it takes a request, and gives no answer within 0.5 s",
+            "see what the server does; --timeout waits longer",
+            4,
+        )
+
+
+# ---------------------------------------------------------------- all is well, nearly
+
+
+@live
+async def test_a_server_that_is_well_has_no_failure() -> None:
+    server = Server("well", version="1")
+
+    @server.tool
+    def look(name: str) -> str:
+        """Look."""
+        return name
+
+    site = Site(server.asgi(), port=0)
+    await site.start()
+    try:
+        report = await looked_at(f"http://127.0.0.1:{site.port}/mcp")
+    finally:
+        await site.stop()
+    assert [(one.name, one.state, one.words) for one in report.checks] == [
+        ("dns", "ok", "127.0.0.1 is an address"),
+        ("tcp", "ok", f"127.0.0.1:{site.port} takes connections"),
+        ("tls", "skipped", "this machine needs none"),
+        ("http", "ok", "it answers with 200 and application/json"),
+        ("documents", "skipped", "it asks nobody who they are"),
+        ("authorization", "skipped", "it asks nobody who they are"),
+        (
+            "revision",
+            "ok",
+            "well 1 speaks 2026-07-28, and 2025-11-25, 2025-06-18, 2025-03-26, 2024-11-05",
+        ),
+        ("lists", "ok", "1 tool"),
+        ("schema", "ok", "names and schemas fit every client and model that is known here"),
+    ]
+
+
+@live
+async def test_a_server_of_the_first_revision_is_found_behind_its_refusals() -> None:
+    async def old(visitor: Visitor) -> None:
+        heard = await visitor.hears()
+        if heard.method == "POST" and heard.path == "/mcp":
+            await visitor.say(whole(405))
+            return
+        if heard.method == "GET":
+            visitor.hand.stream = visitor  # type: ignore[attr-defined]
+            await visitor.say(stream(), chunk(b"event: endpoint\ndata: /messages\n\n"))
+            await visitor.gone()
+            return
+        message = heard.message
+        await visitor.say(whole(202))
+        if "id" in message:
+            result: dict[str, Any] = {
+                "protocolVersion": "2024-11-05",
+                "capabilities": {},
+                "serverInfo": {"name": "old", "version": "1"},
+            }
+            data = events({"jsonrpc": "2.0", "id": message["id"], "result": result})
+            told: Visitor = visitor.hand.stream  # type: ignore[attr-defined]
+            await told.say(chunk(data))
+
+    async with by_hand(old) as hand:
+        report = await looked_at(hand.url)
+    assert row(report, "http").words == "it answers, after 405 for a first question"
+    assert row(report, "revision").words == (
+        "old 1 speaks 2024-11-05, after a handshake, and nothing newer"
+    )
+    assert (row(report, "lists").state, row(report, "lists").words) == (
+        "warning",
+        "it offers nothing",
+    )
+
+
+@live
+async def test_a_server_that_no_revision_is_shared_with() -> None:
+    refusal = {
+        "jsonrpc": "2.0",
+        "id": None,
+        "error": {
+            "code": -32022,
+            "message": "no",
+            "data": {"supported": ["2099-01-01"], "requested": "2026-07-28"},
+        },
+    }
+
+    async def strange(visitor: Visitor) -> None:
+        while True:
+            heard = await visitor.hears()
+            body = json.dumps({**refusal, "id": heard.message["id"]}).encode()
+            await visitor.say(whole(400, body))
+
+    async with by_hand(strange) as hand:
+        name, words, mend, code = failure(await looked_at(hand.url))
+    assert (name, code) == ("revision", 5)
+    assert "no revision in common: the server speaks ['2099-01-01']" in words
+    assert mend == "its author mends it; --as REVISION shows whether it speaks an older one"
