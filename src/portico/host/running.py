@@ -1,0 +1,285 @@
+"""The model's turn: offer the tools, take its choice, call, tell the result, until it is done.
+
+    run = await host.run(model, "Is it warm in Oslo?")
+    run.text, run.calls, run.messages, run.stopped
+
+A model is a function of (messages, tools) that gives its reply, in the form of Chat Completions;
+`OpenAICompatible` is one for an endpoint. Calls of one reply are made at once, and told in their
+order.
+
+Rules: whatever becomes of a call is told to the model, in words that it can act on: an error of a
+tool, a server that is gone, somebody who said no. Raised is what no model can mend: its own
+provider's failures, and mistakes of the program. Rounds, calls and the length of a result have
+bounds. What a server wrote to its standard error, and what it takes to log in, is for people, and
+is not told to a model. The messages that were given are not changed.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from time import monotonic
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from portico.client.client import split_remarks
+from portico.client.results import ToolResult
+from portico.errors import (
+    AuthError,
+    ChannelError,
+    LocalProtocolError,
+    PorticoError,
+    Refused,
+    RemoteError,
+)
+from portico.host.offering import FOUND, MAX_FOUND, MAX_TOOLS, Listed, Offer
+from portico.host.replies import Message, conversation, cut, read_reply, words_of
+from portico.protocol import types as t
+from portico.providers.calls import Call
+from portico.providers.openai import read_call
+from portico.providers.schemas import without_fillers
+
+# Replies of the model. What needs more has lost its way, and each costs money.
+MAX_ROUNDS: Final = 20
+# Calls in all, and of one reply at the same time.
+MAX_CALLS: Final = 100
+AT_ONCE: Final = 8
+# Of one result, in characters: some 12,000 tokens, of which a conversation bears several.
+MAX_CHARACTERS: Final = 50_000
+# Of the words of an error.
+MAX_WORDS: Final = 1_000
+
+# (messages, tools) -> reply, sync or async; one that is not async must not block.
+Model: TypeAlias = Callable[[list[Message], list[dict[str, Any]]], Any]
+# `done`: the model has said what it wanted. `length`: it was cut short by its own limit.
+Stopped: TypeAlias = Literal["done", "rounds", "calls", "length"]
+
+
+class Turning(Protocol):
+    """Who has the tools: a host, for one caller."""
+
+    async def list_tools(self) -> Any: ...
+
+    async def search(self, words: str, limit: int = FOUND) -> Any: ...
+
+    async def call_tool(self, name: str, arguments: Any = None) -> ToolResult[Any]: ...
+
+    def watch(self, callback: Callable[..., Any]) -> Callable[[], None]: ...
+
+
+class ModelCall(msgspec.Struct, kw_only=True):
+    """One call that a model wanted: of which tool of which server, with what, and what came of it.
+
+    `server` is empty for a search and for a tool that is none. `result` is what the model was told,
+    before it was cut; `error` is what was raised instead of a result of the tool's own.
+    """
+
+    id: str
+    name: str
+    server: str
+    arguments: dict[str, Any]
+    tool: Any = None
+    result: Any = None
+    error: PorticoError | None = None
+    seconds: float = 0.0
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """What came of a model's turn: the whole conversation, the model's last words, its calls."""
+
+    messages: list[Message]
+    text: str = ""
+    rounds: int = 0
+    calls: list[ModelCall] = msgspec.field(default_factory=list[ModelCall])
+    stopped: Stopped = "done"
+
+
+# Told of a call before it is made, and after. What the first one raises, the call ends with:
+# `Refused` is how a person or a policy says no.
+OnCall: TypeAlias = Callable[[ModelCall], Awaitable[None] | None]
+# Told of each message as it comes.
+OnMessage: TypeAlias = Callable[[Message], None]
+
+
+async def run(
+    host: Turning,
+    model: Model,
+    messages: str | Iterable[object],
+    *,
+    tools: Iterable[str] | None = None,
+    max_rounds: int = MAX_ROUNDS,
+    max_calls: int = MAX_CALLS,
+    max_characters: int = MAX_CHARACTERS,
+    max_tools: int = MAX_TOOLS,
+    on_call: OnCall | None = None,
+    on_result: OnCall | None = None,
+    on_message: OnMessage | None = None,
+) -> Run:
+    """Let a model use the tools of a host until it is done, or a bound is reached.
+
+    `tools` are the names that it may call, None for all. Where there are more than `max_tools` it
+    is shown a search instead, and what it found. Raises what the model raises.
+    """
+    if max_rounds < 1 or max_calls < 0 or max_characters < 1:
+        raise LocalProtocolError("max_rounds and max_characters are at least 1, max_calls 0")
+    turn = _Turn(host, Offer(tools, max_tools), Run(messages=conversation(messages)))
+    turn.bounds = max_rounds, max_calls, max_characters
+    turn.on_call, turn.on_result, turn.on_message = on_call, on_result, on_message
+    forget = host.watch(turn.changed)
+    try:
+        await turn.go(model)
+    finally:
+        forget()
+    return turn.run
+
+
+class _Turn:
+    """One turn of one model."""
+
+    def __init__(self, host: Turning, offer: Offer, run: Run) -> None:
+        self.run = run
+        self.bounds: tuple[int, int, int] = (MAX_ROUNDS, MAX_CALLS, MAX_CHARACTERS)
+        self.on_call: OnCall | None = None
+        self.on_result: OnCall | None = None
+        self.on_message: OnMessage | None = None
+        self._host = host
+        self._offer = offer
+        self._stale = True
+        self._at_once = asyncio.Semaphore(AT_ONCE)
+
+    def changed(self, *_: object) -> None:
+        """The catalogue is another one now; it is looked at before the next round."""
+        self._stale = True
+
+    async def go(self, model: Model) -> None:
+        """All rounds."""
+        run = self.run
+        max_rounds, max_calls, _ = self.bounds
+        while True:
+            if self._stale:
+                self._stale = False
+                self._offer.learn(await self._host.list_tools())
+            reply = model(list(run.messages), self._offer.entries())
+            message, reason = read_reply(await reply if inspect.isawaitable(reply) else reply)
+            run.rounds += 1
+            run.text = words_of(message)
+            self._add(message)
+            wanted = [read_call(one) for one in message.get("tool_calls", ())]
+            if not wanted:
+                run.stopped = "length" if reason == "length" else "done"
+                return
+            if run.rounds >= max_rounds:
+                run.stopped = "rounds"
+                self._leave(wanted, f"this was the last of {max_rounds} rounds")
+                return
+            if len(run.calls) + len(wanted) > max_calls:
+                run.stopped = "calls"
+                self._leave(wanted, f"{max_calls} calls are the most in one turn")
+                return
+            await self._make(wanted)
+
+    def _add(self, message: Message) -> None:
+        self.run.messages.append(message)
+        if self.on_message is not None:
+            self.on_message(message)
+
+    def _leave(self, wanted: list[Call], why: str) -> None:
+        """Answer calls that are not made: a conversation with a call that nobody answered cannot
+        go on, and whoever reads this one may want to."""
+        for call in wanted:
+            self._add(_refusal(call, f"{call.name} was not called: {why}").to_openai())
+
+    async def _make(self, wanted: list[Call]) -> None:
+        made = [self._begun(call) for call in wanted]
+        self.run.calls += made
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call, one in zip(wanted, made, strict=True):
+                    group.create_task(self._settle(call, one))
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # whoever called made no group
+        for one in made:
+            told = one.result.to_openai()
+            self._add(told | {"content": cut(told["content"], self.bounds[2])})
+
+    def _begun(self, call: Call) -> ModelCall:
+        tool = self._offer.get(call.name)
+        arguments = call.arguments
+        if tool is not None:
+            arguments = without_fillers(arguments, tool.input_schema)
+            self._offer.used(tool.name)
+        server = tool.server if tool is not None else ""
+        return ModelCall(id=call.id, name=call.name, server=server, arguments=arguments, tool=tool)
+
+    async def _settle(self, call: Call, made: ModelCall) -> None:
+        async with self._at_once:
+            started = monotonic()
+            try:
+                result = await self._result(call, made)
+            except PorticoError as error:
+                made.error = error
+                result = _refusal(call, failure(made.name, made.server, error))
+            made.seconds = monotonic() - started
+        result.call = call
+        made.result = result
+        if self.on_result is not None:
+            await _done(self.on_result(made))
+
+    async def _result(self, call: Call, made: ModelCall) -> ToolResult[Any]:
+        if self._offer.search and call.name == self._offer.search:
+            return _said(call.name, await self._search(made.arguments))
+        if made.tool is None:
+            return _refusal(call, self._offer.no_such(call.name))
+        if call.problem:
+            return _refusal(call, f"{call.name}: {call.problem}")
+        if self.on_call is not None:
+            await _done(self.on_call(made))
+        return await self._host.call_tool(call.name, made.arguments)
+
+    async def _search(self, arguments: dict[str, Any]) -> str:
+        words: object = arguments.get("words")
+        limit: object = arguments.get("limit")
+        if not isinstance(words, str) or not words.strip():
+            return "Say in `words` what the tool should do."
+        most = min(max(limit, 1), MAX_FOUND) if isinstance(limit, int) else FOUND
+        found: list[Listed] = list(await self._host.search(words, most))
+        return self._offer.told(words, self._offer.found(found))
+
+
+# ---------------------------------------------------------------- words for a model
+
+
+def failure(name: str, server: str, error: PorticoError) -> str:
+    """What a model is told of a call that had no result."""
+    if isinstance(error, AuthError):
+        return f"{name} was not done: {server} wants a login, which only a person can make"
+    if isinstance(error, Refused):
+        return f"{name} was refused: {_short(error)}"
+    if isinstance(error, RemoteError):
+        return f"{name} was refused by {server}: {_short(error)}"
+    if isinstance(error, ChannelError):
+        effect = "it had no effect" if error.unheard else "whether it had an effect is not known"
+        return f"{name} was not answered, and {effect}: {_short(error)}"
+    return f"{name} failed: {_short(error)}"
+
+
+def _short(error: PorticoError) -> str:
+    """The words of an error, without what a server wrote for the people who run it."""
+    words = split_remarks(str(error))[0].strip() or type(error).__name__
+    return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
+
+
+def _said(name: str, words: str, *, is_error: bool = False) -> ToolResult[Any]:
+    said = t.CallToolResult(content=[t.TextContent(text=words)], is_error=is_error)
+    return ToolResult(name, said)
+
+
+def _refusal(call: Call, words: str) -> ToolResult[Any]:
+    result = _said(call.name, words, is_error=True)
+    result.call = call
+    return result
+
+
+async def _done(outcome: Awaitable[None] | None) -> None:
+    if inspect.isawaitable(outcome):
+        await outcome
