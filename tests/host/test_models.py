@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from host.endpoint import Endpoint, Given, refused, said
-from host.model_stage import hosted
+from host.model_stage import calls, hosted, many
 from live import live
 from portico import AuthError, CannotConnect, LocalProtocolError, RemoteError, RemoteProtocolError
 from portico.errors import PorticoError, TimedOut
 from portico.host.models import MAX_ANSWER_BYTES, MAX_PAUSE_S, MAX_TRIES, OpenAICompatible, pause
+from portico.host.sampling import said_by_model
+from portico.protocol import types as t
 from providers.scripted import Scripted
 
 KEY = "sk-hunter2-hunter2"
@@ -35,8 +37,6 @@ async def test_a_host_and_an_endpoint_with_the_rules_of_the_real_ones() -> None:
 
 @live
 async def test_the_search_is_a_tool_that_the_real_ones_would_take() -> None:
-    from host.model_stage import many
-
     with Scripted([[("find_tools", {"words": "c2", "limit": None})], "Found."]) as provider:
         model = OpenAICompatible(f"{provider.url}/v1", model="tiny", key="secret")
         async with hosted({"many": many(60)}) as host:
@@ -188,3 +188,59 @@ def test_a_key_that_is_missing_or_no_key_is_said_so(monkeypatch: pytest.MonkeyPa
     with pytest.raises(LocalProtocolError, match="no header can carry") as caught:
         OpenAICompatible(url, model="tiny", key=f"{KEY}\r\nhost: evil")
     assert KEY not in str(caught.value)
+
+
+# ---------------------------------------------------------------- sampling
+
+
+@pytest.mark.spec("R0947")
+@live
+async def test_a_server_that_wants_a_model_s_words_gets_them_as_long_as_it_said() -> None:
+    long = (
+        b'{"model": "tiny-2", "choices": '
+        b'[{"message": {"content": "It is"}, "finish_reason": "length"}]}'
+    )
+    picture = t.ImageContent(data="iVBORw0KGgo=", mime_type="image/png")
+    asked = t.CreateMessageRequestParams(
+        messages=[
+            t.SamplingMessage(role="user", content=t.TextContent(text="Is it warm?")),
+            t.SamplingMessage(role="assistant", content=t.TextContent(text="Where?")),
+            t.SamplingMessage(role="user", content=[t.TextContent(text="Here:"), picture]),
+        ],
+        max_tokens=17,
+        system_prompt="Be brief.",
+        temperature=0.5,
+        stop_sequences=["\n"],
+    )
+    with Endpoint([(200, {}, long)]) as endpoint:
+        said_it = await OpenAICompatible(endpoint.url, model="tiny").sample(asked)
+    url = "data:image/png;base64,iVBORw0KGgo="
+    assert endpoint.bodies[0] == {
+        "model": "tiny",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Is it warm?"},
+            {"role": "assistant", "content": "Where?"},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Here:"},
+                    {"type": "image_url", "image_url": {"url": url}},
+                ],
+            },
+        ],
+        "max_tokens": 17,
+        "temperature": 0.5,
+        "stop": ["\n"],
+    }
+    assert said_it == t.CreateMessageResult(
+        role="assistant",
+        content=t.TextContent(text="It is"),
+        model="tiny-2",
+        stop_reason="maxTokens",
+    )
+
+
+def test_a_model_that_was_offered_no_tools_calls_none() -> None:
+    with pytest.raises(RemoteProtocolError, match="was offered none"):
+        said_by_model({"choices": [{"message": calls(("x", {}))}]}, "tiny")

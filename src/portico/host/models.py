@@ -24,6 +24,8 @@ import msgspec
 from portico.auth.places import secure
 from portico.errors import AuthError, LocalProtocolError, RemoteError, RemoteProtocolError, TimedOut
 from portico.host.replies import Message
+from portico.host.sampling import asked_of_model, said_by_model
+from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.transport.http_client import HttpPool, usual_tls
 
@@ -39,6 +41,11 @@ MAX_PAUSE_S: Final = 30.0
 FIRST_PAUSE_S: Final = 1.0
 # What an endpoint says with an error, in characters.
 MAX_SAID: Final = 500
+
+# What bounds an answer. OpenAI has another word for it by now, which others do not know.
+LENGTH: Final = "max_tokens"
+NEW_LENGTH: Final = "max_completion_tokens"
+NEW_HOSTS: Final = frozenset({"api.openai.com"})
 
 BUSY: Final = frozenset({429, 503})
 FORBIDDEN: Final = frozenset({401, 403})
@@ -87,14 +94,20 @@ class OpenAICompatible:
     def __repr__(self) -> str:
         return f"OpenAICompatible({self.url.removesuffix(PATH)!r}, model={self.model!r})"
 
-    async def __call__(self, messages: list[Message], tools: list[dict[str, Any]]) -> Any:
+    async def __call__(self, messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
         """The whole completion."""
         asked: dict[str, Any] = {"messages": messages}
         if tools:  # an empty list is refused
             asked["tools"] = tools
         return await self.ask(asked)
 
-    async def ask(self, asked: Mapping[str, Any]) -> Any:
+    async def sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
+        """What the model says to a server that wants its words: an answer for `on_question`, or for
+        `on_sample` of a client. Whether it may is for a person to say, before and after."""
+        length = NEW_LENGTH if urlsplit(self.url).hostname in NEW_HOSTS else LENGTH
+        return said_by_model(await self.ask(asked_of_model(params, length)), self.model)
+
+    async def ask(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """One request with these members, and the whole answer to it."""
         body = encode({"model": self.model, **self._options, **asked})
         try:
@@ -108,7 +121,7 @@ class OpenAICompatible:
     def _where(self) -> str:
         return f"the model {self.model!r} at {urlsplit(self.url).netloc}"
 
-    async def _ask(self, body: bytes) -> Any:
+    async def _ask(self, body: bytes) -> dict[str, Any]:
         headers = [("content-type", "application/json"), ("accept", "application/json")]
         if self._key:
             headers.append(("authorization", f"Bearer {self._key}"))
@@ -129,7 +142,7 @@ class OpenAICompatible:
         finally:
             await pool.close()
 
-    def _read(self, data: bytes) -> Any:
+    def _read(self, data: bytes) -> dict[str, Any]:
         try:
             found: Any = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeError, RecursionError):

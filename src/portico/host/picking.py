@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 from msgspec import UNSET
 
 from portico.errors import LocalProtocolError
-from portico.host.replies import Message, cut
+from portico.host.replies import Message, cut, seen
 from portico.protocol import types as t
 from portico.providers.content import Part, Picture, in_words, parts
 
@@ -119,14 +119,7 @@ def _message(role: str, found: list[Part], lead: str = "") -> Message:
     if role != "user" or not any(isinstance(part, Picture) for part in found):
         return {"role": role, "content": cut(words, MAX_CHARACTERS)}
     said = [{"type": "text", "text": lead}] if lead else []
-    return {"role": role, "content": [*said, *map(_part, found)]}
-
-
-def _part(part: Part) -> dict[str, Any]:
-    if isinstance(part, Picture):
-        url = f"data:{part.mime_type};base64,{part.data}"
-        return {"type": "image_url", "image_url": {"url": url}}
-    return {"type": "text", "text": cut(in_words(part), MAX_CHARACTERS)}
+    return {"role": role, "content": [*said, *(seen(part, MAX_CHARACTERS) for part in found)]}
 
 
 def introduction(instructions: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 from portico.errors import RemoteProtocolError
 from portico.protocol.jsonrpc import encode
 from portico.providers.calls import plain
+from portico.providers.content import Part, Picture, in_words
 from portico.providers.names import safe_name
 
 # A message of a conversation, as JSON has it.
@@ -104,6 +105,14 @@ def cut(text: str, most: int) -> str:
         return text
     left = len(text) - most
     return f"{text[:most]}\n[cut here: {left} more characters are left out; ask for less of it]"
+
+
+def seen(part: Part, most: int) -> dict[str, Any]:
+    """A part of what a user says: a picture is shown, all else is said, in so many characters."""
+    if isinstance(part, Picture):
+        url = f"data:{part.mime_type};base64,{part.data}"
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "text", "text": cut(in_words(part), most)}
 
 
 def answered(messages: Iterable[Message], words: str) -> list[Message]:

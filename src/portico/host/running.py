@@ -32,8 +32,8 @@ from portico.errors import (
     Refused,
     RemoteError,
 )
-from portico.host.offering import FOUND, MAX_FOUND, MAX_TOOLS, Listed, Offer
 from portico.host.replies import Message, conversation, cut, read_reply, words_of
+from portico.host.toolbox import FOUND, MAX_FOUND, MAX_TOOLS, Listed, Toolbox
 from portico.protocol import types as t
 from portico.providers.calls import Call
 from portico.providers.openai import read_call
@@ -122,7 +122,7 @@ async def run(
     """
     if max_rounds < 1 or max_calls < 0 or max_characters < 1:
         raise LocalProtocolError("max_rounds and max_characters are at least 1, max_calls 0")
-    turn = _Turn(host, Offer(tools, max_tools), Run(messages=conversation(messages)))
+    turn = _Turn(host, Toolbox(tools, max_tools), Run(messages=conversation(messages)))
     turn.bounds = max_rounds, max_calls, max_characters
     turn.on_call, turn.on_result, turn.on_message = on_call, on_result, on_message
     forget = host.watch(turn.changed)
@@ -136,14 +136,14 @@ async def run(
 class _Turn:
     """One turn of one model."""
 
-    def __init__(self, host: Turning, offer: Offer, run: Run) -> None:
+    def __init__(self, host: Turning, toolbox: Toolbox, run: Run) -> None:
         self.run = run
         self.bounds: tuple[int, int, int] = (MAX_ROUNDS, MAX_CALLS, MAX_CHARACTERS)
         self.on_call: OnCall | None = None
         self.on_result: OnCall | None = None
         self.on_message: OnMessage | None = None
         self._host = host
-        self._offer = offer
+        self._toolbox = toolbox
         self._stale = True
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
@@ -158,8 +158,8 @@ class _Turn:
         while True:
             if self._stale:
                 self._stale = False
-                self._offer.learn(await self._host.list_tools())
-            reply = model(list(run.messages), self._offer.entries())
+                self._toolbox.learn(await self._host.list_tools())
+            reply = model(list(run.messages), self._toolbox.entries())
             message, reason = read_reply(await reply if inspect.isawaitable(reply) else reply)
             run.rounds += 1
             run.text = words_of(message)
@@ -203,11 +203,11 @@ class _Turn:
             self._add(told | {"content": cut(told["content"], self.bounds[2])})
 
     def _begun(self, call: Call) -> ModelCall:
-        tool = self._offer.get(call.name)
+        tool = self._toolbox.get(call.name)
         arguments = call.arguments
         if tool is not None:
             arguments = without_fillers(arguments, tool.input_schema)
-            self._offer.used(tool.name)
+            self._toolbox.used(tool.name)
         server = tool.server if tool is not None else ""
         return ModelCall(id=call.id, name=call.name, server=server, arguments=arguments, tool=tool)
 
@@ -226,10 +226,10 @@ class _Turn:
             await _done(self.on_result(made))
 
     async def _result(self, call: Call, made: ModelCall) -> ToolResult[Any]:
-        if self._offer.search and call.name == self._offer.search:
+        if self._toolbox.search and call.name == self._toolbox.search:
             return _said(call.name, await self._search(made.arguments))
         if made.tool is None:
-            return _refusal(call, self._offer.no_such(call.name))
+            return _refusal(call, self._toolbox.no_such(call.name))
         if call.problem:
             return _refusal(call, f"{call.name}: {call.problem}")
         if self.on_call is not None:
@@ -243,7 +243,7 @@ class _Turn:
             return "Say in `words` what the tool should do."
         most = min(max(limit, 1), MAX_FOUND) if isinstance(limit, int) else FOUND
         found: list[Listed] = list(await self._host.search(words, most))
-        return self._offer.told(words, self._offer.found(found))
+        return self._toolbox.told(words, self._toolbox.found(found))
 
 
 # ---------------------------------------------------------------- words for a model

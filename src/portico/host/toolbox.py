@@ -54,7 +54,7 @@ class Listed(Protocol):
     def to_openai(self) -> dict[str, Any]: ...
 
 
-class Offer:
+class Toolbox:
     """What a model may call, and what of it is shown in the next round.
 
     `only` are the names that it may call, None for all that there are.
