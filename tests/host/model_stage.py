@@ -8,7 +8,7 @@ Rules: the servers are real ones, in memory. A script that ends too early fails 
 """
 
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -118,9 +118,8 @@ class Bench:
 
     def __init__(self, clients: dict[str, Client]) -> None:
         self._clients = clients
-        self.watchers: list[Callable[..., Any]] = []
 
-    async def list_tools(self) -> list[Listed]:
+    async def list_tools(self, *, caller: str | None = None) -> list[Listed]:
         from msgspec.structs import asdict
 
         found: list[Listed] = []
@@ -130,13 +129,17 @@ class Bench:
                 found.append(Listed(**fields, server=key, original=tool.name))
         return found
 
-    async def search(self, words: str, limit: int = 5) -> list[Listed]:
+    async def search(
+        self, words: str, limit: int = 5, *, caller: str | None = None
+    ) -> list[Listed]:
         tools = await self.list_tools()
         return [one for one in tools if any(w in (one.description or "") for w in words.split())][
             :limit
         ]
 
-    async def call_tool(self, name: str, arguments: Any = None) -> ToolResult[Any]:
+    async def call_tool(
+        self, name: str, arguments: Any = None, *, caller: str | None = None
+    ) -> ToolResult[Any]:
         key, _, own = name.partition("__")
         return await self._clients[key].call_tool(own, arguments)
 
@@ -155,10 +158,6 @@ class Bench:
 
     async def read_resource(self, uri: str, *, server: str | None = None) -> Any:
         return await self._clients[server or "shop"].read_resource(uri)
-
-    def watch(self, callback: Callable[..., Any]) -> Callable[[], None]:
-        self.watchers.append(callback)
-        return lambda: self.watchers.remove(callback)
 
     async def run(self, model: Any, messages: Any, **options: Any) -> Any:
         from portico.host.running import run

@@ -94,7 +94,9 @@ class OpenAICompatible:
     def __repr__(self) -> str:
         return f"OpenAICompatible({self.url.removesuffix(PATH)!r}, model={self.model!r})"
 
-    async def __call__(self, messages: list[Message], tools: list[dict[str, Any]]) -> dict[str, Any]:
+    async def __call__(
+        self, messages: list[Message], tools: list[dict[str, Any]]
+    ) -> dict[str, Any]:
         """The whole completion."""
         asked: dict[str, Any] = {"messages": messages}
         if tools:  # an empty list is refused

@@ -16,9 +16,9 @@ is not told to a model. The messages that were given are not changed.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -58,13 +58,15 @@ Stopped: TypeAlias = Literal["done", "rounds", "calls", "length"]
 class Turning(Protocol):
     """Who has the tools: a host, for one caller."""
 
-    async def list_tools(self) -> Any: ...
+    async def list_tools(self, *, caller: str | None = None) -> Sequence[Listed]: ...
 
-    async def search(self, words: str, limit: int = FOUND) -> Any: ...
+    async def search(
+        self, words: str, limit: int = FOUND, *, caller: str | None = None
+    ) -> Sequence[Listed]: ...
 
-    async def call_tool(self, name: str, arguments: Any = None) -> ToolResult[Any]: ...
-
-    def watch(self, callback: Callable[..., Any]) -> Callable[[], None]: ...
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, caller: str | None = None
+    ) -> ToolResult[Any]: ...
 
 
 class ModelCall(msgspec.Struct, kw_only=True):
@@ -101,64 +103,62 @@ OnCall: TypeAlias = Callable[[ModelCall], Awaitable[None] | None]
 OnMessage: TypeAlias = Callable[[Message], None]
 
 
-async def run(
-    host: Turning,
-    model: Model,
-    messages: str | Iterable[object],
-    *,
-    tools: Iterable[str] | None = None,
-    max_rounds: int = MAX_ROUNDS,
-    max_calls: int = MAX_CALLS,
-    max_characters: int = MAX_CHARACTERS,
-    max_tools: int = MAX_TOOLS,
-    on_call: OnCall | None = None,
-    on_result: OnCall | None = None,
-    on_message: OnMessage | None = None,
-) -> Run:
-    """Let a model use the tools of a host until it is done, or a bound is reached.
+class RunOptions(TypedDict, total=False):
+    """What may be said of a model's turn, all of it optional.
 
-    `tools` are the names that it may call, None for all. Where there are more than `max_tools` it
-    is shown a search instead, and what it found. Raises what the model raises.
+    - `tools` are the names of those that it may call; without it, all.
+    - `max_rounds`, `max_calls` and `max_characters` (of one result) are bounds.
+    - Where there are more tools than `max_tools`, a search is shown instead, and what it found.
+    - `on_call` is told of a call before it is made, and may raise `Refused`; `on_result` when it is
+      over; `on_message` of each message as it comes.
+    - `caller` is on whose behalf all of it is done.
     """
-    if max_rounds < 1 or max_calls < 0 or max_characters < 1:
-        raise LocalProtocolError("max_rounds and max_characters are at least 1, max_calls 0")
-    turn = _Turn(host, Toolbox(tools, max_tools), Run(messages=conversation(messages)))
-    turn.bounds = max_rounds, max_calls, max_characters
-    turn.on_call, turn.on_result, turn.on_message = on_call, on_result, on_message
-    forget = host.watch(turn.changed)
-    try:
-        await turn.go(model)
-    finally:
-        forget()
+
+    tools: Iterable[str] | None
+    max_rounds: int
+    max_calls: int
+    max_characters: int
+    max_tools: int
+    on_call: OnCall | None
+    on_result: OnCall | None
+    on_message: OnMessage | None
+    caller: str | None
+
+
+async def run(
+    host: Turning, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
+) -> Run:
+    """Let a model use the tools of a host until it is done, or a bound is reached; see
+    `RunOptions`. Raises what the model raises, and `LocalProtocolError` for a tool that is none."""
+    turn = _Turn(host, conversation(messages), options)
+    await turn.go(model)
     return turn.run
 
 
 class _Turn:
     """One turn of one model."""
 
-    def __init__(self, host: Turning, toolbox: Toolbox, run: Run) -> None:
-        self.run = run
-        self.bounds: tuple[int, int, int] = (MAX_ROUNDS, MAX_CALLS, MAX_CHARACTERS)
-        self.on_call: OnCall | None = None
-        self.on_result: OnCall | None = None
-        self.on_message: OnMessage | None = None
+    def __init__(self, host: Turning, messages: list[Message], options: RunOptions) -> None:
+        self.run = Run(messages=messages)
         self._host = host
-        self._toolbox = toolbox
-        self._stale = True
+        self._toolbox = Toolbox(options.get("tools"), options.get("max_tools", MAX_TOOLS))
+        self._max_rounds = options.get("max_rounds", MAX_ROUNDS)
+        self._max_calls = options.get("max_calls", MAX_CALLS)
+        self._max_characters = options.get("max_characters", MAX_CHARACTERS)
+        if self._max_rounds < 1 or self._max_calls < 0 or self._max_characters < 1:
+            raise LocalProtocolError("max_rounds and max_characters are at least 1, max_calls 0")
+        self._on_call = options.get("on_call")
+        self._on_result = options.get("on_result")
+        self._on_message = options.get("on_message")
+        self._caller = options.get("caller")
         self._at_once = asyncio.Semaphore(AT_ONCE)
-
-    def changed(self, *_: object) -> None:
-        """The catalogue is another one now; it is looked at before the next round."""
-        self._stale = True
 
     async def go(self, model: Model) -> None:
         """All rounds."""
         run = self.run
-        max_rounds, max_calls, _ = self.bounds
+        max_rounds, max_calls = self._max_rounds, self._max_calls
         while True:
-            if self._stale:
-                self._stale = False
-                self._toolbox.learn(await self._host.list_tools())
+            self._toolbox.learn(await self._host.list_tools(caller=self._caller))
             reply = model(list(run.messages), self._toolbox.entries())
             message, reason = read_reply(await reply if inspect.isawaitable(reply) else reply)
             run.rounds += 1
@@ -180,8 +180,8 @@ class _Turn:
 
     def _add(self, message: Message) -> None:
         self.run.messages.append(message)
-        if self.on_message is not None:
-            self.on_message(message)
+        if self._on_message is not None:
+            self._on_message(message)
 
     def _leave(self, wanted: list[Call], why: str) -> None:
         """Answer calls that are not made: a conversation with a call that nobody answered cannot
@@ -200,7 +200,7 @@ class _Turn:
             raise failures.exceptions[0] from None  # whoever called made no group
         for one in made:
             told = one.result.to_openai()
-            self._add(told | {"content": cut(told["content"], self.bounds[2])})
+            self._add(told | {"content": cut(told["content"], self._max_characters)})
 
     def _begun(self, call: Call) -> ModelCall:
         tool = self._toolbox.get(call.name)
@@ -222,8 +222,8 @@ class _Turn:
             made.seconds = monotonic() - started
         result.call = call
         made.result = result
-        if self.on_result is not None:
-            await _done(self.on_result(made))
+        if self._on_result is not None:
+            await _done(self._on_result(made))
 
     async def _result(self, call: Call, made: ModelCall) -> ToolResult[Any]:
         if self._toolbox.search and call.name == self._toolbox.search:
@@ -232,9 +232,9 @@ class _Turn:
             return _refusal(call, self._toolbox.no_such(call.name))
         if call.problem:
             return _refusal(call, f"{call.name}: {call.problem}")
-        if self.on_call is not None:
-            await _done(self.on_call(made))
-        return await self._host.call_tool(call.name, made.arguments)
+        if self._on_call is not None:
+            await _done(self._on_call(made))
+        return await self._host.call_tool(call.name, made.arguments, caller=self._caller)
 
     async def _search(self, arguments: dict[str, Any]) -> str:
         words: object = arguments.get("words")
@@ -242,7 +242,7 @@ class _Turn:
         if not isinstance(words, str) or not words.strip():
             return "Say in `words` what the tool should do."
         most = min(max(limit, 1), MAX_FOUND) if isinstance(limit, int) else FOUND
-        found: list[Listed] = list(await self._host.search(words, most))
+        found = await self._host.search(words, most, caller=self._caller)
         return self._toolbox.told(words, self._toolbox.found(found))
 
 
