@@ -8,13 +8,10 @@ Rules: the servers are real ones, in memory. A script that ends too early fails 
 """
 
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from portico import Client, Server, ToolError, connect
-from portico.client.offered import Tool
-from portico.client.results import ToolResult
+from portico import Host, Server, ToolError
 
 JSON = dict[str, Any]
 
@@ -104,72 +101,6 @@ def many(count: int) -> Server:
     return server
 
 
-# ---------------------------------------------------------------- a host
-
-
-class Listed(Tool, kw_only=True):
-    server: str
-    original: str
-    aliases: tuple[str, ...] = ()
-
-
-class Bench:
-    """Servers under one roof."""
-
-    def __init__(self, clients: dict[str, Client]) -> None:
-        self._clients = clients
-
-    async def list_tools(self, *, caller: str | None = None) -> list[Listed]:
-        from msgspec.structs import asdict
-
-        found: list[Listed] = []
-        for key, client in self._clients.items():
-            for tool in await client.list_tools():
-                fields: JSON = asdict(tool) | {"name": f"{key}__{tool.name}"}
-                found.append(Listed(**fields, server=key, original=tool.name))
-        return found
-
-    async def search(
-        self, words: str, limit: int = 5, *, caller: str | None = None
-    ) -> list[Listed]:
-        tools = await self.list_tools()
-        return [one for one in tools if any(w in (one.description or "") for w in words.split())][
-            :limit
-        ]
-
-    async def call_tool(
-        self, name: str, arguments: Any = None, *, caller: str | None = None
-    ) -> ToolResult[Any]:
-        key, _, own = name.partition("__")
-        return await self._clients[key].call_tool(own, arguments)
-
-    async def list_prompts(self) -> list[Any]:
-        from msgspec.structs import replace
-
-        return [
-            replace(one, name=f"{key}__{one.name}")
-            for key, client in self._clients.items()
-            for one in await client.list_prompts()
-        ]
-
-    async def get_prompt(self, name: str, arguments: Any = None) -> Any:
-        key, _, own = name.partition("__")
-        return await self._clients[key].get_prompt(own, arguments)
-
-    async def read_resource(self, uri: str, *, server: str | None = None) -> Any:
-        return await self._clients[server or "shop"].read_resource(uri)
-
-    async def run(self, model: Any, messages: Any, **options: Any) -> Any:
-        from portico.host.running import run
-
-        return await run(self, model, messages, **options)
-
-
-@asynccontextmanager
-async def hosted(servers: Mapping[str, Any] | None = None) -> AsyncGenerator[Bench]:
-    async with AsyncExitStack() as stack:
-        clients = {
-            key: await stack.enter_async_context(connect(server))
-            for key, server in (servers or {"shop": shop()}).items()
-        }
-        yield Bench(clients)
+def hosted(servers: Mapping[str, Any] | None = None, **options: Any) -> Host:
+    """A host of these, or of the shop alone."""
+    return Host(servers or {"shop": shop()}, **options)

@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,10 @@ from host.model_stage import JSON, Scripted, calls, hosted, many, shop
 from live import live
 from portico import (
     CannotConnect,
+    ChannelError,
     ConnectionLost,
+    Context,
+    Handler,
     Image,
     LocalProtocolError,
     LoginRequired,
@@ -18,9 +23,12 @@ from portico import (
     RemoteProtocolError,
     Server,
     TimedOut,
+    Turn,
 )
+from portico.host.questions import Question
 from portico.host.replies import answered
 from portico.host.running import ModelCall, failure
+from portico.protocol.types import Noun
 
 WAIT_S = 20.0
 
@@ -401,3 +409,94 @@ async def test_pictures_of_a_tool_are_named_for_a_model_that_takes_only_words() 
     async with hosted({"art": server}) as host:
         await host.run(model, "Go.")
     assert model.told == ["[image image/png, 8 bytes: not shown here]"]
+
+
+# ---------------------------------------------------------------- many servers
+
+DYING = """
+import os, sys
+from portico import Server
+
+server = Server("dying")
+
+
+@server.tool
+def die() -> str:
+    sys.stderr.write("token=hunter2hunter2\\n")
+    sys.stderr.flush()
+    os._exit(3)
+
+
+server.run()
+"""
+
+
+@live
+async def test_a_server_that_dies_is_told_to_the_model_and_hurts_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "dying.py"
+    path.write_text(DYING)
+    both = calls(("dying__die", {}), ("shop__price", {"fruit": "plum"}))
+    model = Scripted([both, "It is gone."])
+    servers = {"shop": shop(), "dying": [sys.executable, str(path)]}
+    async with hosted(servers) as host:
+        run = await host.run(model, "Go.")
+    died, sold = model.told
+    assert died.startswith("Error: dying__die was not answered, and whether it had an effect is")
+    assert "hunter2" not in died
+    assert isinstance(run.calls[0].error, ChannelError)
+    assert "hunter2" in str(run.calls[0].error)  # which is for people
+    assert sold == "25"
+
+
+@live
+async def test_a_tool_that_comes_between_two_rounds_is_shown_in_the_next() -> None:
+    server = shop()
+
+    def add(_: list[JSON]) -> Any:
+        server.tool(name="weigh", description="How heavy it is.")(lambda: "light")
+        return calls(("shop__price", {"fruit": "plum"}))
+
+    model = Scripted([add, calls(("shop__weigh", {})), "Light."])
+    async with hosted({"shop": server}) as host:
+        changed = asyncio.Event()
+        host.watch(lambda _: changed.set())
+        await host.list_tools()
+        run = await host.run(model, "Go.", on_result=lambda _: changed.wait())
+    assert "shop__weigh" not in model.shown[0]
+    assert "shop__weigh" in model.shown[1]
+    assert run.calls[1].result.text == "light"
+
+
+@live
+async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
+    async def never(turn: Turn, handler: Handler) -> Noun:
+        if turn.exchange.row.name == "tools/call":
+            raise Refused("not on Sundays")
+        return await handler(turn)
+
+    model = Scripted([calls(("shop__price", {"fruit": "plum"})), "Well."])
+    async with hosted(layers=[never]) as host:
+        await host.run(model, "Go.")
+    assert model.told == ["Error: shop__price was refused: not on Sundays"]
+
+
+@live
+async def test_a_server_s_question_comes_to_one_place_with_the_call_of_the_model() -> None:
+    server = Server("desk")
+
+    @server.tool
+    async def greet(ctx: Context) -> str:
+        return f"Hello {await ctx.elicit('Who are you?', str)}"
+
+    asked: list[Question] = []
+
+    def answer(question: Question) -> str:
+        asked.append(question)
+        return "Ada"
+
+    model = Scripted([calls(("desk__greet", {})), "Done."])
+    async with hosted({"desk": server}, on_question=answer) as host:
+        await host.run(model, "Go.", caller="alice")
+    assert model.told == ["Hello Ada"]
+    ((name, _, caller, _),) = asked[0].calls
+    assert (asked[0].server, name, caller) == ("desk", "desk__greet", "alice")

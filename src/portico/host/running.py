@@ -16,7 +16,7 @@ is not told to a model. The messages that were given are not changed.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -96,9 +96,9 @@ class Run(msgspec.Struct, kw_only=True):
     stopped: Stopped = "done"
 
 
-# Told of a call before it is made, and after. What the first one raises, the call ends with:
+# Told of a call before it is made, and after, sync or async. What the first one raises, the call ends with:
 # `Refused` is how a person or a policy says no.
-OnCall: TypeAlias = Callable[[ModelCall], Awaitable[None] | None]
+OnCall: TypeAlias = Callable[[ModelCall], object]
 # Told of each message as it comes.
 OnMessage: TypeAlias = Callable[[Message], None]
 
@@ -280,6 +280,6 @@ def _refusal(call: Call, words: str) -> ToolResult[Any]:
     return result
 
 
-async def _done(outcome: Awaitable[None] | None) -> None:
+async def _done(outcome: object) -> None:
     if inspect.isawaitable(outcome):
         await outcome
