@@ -15,20 +15,22 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from portico.cli.consent import Consent
-from portico.cli.hosting import hosting
+from portico.cli.hosting import logins_of, servers_of
+from portico.cli.lending import lend
 from portico.cli.questions import asker
 from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
-from portico.cli.talking import code_of, sentence, telling
+from portico.cli.talking import code_of, log_for_people, run, sentence
 from portico.cli.text import clean, columns, cut, first_line, one_line
 from portico.cli.trouble import INTERRUPTED, Trouble
-from portico.errors import Declined, LocalProtocolError, PorticoError
+from portico.errors import LocalProtocolError, PorticoError, Refused
 from portico.host.host import Host
 from portico.host.models import OpenAICompatible
 from portico.host.picking import introduction, prompt_messages, with_resources
 from portico.host.questions import Question
 from portico.host.replies import Message, answered
 from portico.host.running import ModelCall
+from portico.host.settings import Config
 from portico.host.toolbox import MAX_TOOLS
 from portico.protocol import types as t
 
@@ -64,13 +66,12 @@ def chat_target(terms: Terms, wish: Wish) -> int:
     if terms.as_json:
         raise Trouble("chat has no --json; without a terminal its output is what the model says")
     screen, model = Screen(), chosen(wish)
+    log_for_people(terms.debug)
+    config = servers_of(terms, screen)
     try:
-        with telling(terms):
-            return asyncio.run(_chat(terms, wish, model, screen))
+        return run(terms, screen, _chat(config, model, screen, yes=wish.yes))
     except asyncio.CancelledError:
         return INTERRUPTED
-    finally:
-        screen.clear()
 
 
 def chosen(wish: Wish) -> OpenAICompatible:
@@ -90,29 +91,27 @@ def chosen(wish: Wish) -> OpenAICompatible:
         raise Trouble(clean(str(error))) from None
 
 
-async def _chat(terms: Terms, wish: Wish, model: OpenAICompatible, screen: Screen) -> int:
+async def _chat(config: Config, model: OpenAICompatible, screen: Screen, *, yes: bool) -> int:
     asking = asyncio.Lock()
 
     async def on_question(question: Question) -> object:
         async with asking:
-            return await _answer(question, screen)
+            return await _answer(question, model, screen)
 
-    async with hosting(terms, screen, on_question=on_question) as host:
-        chat = Chat(host, model, screen, Consent(screen, asking, yes=wish.yes))
+    async with Host(config, on_question=on_question, auth=logins_of(screen)) as host:
+        chat = Chat(host, model, screen, Consent(screen, asking, yes=yes))
         await chat.begin()
         with _interrupting(chat):
             return await chat.talk()
 
 
-async def _answer(question: Question, screen: Screen) -> object:
+async def _answer(question: Question, model: OpenAICompatible, screen: Screen) -> object:
     """A server's question, put to the person at the terminal, with who asks and for which call."""
-    if not isinstance(question.params, t.ElicitRequestParams):
-        who = one_line(question.server)
-        screen.note(f"portico: {who} asks for a model's words, which chat does not give\n")
-        raise Declined("nobody answers that here")
     calls = ", ".join(one_line(call.name) for call in question.calls)
     who = f"{one_line(question.server)} (for {calls})" if calls else one_line(question.server)
-    return await asker(screen, lambda: who)(question.params)
+    if isinstance(question.params, t.ElicitRequestParams):
+        return await asker(screen, lambda: who)(question.params)
+    return await lend(model, question.params, who, screen)
 
 
 class Chat:
@@ -202,7 +201,7 @@ class Chat:
         """Let the model answer. Whatever ends this, what was said and done is remembered."""
         self._messages += said
         try:
-            run = await self._host.run(
+            turn = await self._host.run(
                 self._model,
                 list(self._messages),
                 on_call=self._consent.ask,
@@ -211,18 +210,20 @@ class Chat:
             )
         finally:
             self._messages = answered(self._messages, LOST)
-        if run.text:
-            self._screen.show(run.text)
-        if run.stopped == "rounds":
-            self._screen.note(f"  (it was stopped after {run.rounds} rounds; say go on)\n")
-        elif run.stopped == "calls":
-            self._screen.note(f"  (it was stopped after {len(run.calls)} calls; say go on)\n")
-        elif run.stopped == "length":
+        if turn.text:
+            self._screen.show(turn.text)
+        if turn.stopped == "rounds":
+            self._screen.note(f"  (it was stopped after {turn.rounds} rounds; say go on)\n")
+        elif turn.stopped == "calls":
+            self._screen.note(f"  (it was stopped after {len(turn.calls)} calls; say go on)\n")
+        elif turn.stopped == "length":
             self._screen.note("  (its answer was cut by its own limit)\n")
 
     def _show_result(self, call: ModelCall) -> None:
         """A call is over (R0140)."""
         screen, result = self._screen, call.result
+        if isinstance(call.error, Refused):
+            return  # which whoever refused knows
         words = first_line(result.text) or ", ".join(block.type for block in result.content)
         more = len(result.text.strip().splitlines()) - 1
         lines = f" (and {_count(more, 'more line')})" if more > 0 else ""

@@ -44,7 +44,7 @@ class Consent:
                 return
             if not self._screen.can_ask:
                 self._screen.note(
-                    "  it was refused: nobody is here to allow it, and no --yes was\n"
+                    "  refused: nobody is here to allow it; --yes allows every call\n"
                 )
                 raise Refused("there is nobody to ask whether it may be called")
             if self._allowed.get(call.name) == encode(call.tool):
