@@ -38,7 +38,7 @@ USUAL_URL: Final = "https://api.openai.com/v1"
 USUAL_KEY: Final = "OPENAI_API_KEY"
 # Names of tools that are shown of one server at the beginning; /tools shows all.
 MAX_NAMES: Final = 12
-PROMPT: Final = "> "
+PROMPT: Final = "you> "
 LOST: Final = "it was interrupted; whether it had an effect is not known"
 
 HELP: Final = """\

@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 from msgspec import UNSET
 
 from portico.cli.screen import Screen
+from portico.cli.talking import sentence
 from portico.cli.text import clean, one_line
-from portico.errors import Declined
+from portico.errors import Declined, PorticoError
 from portico.host.models import OpenAICompatible
 from portico.protocol import types as t
 from portico.providers.content import in_words, parts
@@ -38,7 +39,11 @@ async def lend(
         screen.note(_set_in(message.role, "\n".join(map(in_words, parts(blocks, UNSET)))))
     screen.note(f"  (in {params.max_tokens} tokens at the most)\n")
     await _agree(screen, "  let it answer? yes or no [no] ")
-    result = await model.sample(params)
+    try:
+        result = await model.sample(params)
+    except PorticoError as error:
+        screen.note(f"portico: {sentence(error)}\n")
+        raise Declined("the model has no answer") from None
     assert isinstance(result.content, t.TextContent), "it was offered no tools"
     screen.note(_set_in("assistant", result.content.text))
     await _agree(screen, f"  send this to {who}? yes or no [no] ")
