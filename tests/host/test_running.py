@@ -191,15 +191,15 @@ async def test_whoever_is_asked_before_a_call_may_refuse_it_and_the_model_is_tol
     [
         (
             CannotConnect("git ended with 3; its last lines:\n  token=hunter2"),
-            "x was not answered, and it had no effect: git ended with 3",
+            "x was not answered: git ended with 3; it had no effect",
         ),
         (
             ConnectionLost("git is gone"),
-            "x was not answered, and whether it had an effect is not known: git is gone",
+            "x was not answered: git is gone; whether it had an effect is unknown",
         ),
         (
             TimedOut("no answer within 60 s"),
-            "x was not answered, and whether it had an effect is not known: no answer within 60 s",
+            "x was not answered: no answer within 60 s; whether it had an effect is unknown",
         ),
         (
             LoginRequired("visit https://login.example/?state=secret"),
@@ -441,7 +441,8 @@ async def test_a_server_that_dies_is_told_to_the_model_and_hurts_no_other(tmp_pa
     async with hosted(servers) as host:
         run = await host.run(model, "Go.")
     died, sold = model.told
-    assert died.startswith("Error: dying__die was not answered, and whether it had an effect is")
+    assert died.startswith("Error: dying__die was not answered: ")
+    assert died.endswith("; whether it had an effect is unknown")
     assert "hunter2" not in died
     assert isinstance(run.calls[0].error, ChannelError)
     assert "hunter2" in str(run.calls[0].error)  # which is for people

@@ -96,8 +96,8 @@ class Run(msgspec.Struct, kw_only=True):
     stopped: Stopped = "done"
 
 
-# Told of a call before it is made, and after, sync or async. What the first one raises, the call ends with:
-# `Refused` is how a person or a policy says no.
+# Told of a call before it is made, and after, sync or async. What the first one raises, the call
+# ends with: `Refused` is how a person or a policy says no.
 OnCall: TypeAlias = Callable[[ModelCall], object]
 # Told of each message as it comes.
 OnMessage: TypeAlias = Callable[[Message], None]
@@ -258,8 +258,9 @@ def failure(name: str, server: str, error: PorticoError) -> str:
     if isinstance(error, RemoteError):
         return f"{name} was refused by {server}: {_short(error)}"
     if isinstance(error, ChannelError):
-        effect = "it had no effect" if error.unheard else "whether it had an effect is not known"
-        return f"{name} was not answered, and {effect}: {_short(error)}"
+        words = f"{name} was not answered: {_short(error)}"
+        effect = "it had no effect" if error.unheard else "whether it had an effect is unknown"
+        return words if words.endswith(effect) else f"{words}; {effect}"
     return f"{name} failed: {_short(error)}"
 
 

@@ -65,7 +65,10 @@ class Toolbox:
             raise LocalProtocolError("max_tools must be at least 2: a search, and what it found")
         self._only = None if only is None else frozenset(only)
         self._max_tools = max_tools
-        self._found: dict[str, None] = {}
+        # In the order in which they were found, so that what a provider keeps of a conversation
+        # stays good; with each the moment when it was last of use.
+        self._found: dict[str, int] = {}
+        self._moment = 0
         # Every tool that may be called, by its name.
         self.tools: Mapping[str, Listed] = {}
         self._named: Mapping[str, Listed] = {}
@@ -105,18 +108,20 @@ class Toolbox:
     def found(self, tools: Iterable[Listed]) -> list[Listed]:
         """A search gave these; those of them that may be called are shown from now on."""
         allowed = [self.tools[tool.name] for tool in tools if tool.name in self.tools]
-        for tool in reversed(allowed):  # the best is kept longest
-            self.used(tool.name)
+        for tool in allowed:
+            self._found.setdefault(tool.name, 0)
+        self.used(*(tool.name for tool in reversed(allowed)))  # the best is kept longest
         return allowed
 
-    def used(self, name: str) -> None:
-        """A tool was found, or called: it is shown for longer than those before."""
+    def used(self, *names: str) -> None:
+        """Tools were found, or called: they are shown for longer than those before."""
         if not self.search:
             return
-        self._found.pop(name, None)
-        self._found[name] = None
+        for name in names:
+            self._moment += 1
+            self._found[name] = self._moment
         while len(self._found) >= self._max_tools:
-            del self._found[next(iter(self._found))]
+            del self._found[min(self._found, key=self._found.__getitem__)]
 
     # ------------------------------------------------------------ words for a model
 
