@@ -125,7 +125,7 @@ def answer(question: Question) -> Any:
     if sys.stdin.isatty() and sys.stdout.isatty():
         for name, value in said.items():
             typed = input(f"     {name} [{value}] ").strip()
-            said[name] = type(value)(typed) if typed else value
+            said[name] = meant(typed, value)
     line(f"!! {json.dumps(said)}")
     return said
 
@@ -135,6 +135,15 @@ class Log(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line(f"the log: {record.getMessage()}")
+
+
+def meant(typed: str, usual: Any) -> Any:
+    """What was typed, if it is of the same kind as what is usual."""
+    if isinstance(usual, bool):
+        return typed.lower() in ("y", "yes", "true") if typed else usual
+    if isinstance(usual, int):
+        return int(typed) if typed.isdecimal() else usual
+    return typed or usual
 
 
 # ---------------------------------------------------------------- the play
@@ -208,5 +217,7 @@ if __name__ == "__main__":
     try:
         with contextlib.redirect_stderr(sys.stdout):  # where the travel server says goodbye
             asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:  # somebody read enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
