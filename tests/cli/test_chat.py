@@ -232,6 +232,19 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_knows(folder: Path) -> None
     assert said(provider, "tool") == ["it was interrupted; whether it had an effect is not known"]
 
 
+def test_an_interrupt_instead_of_an_answer_makes_no_call(folder: Path) -> None:
+    buy = [("desk__buy", {"fruit": "plum"})]
+    with Scripted([buy, "I see."]) as provider, terminal(folder, provider) as chat:
+        chat.answer("you> ", "Buy.")
+        chat.until("call it? yes or no [no] ")
+        chat.type(INTERRUPT)
+        chat.until("(interrupted)")
+        chat.answer("you> ", "yes")
+        assert "bought" not in chat.answer("you> ", "/quit")
+        assert chat.end()[0] == 0
+    assert said(provider, "tool")[0].startswith("it was interrupted")
+
+
 @pytest.mark.spec("R0139")
 def test_commands_show_what_there_is(folder: Path) -> None:
     with Scripted(["Cheaper!", "All."]) as provider, terminal(folder, provider) as chat:
@@ -331,6 +344,14 @@ def test_a_line_of_a_file_is_said_as_well(folder: Path) -> None:
             env=environment(**at(provider)),
         )
     assert (done.returncode, done.stdout) == (0, "Hi.\n"), done.stderr
+
+
+def test_a_line_that_is_too_long_is_said_to_be(folder: Path) -> None:
+    with Scripted([]) as provider:
+        done = command(folder, "chat", "desk.py", input="a" * 200_000, **at(provider))
+    assert done.returncode == 2
+    assert "a line of the input has more than 64 KiB" in done.stderr
+    assert provider.asked == []
 
 
 def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:

@@ -26,6 +26,7 @@ from portico.cli.trouble import INTERRUPTED, Trouble
 from portico.errors import LocalProtocolError, PorticoError, Refused
 from portico.host.host import Host
 from portico.host.models import OpenAICompatible
+from portico.host.offered import HostTool
 from portico.host.picking import introduction, prompt_messages, with_resources
 from portico.host.questions import Question
 from portico.host.replies import Message, answered
@@ -285,7 +286,7 @@ class Chat:
             self._screen.note(f"portico: {clean(str(problem), lines=True).rstrip()}\n")
 
 
-def _argument(argument: Any) -> str:
+def _argument(argument: t.PromptArgument) -> str:
     name = one_line(argument.name)
     return f"{name}=…" if argument.required else f"[{name}=…]"
 
@@ -294,7 +295,7 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _by_server(tools: Iterable[Any]) -> list[list[str]]:
+def _by_server(tools: Iterable[HostTool]) -> list[list[str]]:
     """Each server, and what its tools are called."""
     names: dict[str, list[str]] = {}
     for tool in tools:

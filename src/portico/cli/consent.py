@@ -12,6 +12,7 @@ from typing import Any, Final
 from portico.cli.screen import Screen
 from portico.cli.text import clean, one_line
 from portico.errors import Refused
+from portico.host.offered import HostTool
 from portico.host.running import ModelCall
 from portico.protocol.jsonrpc import encode
 
@@ -93,9 +94,10 @@ def lines_of(arguments: dict[str, Any]) -> list[str]:
     return [f"{clean(name)} = {clean(encode(value).decode())}" for name, value in arguments.items()]
 
 
-def only_reads(tool: Any) -> bool:
+def only_reads(tool: HostTool | None) -> bool:
     """Whether a tool says that it only reads, which proves nothing (R0294)."""
-    return bool(tool.annotations is not None and tool.annotations.read_only_hint)
+    annotations = tool.annotations if tool is not None else None
+    return annotations is not None and annotations.read_only_hint is True
 
 
 def _set_in(text: str) -> str:

@@ -14,6 +14,7 @@ import threading
 from typing import IO, Final
 
 from portico.cli.text import clean, cut, one_line
+from portico.cli.trouble import Trouble
 
 # How often the line of progress is drawn anew; a tool may report thousands of times a second.
 DRAW_S = 0.05
@@ -154,8 +155,10 @@ class Screen:
 
     async def next_line(self) -> str | None:
         """The next line of standard input; None at its end. What stands there counts without a
-        line break, too."""
+        line break, too. Raises `Trouble` for a line that is too long."""
         line = await self._line()
+        if line is None and len(self._typed) > MAX_TYPED_BYTES:
+            raise Trouble(f"a line of the input has more than {MAX_TYPED_BYTES >> 10} KiB")
         if line is None and self._typed:
             line, self._typed = self._typed.decode("utf-8", "replace").strip(), b""
         return line

@@ -12,9 +12,9 @@ server gives is told as its own words, with where it came from, and is cut to a 
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec import UNSET
 
@@ -40,11 +40,13 @@ _PUNCTUATION: Final = ".,;:!?)'\""
 class Having(Protocol):
     """Who has prompts and resources: a host, for one caller."""
 
-    async def list_prompts(self) -> Any: ...
+    async def list_prompts(self) -> Sequence[t.Prompt]: ...
 
-    async def get_prompt(self, name: str, arguments: Any = None) -> Any: ...
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> t.GetPromptResult: ...
 
-    async def read_resource(self, uri: str, *, server: str | None = None) -> Any: ...
+    async def read_resource(self, uri: str, server: str | None = None) -> t.ReadResourceResult: ...
 
 
 async def prompt_messages(host: Having, line: str) -> list[Message]:
@@ -53,7 +55,7 @@ async def prompt_messages(host: Having, line: str) -> list[Message]:
     Raises `LocalProtocolError` for what was mistyped, and what the server raises.
     """
     name, arguments = read_command(line)
-    prompts: Sequence[t.Prompt] = await host.list_prompts()
+    prompts = await host.list_prompts()
     found = next((one for one in prompts if one.name == name), None)
     if found is None:
         near = get_close_matches(name, [one.name for one in prompts], n=MAX_NEAR)
@@ -68,7 +70,7 @@ async def prompt_messages(host: Having, line: str) -> list[Message]:
     if missing := [key for key in needed if key not in arguments]:
         usage = " ".join(f"{key}=…" for key in missing)
         raise LocalProtocolError(f"{name} needs {', '.join(missing)}: /{name} {usage}")
-    result: t.GetPromptResult = await host.get_prompt(name, arguments)
+    result = await host.get_prompt(name, arguments)
     return [_message(one.role, parts([one.content], UNSET)) for one in result.messages]
 
 
@@ -108,7 +110,7 @@ async def with_resources(host: Having, text: str) -> list[Message]:
 
 async def resource_message(host: Having, uri: str, server: str | None = None) -> Message:
     """What a resource holds, as context for a model."""
-    result: t.ReadResourceResult = await host.read_resource(uri, server=server)
+    result = await host.read_resource(uri, server)
     blocks = [t.EmbeddedResource(resource=one) for one in result.contents]
     return _message("user", parts(blocks, UNSET), f"I picked the resource {uri}. It holds:")
 

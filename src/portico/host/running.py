@@ -32,8 +32,9 @@ from portico.errors import (
     Refused,
     RemoteError,
 )
+from portico.host.offered import HostTool
 from portico.host.replies import Message, conversation, cut, read_reply, words_of
-from portico.host.toolbox import FOUND, MAX_FOUND, MAX_TOOLS, Listed, Toolbox
+from portico.host.toolbox import FOUND, MAX_FOUND, MAX_TOOLS, Toolbox
 from portico.protocol import types as t
 from portico.providers.calls import Call
 from portico.providers.openai import read_call
@@ -58,11 +59,11 @@ Stopped: TypeAlias = Literal["done", "rounds", "calls", "length"]
 class Turning(Protocol):
     """Who has the tools: a host, for one caller."""
 
-    async def list_tools(self, *, caller: str | None = None) -> Sequence[Listed]: ...
+    async def list_tools(self, *, caller: str | None = None) -> Sequence[HostTool]: ...
 
     async def search(
         self, words: str, limit: int = FOUND, *, caller: str | None = None
-    ) -> Sequence[Listed]: ...
+    ) -> Sequence[HostTool]: ...
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, caller: str | None = None
@@ -80,7 +81,7 @@ class ModelCall(msgspec.Struct, kw_only=True):
     name: str
     server: str
     arguments: dict[str, Any]
-    tool: Any = None
+    tool: HostTool | None = None
     result: Any = None
     error: PorticoError | None = None
     seconds: float = 0.0

@@ -11,10 +11,11 @@ Nothing is called here.
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from portico.client.text import cut, first_line
 from portico.errors import LocalProtocolError
+from portico.host.offered import HostTool
 from portico.providers import openai
 
 # Models choose well among some dozens; providers refuse more than 128.
@@ -28,30 +29,6 @@ MAX_NEAR: Final = 5
 MAX_LINE: Final = 200
 
 FIND: Final = "find_tools"
-
-
-class Listed(Protocol):
-    """A tool of the catalogue, as far as a model's turn has to do with it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def server(self) -> str: ...
-
-    @property
-    def aliases(self) -> tuple[str, ...]: ...
-
-    @property
-    def description(self) -> str | None: ...
-
-    @property
-    def input_schema(self) -> dict[str, Any]: ...
-
-    @property
-    def signature(self) -> str: ...
-
-    def to_openai(self) -> dict[str, Any]: ...
 
 
 class Toolbox:
@@ -70,12 +47,12 @@ class Toolbox:
         self._found: dict[str, int] = {}
         self._moment = 0
         # Every tool that may be called, by its name.
-        self.tools: Mapping[str, Listed] = {}
-        self._named: Mapping[str, Listed] = {}
+        self.tools: Mapping[str, HostTool] = {}
+        self._named: Mapping[str, HostTool] = {}
         # What the search is called here; nothing where all tools are shown.
         self.search: str = ""
 
-    def learn(self, tools: Iterable[Listed]) -> None:
+    def learn(self, tools: Iterable[HostTool]) -> None:
         """These are the tools now. Raises `LocalProtocolError` for one that was named and is none;
         a tool that has gone later is no mistake of who named it."""
         listed = list(tools)
@@ -94,7 +71,7 @@ class Toolbox:
             while self.search in self._named:  # somebody's alias
                 self.search += "_"
 
-    def get(self, name: str) -> Listed | None:
+    def get(self, name: str) -> HostTool | None:
         """The tool that a model means by a name; None where it is none that it may call."""
         return self._named.get(name)
 
@@ -105,7 +82,7 @@ class Toolbox:
         found = [self.tools[name] for name in self._found if name in self.tools]
         return [self._finder(), *(tool.to_openai() for tool in found)]
 
-    def found(self, tools: Iterable[Listed]) -> list[Listed]:
+    def found(self, tools: Iterable[HostTool]) -> list[HostTool]:
         """A search gave these; those of them that may be called are shown from now on."""
         allowed = [self.tools[tool.name] for tool in tools if tool.name in self.tools]
         for tool in allowed:
@@ -135,7 +112,7 @@ class Toolbox:
         more = f"; look for one with {self.search}" if self.search else "; there is none at all"
         return f"there is no tool {name!r}{more}"
 
-    def told(self, words: str, found: list[Listed]) -> str:
+    def told(self, words: str, found: list[HostTool]) -> str:
         """What a model is told that has searched."""
         if not found:
             return f"No tool was found for {words!r}; try other words. {self._servers()}"
@@ -167,7 +144,7 @@ class Toolbox:
         return f"They are of these servers: {', '.join(named)}{more}."
 
 
-def names_of(tool: Listed) -> tuple[str, ...]:
+def names_of(tool: HostTool) -> tuple[str, ...]:
     """All names of a tool in the catalogue."""
     return (tool.name, *tool.aliases)
 
