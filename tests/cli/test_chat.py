@@ -53,6 +53,7 @@ async def poem(ctx: Context) -> str:
 @server.tool
 async def wait(ctx: Context) -> str:
     "Wait for ever."
+    await ctx.progress(1, 4, "one \\x1b[2Jquarter")
     await asyncio.Event().wait()
     return "never"
 
@@ -163,7 +164,7 @@ def test_a_long_call_says_that_there_is_more_and_shows_it(folder: Path) -> None:
         chat.end()
 
 
-@pytest.mark.spec("R0361", "R0362", "R0363", "R0367")
+@pytest.mark.spec("R0103", "R0361", "R0362", "R0363", "R0367", "R0369")
 @pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
 def test_a_server_s_question_says_who_asks_and_for_which_call(folder: Path, revision: str) -> None:
     with (
@@ -214,6 +215,7 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
             assert provider.asked[1]["max_tokens"] == 9
 
 
+@pytest.mark.spec("R0062")
 def test_an_interrupt_ends_the_turn_and_the_next_one_knows(folder: Path) -> None:
     with (
         Scripted([[("desk__wait", {})], "I see."]) as provider,
@@ -221,6 +223,7 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_knows(folder: Path) -> None
     ):
         chat.answer("you> ", "Wait.")
         chat.until("-> desk__wait")
+        chat.until("[#####...............]  25%  one \\x1b[2Jquarter")
         chat.type(INTERRUPT)
         chat.until("(interrupted)")
         chat.answer("you> ", "What was that?")

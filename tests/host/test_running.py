@@ -469,6 +469,25 @@ async def test_a_tool_that_comes_between_two_rounds_is_shown_in_the_next() -> No
 
 
 @live
+async def test_how_a_call_is_getting_on_is_told_with_the_call() -> None:
+    server = Server("slow")
+
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        for step in range(1, 3):
+            await ctx.progress(step, 2, f"step {step}")
+        return "done"
+
+    heard: list[Any] = []
+    model = Scripted([calls(("slow__steps", {})), "Done."])
+    async with hosted({"slow": server}) as host:
+        await host.run(
+            model, "Go.", on_progress=lambda call, *more: heard.append((call.name, *more))
+        )
+    assert heard == [("slow__steps", 1.0, 2.0, "step 1"), ("slow__steps", 2.0, 2.0, "step 2")]
+
+
+@live
 async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
     async def never(turn: Turn, handler: Handler) -> Noun:
         if turn.exchange.row.name == "tools/call":

@@ -14,15 +14,18 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from portico.auth.logins import Auth
 from portico.cli.consent import Consent
-from portico.cli.hosting import logins_of, servers_of
+from portico.cli.hosting import servers_of
 from portico.cli.lending import lend
+from portico.cli.logins import login_for
 from portico.cli.questions import asker
 from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
-from portico.cli.talking import code_of, log_for_people, run, sentence
+from portico.cli.talking import prepare_log, run, sentence
+from portico.cli.talking_many import show_problems
 from portico.cli.text import clean, columns, cut, first_line, one_line
-from portico.cli.trouble import INTERRUPTED, Trouble
+from portico.cli.trouble import INTERRUPTED, Trouble, code_of
 from portico.errors import LocalProtocolError, PorticoError, Refused
 from portico.host.host import Host
 from portico.host.models import OpenAICompatible
@@ -67,7 +70,7 @@ def chat_target(terms: Terms, wish: Wish) -> int:
     if terms.as_json:
         raise Trouble("chat has no --json; without a terminal its output is what the model says")
     screen, model = Screen(), chosen(wish)
-    log_for_people(terms.debug)
+    prepare_log(terms.debug)
     config = servers_of(terms, screen)
     try:
         return run(terms, screen, _chat(config, model, screen, yes=wish.yes))
@@ -99,7 +102,10 @@ async def _chat(config: Config, model: OpenAICompatible, screen: Screen, *, yes:
         async with asking:
             return await _answer(question, model, screen)
 
-    async with Host(config, on_question=on_question, auth=logins_of(screen)) as host:
+    def auth(url: str) -> Auth | None:
+        return login_for(url, screen, ask=len(config.entries) == 1)
+
+    async with Host(config, on_question=on_question, auth=auth) as host:
         chat = Chat(host, model, screen, Consent(screen, asking, yes=yes))
         await chat.begin()
         with _interrupting(chat):
@@ -207,6 +213,7 @@ class Chat:
                 list(self._messages),
                 on_call=self._consent.ask,
                 on_result=self._show_result,
+                on_progress=self._show_progress,
                 on_message=self._messages.append,
             )
         finally:
@@ -219,6 +226,11 @@ class Chat:
             self._screen.note(f"  (it was stopped after {len(turn.calls)} calls; say go on)\n")
         elif turn.stopped == "length":
             self._screen.note("  (its answer was cut by its own limit)\n")
+
+    def _show_progress(
+        self, _: ModelCall, done: float, total: float | None, message: str | None
+    ) -> None:
+        self._screen.progress(done, total, message)
 
     def _show_result(self, call: ModelCall) -> None:
         """A call is over (R0140)."""
@@ -282,8 +294,7 @@ class Chat:
         self._show_problems()
 
     def _show_problems(self) -> None:
-        for problem in self._host.problems:
-            self._screen.note(f"portico: {clean(str(problem), lines=True).rstrip()}\n")
+        show_problems(self._host.problems, self._screen)
 
 
 def _argument(argument: t.PromptArgument) -> str:

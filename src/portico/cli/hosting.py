@@ -6,12 +6,11 @@ its tools are the same the next time.
 
 import os
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
-from portico.auth.logins import Auth
 from portico.cli.reaching import Reach, Terms, is_configuration, reach
 from portico.cli.screen import Screen
+from portico.cli.talking_many import config_for
 from portico.client.targets import PROGRAMS
 from portico.host.settings import Config, Entry, Settings
 
@@ -30,9 +29,7 @@ def servers_of(terms: Terms, screen: Screen) -> Config:
     To be called where no loop runs: somebody may be asked whether a file is to be trusted.
     """
     if is_configuration(terms.target):
-        from portico.cli.configured import Trusting, configuration
-
-        return configuration(terms, screen, Trusting(screen))
+        return config_for(terms, screen, "")
     found = reach(terms)
     key = key_of(found.shown)
     target = _target(found)
@@ -62,14 +59,3 @@ def key_of(shown: str) -> str:
     words = [word for word in _OTHERS.split(os.path.splitext(shown)[0]) if word]
     telling = [word for word in words if word.lower() not in _PLAIN] or words or [NAMELESS]
     return telling[-1][:MAX_KEY].lower()
-
-
-def logins_of(screen: Screen) -> Callable[[str], Auth | None]:
-    """How a host logs in to an address: as every command does."""
-
-    def login(_: str) -> Auth | None:
-        from portico.cli.logins import usual_login
-
-        return usual_login(screen)
-
-    return login

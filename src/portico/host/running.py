@@ -17,6 +17,7 @@ is not told to a model. The messages that were given are not changed.
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
@@ -66,7 +67,12 @@ class Turning(Protocol):
     ) -> Sequence[HostTool]: ...
 
     async def call_tool(
-        self, name: str, arguments: Mapping[str, Any] | None = None, *, caller: str | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        caller: str | None = None,
+        on_progress: Callable[[float, float | None, str | None], Any] | None = None,
     ) -> ToolResult[Any]: ...
 
 
@@ -100,6 +106,8 @@ class Run(msgspec.Struct, kw_only=True):
 # Told of a call before it is made, and after, sync or async. What the first one raises, the call
 # ends with: `Refused` is how a person or a policy says no.
 OnCall: TypeAlias = Callable[[ModelCall], object]
+# Told how a call is getting on: how much of how much, and in words.
+OnProgress: TypeAlias = Callable[[ModelCall, float, float | None, str | None], object]
 # Told of each message as it comes.
 OnMessage: TypeAlias = Callable[[Message], None]
 
@@ -110,8 +118,8 @@ class RunOptions(TypedDict, total=False):
     - `tools` are the names of those that it may call; without it, all.
     - `max_rounds`, `max_calls` and `max_characters` (of one result) are bounds.
     - Where there are more tools than `max_tools`, a search is shown instead, and what it found.
-    - `on_call` is told of a call before it is made, and may raise `Refused`; `on_result` when it is
-      over; `on_message` of each message as it comes.
+    - `on_call` is told of a call before it is made, and may raise `Refused`; `on_progress` how it
+      is getting on; `on_result` when it is over; `on_message` of each message as it comes.
     - `caller` is on whose behalf all of it is done.
     """
 
@@ -122,6 +130,7 @@ class RunOptions(TypedDict, total=False):
     max_tools: int
     on_call: OnCall | None
     on_result: OnCall | None
+    on_progress: OnProgress | None
     on_message: OnMessage | None
     caller: str | None
 
@@ -150,6 +159,7 @@ class _Turn:
             raise LocalProtocolError("max_rounds and max_characters are at least 1, max_calls 0")
         self._on_call = options.get("on_call")
         self._on_result = options.get("on_result")
+        self._on_progress = options.get("on_progress")
         self._on_message = options.get("on_message")
         self._caller = options.get("caller")
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -235,7 +245,12 @@ class _Turn:
             return _refusal(call, f"{call.name}: {call.problem}")
         if self._on_call is not None:
             await _done(self._on_call(made))
-        return await self._host.call_tool(call.name, made.arguments, caller=self._caller)
+        on_progress = None
+        if self._on_progress is not None:
+            on_progress = partial(self._on_progress, made)
+        return await self._host.call_tool(
+            call.name, made.arguments, caller=self._caller, on_progress=on_progress
+        )
 
     async def _search(self, arguments: dict[str, Any]) -> str:
         words: object = arguments.get("words")
