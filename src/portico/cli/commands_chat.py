@@ -19,7 +19,7 @@ Examples:
   portico chat mcp.json --model gpt-5-mini
   portico chat server.py --model qwen3 --url http://127.0.0.1:11434/v1
   portico chat --model gpt-5-mini -- uvx mcp-server-git
-  echo 'What is new?' | portico chat mcp.json --model gpt-5-mini --yes
+  portico chat mcp.json --model gpt-5-mini --yes < questions.txt
 """,
 )
 @reaching
