@@ -11,6 +11,9 @@ import pytest
 from cli.process import COMMAND, WAIT_S, command, environment, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
 from host.endpoint import Endpoint, refused
+from portico.cli.hosting import servers_of
+from portico.cli.reaching import Terms
+from portico.cli.screen import Screen
 from providers.scripted import Scripted, Turn
 
 KEY = "secret"
@@ -332,6 +335,27 @@ def test_all_servers_of_a_configuration_are_there_and_a_broken_one_is_said(folde
     assert "broken" in done.stderr
     assert "no such luck" in done.stderr
     assert said(provider, "tool") == ["plum 25"]
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("weather.py", "weather"),
+        ("tools.weather", "weather"),
+        ("tools.server:weather", "weather"),
+        ("https://mcp.example.com/mcp?key=1", "mcp-example-com"),
+        ("http://127.0.0.1:8000/mcp", "127-0-0-1"),
+        (("uvx", "mcp-server-git", "--repository", "."), "mcp-server-git"),
+        (("npx", "-y", "@modelcontextprotocol/server-files", "/x"), "server-files"),
+    ],
+)
+def test_one_server_is_called_as_it_was_typed(
+    target: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, weather=DESK)
+    monkeypatch.chdir(tmp_path)
+    config = servers_of(Terms(target), Screen())
+    assert list(config.entries) == [name]
 
 
 def test_a_line_of_a_file_is_said_as_well(folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from portico.auth.logins import Auth
-from portico.cli.consent import Consent
+from portico.cli.consent import Consent, SaidNo
 from portico.cli.hosting import servers_of
 from portico.cli.lending import lend
 from portico.cli.logins import login_for
@@ -26,7 +26,7 @@ from portico.cli.talking import prepare_log, run, sentence
 from portico.cli.talking_many import show_problems
 from portico.cli.text import clean, columns, cut, first_line, one_line
 from portico.cli.trouble import INTERRUPTED, Trouble, code_of
-from portico.errors import LocalProtocolError, PorticoError, Refused
+from portico.errors import LocalProtocolError, PorticoError
 from portico.host.host import Host
 from portico.host.models import OpenAICompatible
 from portico.host.offered import HostTool
@@ -146,7 +146,7 @@ class Chat:
         """Say who is here, and which tools the model has (R0139)."""
         screen = self._screen
         tools = await self._host.list_tools()
-        self._new("")
+        await self._new("")
         where = urlsplit(self._model.url).netloc
         name = one_line(self._model.model)
         screen.note(f"{screen.emphasis(name)} at {where} may call {_count(len(tools), 'tool')}")
@@ -235,8 +235,8 @@ class Chat:
     def _show_result(self, call: ModelCall) -> None:
         """A call is over (R0140)."""
         screen, result = self._screen, call.result
-        if isinstance(call.error, Refused):
-            return  # which whoever refused knows
+        if isinstance(call.error, SaidNo):
+            return  # which whoever said it knows
         words = first_line(result.text) or ", ".join(block.type for block in result.content)
         more = len(result.text.strip().splitlines()) - 1
         lines = f" (and {_count(more, 'more line')})" if more > 0 else ""
@@ -250,8 +250,8 @@ class Chat:
     def _help(self, _: str) -> None:
         self._screen.note(HELP)
 
-    def _new(self, _: str) -> None:
-        told = introduction(self._host.instructions)
+    async def _new(self, _: str) -> None:
+        told = introduction(self._host.instructions, await self._host.list_tools())
         self._messages = [{"role": "system", "content": told}]
         self._consent.forget()
 

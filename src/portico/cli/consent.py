@@ -27,6 +27,10 @@ ALWAYS: Final = frozenset({"a", "always"})
 SHOW: Final = frozenset({"s", "show"})
 
 
+class SaidNo(Refused):
+    """Whoever was asked said no, or nobody was there."""
+
+
 class Consent:
     """Asks a person before each call. `lock` keeps others from asking at the same time."""
 
@@ -38,7 +42,7 @@ class Consent:
         self._allowed: dict[str, bytes] = {}
 
     async def ask(self, call: ModelCall) -> None:
-        """Show a call, and let a person decide. Raises `Refused`."""
+        """Show a call, and let a person decide. Raises `SaidNo`."""
         async with self._lock:
             self._show(call)
             if self._yes:
@@ -47,7 +51,7 @@ class Consent:
                 self._screen.note(
                     "  refused: nobody is here to allow it; --yes allows every call\n"
                 )
-                raise Refused("there is nobody to ask whether it may be called")
+                raise SaidNo("there is nobody to ask whether it may be called")
             if self._allowed.get(call.name) == encode(call.tool):
                 self._screen.note("  (you allowed this tool)\n")
                 return
@@ -74,7 +78,7 @@ class Consent:
                 return
             elif word in NO:
                 break
-        raise Refused("the user said no")
+        raise SaidNo("the user said no")
 
     def _show(self, call: ModelCall) -> None:
         screen = self._screen

@@ -1,26 +1,18 @@
 """The servers of a host, for what was typed: all of a configuration file, or one by itself.
 
-Rules: nothing is started here. One server alone is called by what was typed, so that the names of
-its tools are the same the next time.
+Rules: nothing is started here. One server alone is called as `portico add` would call it, so that
+its tools have the same names tomorrow, and elsewhere.
 """
 
 import os
-import re
-from typing import Any, Final
+from typing import Any
 
+from portico.cli.adding import name_for
 from portico.cli.reaching import Reach, Terms, is_configuration, reach
 from portico.cli.screen import Screen
 from portico.cli.talking_many import config_for
 from portico.client.targets import PROGRAMS
 from portico.host.settings import Config, Entry, Settings
-
-# What a server is called where nothing can be made of what was typed.
-NAMELESS: Final = "server"
-# Letters and digits make a name.
-_OTHERS = re.compile(r"[^A-Za-z0-9]+")
-# What many servers are called, and what says nothing.
-_PLAIN: Final = frozenset({"http", "https", "mcp", "sse", "main", "server", "www", "api"})
-MAX_KEY: Final = 30
 
 
 def servers_of(terms: Terms, screen: Screen) -> Config:
@@ -31,7 +23,7 @@ def servers_of(terms: Terms, screen: Screen) -> Config:
     if is_configuration(terms.target):
         return config_for(terms, screen, "")
     found = reach(terms)
-    key = key_of(found.shown)
+    key = name_for(terms.target)
     target = _target(found)
 
     async def resolve() -> Any:
@@ -52,10 +44,3 @@ def _target(found: Reach) -> dict[str, Any]:
     if isinstance(target, str):
         target = [PROGRAMS[os.path.splitext(target)[1].lower()], target]
     return {"command": target[0], "args": target[1:], "env": found.options["env"]}
-
-
-def key_of(shown: str) -> str:
-    """What to call a server, by what it was called on the command line."""
-    words = [word for word in _OTHERS.split(os.path.splitext(shown)[0]) if word]
-    telling = [word for word in words if word.lower() not in _PLAIN] or words or [NAMELESS]
-    return telling[-1][:MAX_KEY].lower()

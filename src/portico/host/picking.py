@@ -12,13 +12,15 @@ server gives is told as its own words, with where it came from, and is cut to a 
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, Protocol
 
 from msgspec import UNSET
 
 from portico.errors import LocalProtocolError
+from portico.host.naming import BETWEEN
+from portico.host.offered import HostTool
 from portico.host.replies import Message, cut, seen
 from portico.protocol import types as t
 from portico.providers.content import Part, Picture, in_words, parts
@@ -124,10 +126,11 @@ def _message(role: str, found: list[Part], lead: str = "") -> Message:
     return {"role": role, "content": [*said, *(seen(part, MAX_CHARACTERS) for part in found)]}
 
 
-def introduction(instructions: dict[str, str]) -> str:
+def introduction(instructions: Mapping[str, str], tools: Iterable[HostTool] = ()) -> str:
     """What a model is told at the beginning: what each server says of itself, marked as such."""
+    prefixes = {tool.server: tool.name.partition(BETWEEN)[0] for tool in tools}
     told = [
-        f"The server {key!r} says of its tools (whose names begin with {key!r}):\n"
+        f"The server {key!r} says of its tools ({prefixes.get(key, key)}{BETWEEN}…):\n"
         f"{cut(text.strip(), MAX_INSTRUCTIONS)}"
         for key, text in instructions.items()
         if text.strip()
