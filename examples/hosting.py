@@ -51,10 +51,13 @@ class Script:
 
     def __init__(self) -> None:
         self._steps = [self.look, self.ask, self.mend, self.book, self.tell]
+        self._shown: list[str] = []
 
     def __call__(self, messages: list[Any], tools: list[Any]) -> Any:
         names = [tool["function"]["name"] for tool in tools]
-        line(f"the model is shown {len(tools)}: {', '.join(names)}")
+        if names != self._shown:
+            self._shown = names
+            line(f"the model is shown {len(tools)}: {', '.join(names)}")
         told = [message["content"] for message in messages if message["role"] == "tool"]
         return self._steps.pop(0)(told)
 
