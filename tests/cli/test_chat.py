@@ -11,6 +11,7 @@ import pytest
 from cli.process import COMMAND, WAIT_S, command, environment, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
 from host.endpoint import Endpoint, refused
+from host.endpoint import said as hello
 from portico.cli.hosting import servers_of
 from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
@@ -379,6 +380,33 @@ def test_a_line_that_is_too_long_is_said_to_be(folder: Path) -> None:
     assert done.returncode == 2
     assert "a line of the input has more than 64 KiB" in done.stderr
     assert provider.asked == []
+
+
+@pytest.mark.parametrize("flags", [(), ("--key-env", "OTHER")])
+def test_the_usual_key_goes_to_no_address_that_was_typed(
+    folder: Path, flags: tuple[str, ...]
+) -> None:
+    env = {"OPENAI_MODEL": "tiny", "OPENAI_API_KEY": "sk-usual", "OTHER": "sk-other"}
+    with Endpoint([(200, {}, hello("Hi."))]) as endpoint:
+        typed = ("chat", "desk.py", "--url", endpoint.url, *flags)
+        done = command(folder, *typed, input="Hello.\n", **env)
+    assert (done.returncode, done.stdout) == (0, "Hi.\n"), done.stderr
+    sent = endpoint.headers[0].get("authorization")
+    assert sent == ("Bearer sk-other" if flags else None)
+
+
+def test_what_a_model_says_beside_its_calls_is_shown_and_is_no_answer(folder: Path) -> None:
+    wanted = {"name": "desk__price", "arguments": '{"fruit": "plum"}'}
+    both = {
+        "role": "assistant",
+        "content": "Let me\x1b[2J look.",
+        "tool_calls": [{"id": "1", "type": "function", "function": wanted}],
+    }
+    first = json.dumps({"choices": [{"message": both}]}).encode()
+    with Endpoint([(200, {}, first), (200, {}, hello("25."))]) as endpoint:
+        done = command(folder, "chat", "desk.py", "--yes", input="Go.", **at(endpoint))
+    assert (done.returncode, done.stdout) == (0, "25.\n"), done.stderr
+    assert "\nLet me\\x1b[2J look.\n-> desk__price" in done.stderr
 
 
 def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:

@@ -11,11 +11,11 @@ import contextlib
 import os
 import signal
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from portico.auth.logins import Auth
-from portico.cli.consent import Consent, SaidNo
+from portico.cli.consent import Consent, SaidNo, lines_of
 from portico.cli.hosting import servers_of
 from portico.cli.lending import lend
 from portico.cli.logins import login_for
@@ -32,7 +32,7 @@ from portico.host.models import OpenAICompatible
 from portico.host.offered import HostTool
 from portico.host.picking import introduction, prompt_messages, with_resources
 from portico.host.questions import Question
-from portico.host.replies import Message, answered
+from portico.host.replies import Message, answered, words_of
 from portico.host.running import ModelCall
 from portico.host.settings import Config
 from portico.host.toolbox import MAX_TOOLS
@@ -84,8 +84,11 @@ def chosen(wish: Wish) -> OpenAICompatible:
     if not name:
         raise Trouble("say which model: --model NAME, or OPENAI_MODEL in the environment")
     url = wish.url or os.environ.get("OPENAI_BASE_URL", "") or USUAL_URL
-    key_env = wish.key_env or (USUAL_KEY if os.environ.get(USUAL_KEY) else None)
-    if key_env is None and url.startswith(USUAL_URL):
+    # The usual key belongs to the usual address, or to the one that stands beside it: whoever
+    # types another one says which key goes there.
+    is_usual = not wish.url or urlsplit(wish.url).netloc == urlsplit(USUAL_URL).netloc
+    key_env = wish.key_env or (USUAL_KEY if is_usual and os.environ.get(USUAL_KEY) else None)
+    if key_env is None and url == USUAL_URL:
         raise Trouble(
             f"OpenAI wants a key: put it into {USUAL_KEY}, or name the variable: --key-env"
         )
@@ -125,7 +128,7 @@ class Chat:
     """One conversation."""
 
     def __init__(
-        self, host: Any, model: OpenAICompatible, screen: Screen, consent: Consent
+        self, host: Host, model: OpenAICompatible, screen: Screen, consent: Consent
     ) -> None:
         self._host = host
         self._model = model
@@ -214,7 +217,7 @@ class Chat:
                 on_call=self._consent.ask,
                 on_result=self._show_result,
                 on_progress=self._show_progress,
-                on_message=self._messages.append,
+                on_message=self._hear,
             )
         finally:
             self._messages = answered(self._messages, LOST)
@@ -226,6 +229,12 @@ class Chat:
             self._screen.note(f"  (it was stopped after {len(turn.calls)} calls; say go on)\n")
         elif turn.stopped == "length":
             self._screen.note("  (its answer was cut by its own limit)\n")
+
+    def _hear(self, message: Message) -> None:
+        """A message came. What a model says beside its calls is shown, and is not its answer."""
+        self._messages.append(message)
+        if message.get("tool_calls") and (words := words_of(message).strip()):
+            self._screen.note(f"{clean(words, lines=True)}\n")
 
     def _show_progress(
         self, _: ModelCall, done: float, total: float | None, message: str | None
@@ -241,6 +250,8 @@ class Chat:
         more = len(result.text.strip().splitlines()) - 1
         lines = f" (and {_count(more, 'more line')})" if more > 0 else ""
         name = one_line(call.name)
+        if not call.server:  # nobody was asked for a search, nor for a tool that is none
+            name = " ".join([name, *lines_of(call.arguments)])
         mark = "<- error:" if result.is_error else "<-"
         line = f"{mark} {name} {call.seconds:.1f} s: {words}"
         screen.note(f"{cut(line, (screen.places or 100) - 20)}{lines}\n")

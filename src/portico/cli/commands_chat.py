@@ -34,7 +34,7 @@ Examples:
     "--key-env",
     default="",
     metavar="VARIABLE",
-    help="Where in the environment its key is; else OPENAI_API_KEY.",
+    help="Where in the environment its key is; without --url OPENAI_API_KEY.",
 )
 @click.option("--yes", is_flag=True, help="Make every call that the model wants, unasked.")
 def chat(model: str, url: str, key_env: str, yes: bool, **flags: Any) -> Deed:
