@@ -406,7 +406,7 @@ def test_what_a_model_says_beside_its_calls_is_shown_and_is_no_answer(folder: Pa
     with Endpoint([(200, {}, first), (200, {}, hello("25."))]) as endpoint:
         done = command(folder, "chat", "desk.py", "--yes", input="Go.", **at(endpoint))
     assert (done.returncode, done.stdout) == (0, "25.\n"), done.stderr
-    assert "\nLet me\\x1b[2J look.\n-> desk__price" in done.stderr
+    assert "\n  | Let me\\x1b[2J look.\n-> desk__price" in done.stderr
 
 
 def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from portico.auth.logins import Auth
-from portico.cli.consent import Consent, SaidNo, lines_of
+from portico.cli.consent import Consent, SaidNo, lines_of, set_in
 from portico.cli.hosting import servers_of
 from portico.cli.lending import lend
 from portico.cli.logins import login_for
@@ -234,7 +234,7 @@ class Chat:
         """A message came. What a model says beside its calls is shown, and is not its answer."""
         self._messages.append(message)
         if message.get("tool_calls") and (words := words_of(message).strip()):
-            self._screen.note(f"{clean(words, lines=True)}\n")
+            self._screen.note(set_in(clean(words, lines=True)))
 
     def _show_progress(
         self, _: ModelCall, done: float, total: float | None, message: str | None

@@ -70,7 +70,7 @@ class Consent:
             said = await self._screen.ask(f"  call it? {choices} [no] ")
             word = "no" if said is None else said.lower()
             if word in SHOW:
-                self._screen.note(_set_in("\n".join(lines_of(call.arguments))))
+                self._screen.note(set_in("\n".join(lines_of(call.arguments))))
             elif word in YES:
                 return
             elif reads and word in ALWAYS:
@@ -87,10 +87,10 @@ class Consent:
         text = "\n".join(lines_of(call.arguments))
         if len(text) > MAX_SHOWN:
             left = len(text) - MAX_SHOWN
-            screen.note(_set_in(text[:MAX_SHOWN]))
+            screen.note(set_in(text[:MAX_SHOWN]))
             screen.note(f"  (and {left} more characters; show shows all)\n")
         elif text:
-            screen.note(_set_in(text))
+            screen.note(set_in(text))
 
 
 def lines_of(arguments: dict[str, Any]) -> list[str]:
@@ -104,6 +104,6 @@ def only_reads(tool: HostTool | None) -> bool:
     return annotations is not None and annotations.read_only_hint is True
 
 
-def _set_in(text: str) -> str:
+def set_in(text: str) -> str:
     """What somebody else wrote, set in, so that it cannot pose as a line of ours."""
     return "".join(f"  | {line}\n" for line in text.splitlines())

@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET
 
+from portico.cli.consent import set_in
 from portico.cli.screen import Screen
 from portico.cli.talking import sentence
 from portico.cli.text import clean, one_line
@@ -57,5 +58,4 @@ async def _agree(screen: Screen, words: str) -> None:
 
 def _set_in(role: str, text: str) -> str:
     """What somebody else wrote, set in, so that it cannot pose as a line of ours."""
-    lines = clean(text, lines=True).strip().splitlines()
-    return f"  {one_line(role)}:\n" + "".join(f"  | {line}\n" for line in lines)
+    return f"  {one_line(role)}:\n{set_in(clean(text, lines=True).strip())}"
