@@ -7,6 +7,7 @@ Rules: it answers once for each answer that it was given, and refuses more with 
 """
 
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -28,7 +29,8 @@ def refused(words: str) -> bytes:
 class Endpoint:
     """An endpoint that gives these answers in their order; one without bytes waits until its end."""
 
-    def __init__(self, answers: list[Given | None]) -> None:
+    def __init__(self, answers: list[Given | None], tls: ssl.SSLContext | None = None) -> None:
+        self._scheme = "http" if tls is None else "https"
         self.headers: list[dict[str, str]] = []
         self.bodies: list[Any] = []
         self.paths: list[str] = []
@@ -59,11 +61,13 @@ class Endpoint:
                 """Nobody reads it."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> "Endpoint":
         self._thread.start()

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from certificates import Authority
 from host.endpoint import Endpoint, Given, refused, said
 from host.model_stage import calls, hosted, many
 from live import live
@@ -61,6 +63,22 @@ async def test_what_is_sent_and_what_is_read(monkeypatch: pytest.MonkeyPatch) ->
     assert "authorization" not in endpoint.headers[1]
     assert endpoint.bodies[0] == {"model": "tiny", "temperature": 0, "messages": HELLO}
     assert endpoint.bodies[1]["tools"] == [{"type": "function"}]
+
+
+@live
+async def test_over_tls_with_somebody_who_is_trusted_and_with_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    with Endpoint([(200, {}, said("Hi."))] * 3, authority.serving("127.0.0.1")) as endpoint:
+        stranger = OpenAICompatible(endpoint.url, model="tiny", key=KEY)
+        with pytest.raises(CannotConnect, match="is not trusted"):
+            await stranger(HELLO, [])
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        model = OpenAICompatible(endpoint.url, model="tiny", key=KEY)
+        for _ in range(2):
+            await model(HELLO, [])
+        assert len(endpoint.bodies) == 2
 
 
 @live
