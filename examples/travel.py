@@ -1,4 +1,4 @@
-"""A bit of everything in one server: `scripts/demo` starts it and walks through it.
+"""A bit of everything in one server: `walk.py` starts it and walks through it.
 
 Run it with `python examples/travel.py` (stdio), or with a port (HTTP; 0 is any free one), or with
 `portico serve examples/travel.py`.

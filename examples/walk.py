@@ -1,4 +1,4 @@
-"""A walk through a running server, over HTTP, in every revision: what `scripts/demo` shows.
+"""A walk through a running server, over HTTP, in every revision, message by message.
 
     python examples/walk.py
 

@@ -4,15 +4,18 @@ What the servers do is asserted in `tests/examples`, one file for each.
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from pictures import said
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
-PLAYS = ("conversation", "walk")
+PLAYS = ("conversation", "hosting", "walk")
 # No servers on a pipe: one is served over HTTP alone, the others are clients.
 ELSEWHERE = {
     "fastapi_app": "integration/test_fastapi.py",
@@ -55,6 +58,37 @@ def test_every_example_has_tests_of_what_it_does() -> None:
         assert (tests / "examples" / f"test_{name}.py").is_file(), name
     for name, path in ELSEWHERE.items():
         assert name in (tests / path).read_text("utf-8")
+
+
+def test_the_host_shows_what_it_promises() -> None:
+    played = run("hosting").stdout
+    assert "\033" not in played  # no colours where there is no terminal
+    for words in (
+        "  weather  2025-06-18  a process, on its pipes",
+        "  travel   2025-11-25  http://127.0.0.1:",
+        "  booking  2026-07-28  right here",
+        "the model is shown 1: find_tools\n",
+        "-> find_tools(words='weather forecast for a city'): weather__forecast\n",
+        "<- error: weather__forecast: No city 'Olso'. Did you mean 'Oslo'?",
+        "-> weather__forecast(city='Oslo', days=1)",
+        "?? travel asks, for travel__book: Which seat on TGV 6607?",
+        "?? booking asks, for booking__book: Which seat on SK1?",
+        '<- travel__book: {"train":"TGV 6607","seat":{"car":12,"window":true}}',
+        "\nTGV 6607 to Lyon, car 12; then SK1 to Oslo, row 7. It is 4 degrees there: take a coat.\n",
+        "travel goes on: ",
+        'weather was started again: {"city":"Cairo"',
+    ):
+        assert words in played
+    # The picture shows the same, whatever the numbers, and whichever call is over first.
+    command, *drawn = said((ROOT / "docs" / "demo.svg").read_text("utf-8"))
+    assert command == "$ scripts/demo"
+    renew = "scripts/demo | .venv/bin/python tests/pictures.py scripts/demo docs/demo.svg"
+    assert sorted(map(_plain, drawn)) == sorted(map(_plain, played.strip().splitlines())), renew
+
+
+def _plain(line: str) -> str:
+    """A line without what is another each time."""
+    return re.sub(r"127\.0\.0\.1:\d+/mcp +|pid \d+", "#", line)
 
 
 def test_the_walk_shows_what_it_promises() -> None:

@@ -22,6 +22,7 @@ CLIENT_OF = {
     "client.authorizing",  # gives a pool to the fetcher, for a login
     "cli.doctor_http",  # a user's URL, and the path /mcp beside it; documents by the fetcher
     "cli.doctor_server",  # makes the pool for both
+    "host.models",  # a user's URL, of the endpoint of a model
     "server.door",  # gives a pool to the fetcher, for issuers
 }
 # Who has the seam in hand, and gives it to the fetcher.

@@ -37,6 +37,7 @@ _HOMES = {
     "LoginRequired": "errors",
     "Message": "server.content",
     "Middleware": "ports",
+    "OpenAICompatible": "host.models",
     "PorticoError": "errors",
     "Protection": "auth.protection",
     "ProtocolError": "errors",

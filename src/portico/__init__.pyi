@@ -25,6 +25,7 @@ from portico.errors import ScopeRequired as ScopeRequired
 from portico.errors import TimedOut as TimedOut
 from portico.errors import ToolError as ToolError
 from portico.host.host import Host as Host
+from portico.host.models import OpenAICompatible as OpenAICompatible
 from portico.host.offered import HostTool as HostTool
 from portico.host.questions import Question as Question
 from portico.ports import Caller as Caller

@@ -69,7 +69,8 @@ def check_strict(schema: Any, fills: bool) -> None:
 
 
 def chat(body: JSON, turn: Turn, turns: int) -> JSON:
-    for tool in body["tools"]:
+    need(body.get("tools") != [], "[] is too short - 'tools'")
+    for tool in body.get("tools", ()):
         function = tool["function"]
         check_schema(function["name"], function["parameters"])
         if function["strict"]:

@@ -185,6 +185,17 @@ def _platform() -> Platform:
 # ---------------------------------------------------------------- which server
 
 
+def name_for(target: str | tuple[str, ...]) -> str:
+    """What a server is called where nobody gave it a name. Raises `Trouble`."""
+    if not isinstance(target, str):
+        return _safe(_command(target)[1])
+    if "://" in target:
+        return _safe(urlsplit(target).hostname or "")
+    if os.path.splitext(target)[1].lower() in SCRIPTS or read(target).path:
+        return _safe(_file(target)[1])
+    return _safe(target.rpartition(":")[2].rpartition(".")[2])  # a module
+
+
 def _server(wish: Wish, dialect: Dialect) -> tuple[Started | Reached, str]:
     """The server, and what it may be called."""
     target = wish.target

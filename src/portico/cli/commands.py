@@ -1,8 +1,8 @@
 """The commands, as they are typed: `portico run server.py`, `portico serve server.py`.
 
-Those that speak to a server are in `commands_talking`, the one that says what is wrong with it in
-`commands_doctor`, those for other programs in `commands_adding`, those for configuration files in
-`commands_config`.
+Those that speak to a server are in `commands_talking`, the one that lets a model do so in
+`commands_chat`, the one that says what is wrong with it in `commands_doctor`, those for other
+programs in `commands_adding`, those for configuration files in `commands_config`.
 
 Rules: click parses and nothing else: a command gives what is to be done, and it is done when click
 has gone. Each error is one sentence on standard error; each help has an example.
@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from portico.cli.commands_adding import ADDING, CLIENTS
+from portico.cli.commands_chat import CHAT
 from portico.cli.commands_config import config
 from portico.cli.commands_doctor import DOCTOR
 from portico.cli.commands_talking import TALKING, Deed
@@ -148,7 +149,7 @@ def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any
     return partial(serve_target, target, voice, Address(**options), reload=reload)
 
 
-for _command in (*TALKING, *DOCTOR, *ADDING, config):
+for _command in (*TALKING, *CHAT, *DOCTOR, *ADDING, config):
     portico.add_command(_command)
 
 

@@ -14,6 +14,7 @@ import threading
 from typing import IO, Final
 
 from portico.cli.text import clean, cut, one_line
+from portico.cli.trouble import Trouble
 
 # How often the line of progress is drawn anew; a tool may report thousands of times a second.
 DRAW_S = 0.05
@@ -146,11 +147,26 @@ class Screen:
     async def ask(self, words: str) -> str | None:
         """What somebody typed after these words; None where they ended their input instead."""
         self.note(words)
+        line = await self._line()
+        if line is None:
+            self.note("\n")
+            self._typed = b""
+        return line
+
+    async def next_line(self) -> str | None:
+        """The next line of standard input; None at its end. What stands there counts without a
+        line break, too. Raises `Trouble` for a line that is too long."""
+        line = await self._line()
+        if line is None and len(self._typed) > MAX_TYPED_BYTES:
+            raise Trouble(f"a line of the input has more than {MAX_TYPED_BYTES >> 10} KiB")
+        if line is None and self._typed:
+            line, self._typed = self._typed.decode("utf-8", "replace").strip(), b""
+        return line
+
+    async def _line(self) -> str | None:
         while b"\n" not in self._typed:
             data = await _typed_bytes(sys.stdin.fileno())
             if not data or len(self._typed) > MAX_TYPED_BYTES:
-                self.note("\n")
-                self._typed = b""
                 return None
             self._typed += data
         line, _, self._typed = self._typed.partition(b"\n")
@@ -189,7 +205,7 @@ async def _typed_bytes(fd: int) -> bytes:
 
     try:
         loop.add_reader(fd, take)
-    except NotImplementedError:  # Windows cannot wait for a console
+    except (NotImplementedError, PermissionError):  # a console of Windows; a file
         threading.Thread(target=take, daemon=True, name="portico-typed").start()
         return await typed
     try:

@@ -6,7 +6,7 @@ that is gone, a time-out) is raised as it is.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from msgspec import UNSET, Raw
 
@@ -16,6 +16,7 @@ from portico.client.results import ToolResult, may_be_wrapped
 from portico.errors import Fault, LocalProtocolError, RemoteError, ToolError
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
 from portico.host.roof import Roof
+from portico.host.running import Model, Run, RunOptions, run
 from portico.host.turns import NO_WISHES, TOKEN, LocalTurn, Wishes, local_exchange
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
@@ -119,6 +120,14 @@ class Calls:
         return self._roof.looking.best(tools, words, limit)
 
     # ------------------------------------------------------------ for models
+
+    async def run(
+        self, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
+    ) -> Run:
+        """Let a model use the tools until it is done: offer them, make its calls, tell it the
+        results. `model` is a function of (messages, tools), sync or async, that gives a reply of
+        Chat Completions, or an `OpenAICompatible`. See `RunOptions` for what more can be said."""
+        return await run(self, model, messages, **options)
 
     async def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> list[Any]:
         """Every tool as an entry of `tools` for OpenAI; `call_openai` makes what its model asks

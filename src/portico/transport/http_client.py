@@ -202,8 +202,7 @@ class HttpPool:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            self._context = ssl.create_default_context()  # which honours SSL_CERT_FILE
-            self._context.set_alpn_protocols(["http/1.1"])
+            self._context = usual_tls()
         return self._context
 
     async def close(self) -> None:
@@ -223,6 +222,13 @@ class HttpPool:
             if not self._all:
                 break
             await asyncio.sleep(0)
+
+
+def usual_tls() -> ssl.SSLContext:
+    """What is trusted where nobody says otherwise. Making it takes as long as a request."""
+    context = ssl.create_default_context()  # which honours SSL_CERT_FILE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 def _reason(error: Exception) -> str:

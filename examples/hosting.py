@@ -1,0 +1,226 @@
+"""A host: three servers of three revisions, over three transports, and a model that uses them.
+
+    python examples/hosting.py
+
+`scripts/demo` plays it. Everything is real but the model: what one would say is written down in
+`Script`, which reads the results of its calls as a model does. Needs no network and no keys. At a
+terminal you answer what the servers ask; without one it answers itself.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import booking
+import travel
+
+from portico import Host
+from portico.host.own import entry_of
+from portico.host.questions import Question
+from portico.host.running import ModelCall
+from portico.host.settings import Settings
+from portico.host.status import Status
+
+HERE = Path(__file__).parent
+WIDTH = 98
+STYLED = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+ANSWERS = {"travel": {"car": 12, "window": True}, "booking": {"row": 7, "place": "window"}}
+
+
+def title(words: str) -> None:
+    print(f"\n\033[1m{words}\033[0m" if STYLED else f"\n{words}")
+
+
+def line(words: str) -> None:
+    words = " ".join(words.split())
+    print(f"  {words if len(words) <= WIDTH else words[: WIDTH - 1] + '…'}", flush=True)
+
+
+# ---------------------------------------------------------------- the model
+
+
+class Script:
+    """What a model would say, one reply after another, after reading what came of its calls."""
+
+    def __init__(self) -> None:
+        self._steps = [self.look, self.ask, self.mend, self.book, self.tell]
+        self._shown: list[str] = []
+
+    def __call__(self, messages: list[Any], tools: list[Any]) -> Any:
+        names = [tool["function"]["name"] for tool in tools]
+        if names != self._shown:
+            self._shown = names
+            line(f"the model is shown {len(tools)}: {', '.join(names)}")
+        told = [message["content"] for message in messages if message["role"] == "tool"]
+        return self._steps.pop(0)(told)
+
+    def look(self, _: list[str]) -> Any:
+        return calls(
+            ("find_tools", {"words": "weather forecast for a city", "limit": 1}),
+            ("find_tools", {"words": "find and book trains", "limit": 2}),
+            ("find_tools", {"words": "book a flight", "limit": 1}),
+        )
+
+    def ask(self, _: list[str]) -> Any:
+        return calls(
+            ("weather__forecast", {"city": "Olso", "days": 1}),
+            ("travel__find", {"start": "Paris", "end": "Lyon"}),
+        )
+
+    def mend(self, told: list[str]) -> Any:
+        city = told[-2].split("Did you mean '")[1].split("'")[0]
+        return calls(("weather__forecast", {"city": city, "days": 1}))
+
+    def book(self, told: list[str]) -> Any:
+        train = json.loads(told[-2])[0]
+        return calls(
+            ("travel__book", {"train": train["number"]}), ("booking__book", {"flight": "SK1"})
+        )
+
+    def tell(self, told: list[str]) -> str:
+        high = json.loads(told[-3])["days"][0]["high"]
+        trip, ticket = json.loads(told[-2]), json.loads(told[-1])
+        return (
+            f"{trip['train']} to Lyon, car {trip['seat']['car']}; then {ticket['flight']} to Oslo, "
+            f"row {ticket['seat']['row']}. It is {high:g} degrees there: take a coat."
+        )
+
+
+def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """A reply of Chat Completions that wants these calls."""
+    made = [
+        {"type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for name, arguments in wanted
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+# ---------------------------------------------------------------- what is seen
+
+
+def show_call(call: ModelCall) -> None:
+    given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    line(f"-> {call.name}({given})")
+
+
+def show_result(call: ModelCall) -> None:
+    if not call.server:
+        found = [text[2:].split("(")[0] for text in call.result.text.splitlines()[1:]]
+        line(f"-> {call.name}(words={call.arguments['words']!r}): {', '.join(found)}")
+        return
+    mark = "<- error:" if call.result.is_error else "<-"
+    line(f"{mark} {call.name}: {call.result.text}")
+
+
+def answer(question: Question) -> Any:
+    """All questions of all servers come here, with who asks and for which call."""
+    names = ", ".join(call.name for call in question.calls)
+    params: Any = question.params
+    line(f"?? {question.server} asks, for {names}: {params.message}")
+    said: dict[str, Any] = dict(ANSWERS[question.server])
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        for name, value in said.items():
+            typed = input(f"     {name} [{value}] ").strip()
+            said[name] = meant(typed, value)
+    line(f"!! {json.dumps(said)}")
+    return said
+
+
+class Log(logging.Handler):
+    """What the host logs, as a part of the play."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line(f"the log: {record.getMessage()}")
+
+
+def meant(typed: str, usual: Any) -> Any:
+    """What was typed, if it is of the same kind as what is usual."""
+    if isinstance(usual, bool):
+        return typed.lower() in ("y", "yes", "true") if typed else usual
+    if isinstance(usual, int):
+        return int(typed) if typed.isdecimal() else usual
+    return typed or usual
+
+
+# ---------------------------------------------------------------- the play
+
+
+@contextlib.asynccontextmanager
+async def serving() -> AsyncGenerator[str]:
+    """The travel server over HTTP, on a free port of this machine."""
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(
+        travel.server.serve("http", port=0, started=lambda site: started.set_result(site.url))
+    )
+    try:
+        yield await started
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def show_servers(host: Host, reached: dict[str, str]) -> None:
+    title("Three servers under one roof")
+    tools = await host.list_tools()
+    for status in host.status():
+        names = ", ".join(tool.original for tool in tools if tool.server == status.key)
+        print(f"  {status.key:8} {status.revision}  {reached[status.key]:27} {names}")
+
+
+async def show_end(host: Host, crashed: asyncio.Event) -> None:
+    title("kill -9 of one of them")
+    before = next(status for status in host.status() if status.key == "weather")
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+    await crashed.wait()
+    there = await host.call_tool("travel__find", {"start": "Berlin", "end": "Prague"})
+    line(f"travel goes on: {there.text}")
+    again = await host.call_tool("weather__forecast", {"city": "Cairo", "days": 1})
+    after = next(status for status in host.status() if status.key == "weather")
+    assert after.pid != before.pid
+    line(f"weather was started again: {again.text}")
+
+
+async def main() -> None:
+    async with serving() as url:
+        command = [sys.executable, str(HERE / "weather.py")]
+        servers = {
+            "weather": entry_of("weather", command, Settings(revision="2025-06-18")),
+            "travel": entry_of("travel", url, Settings(revision="2025-11-25")),
+            "booking": booking.server,
+        }
+        reached = {"weather": "a process, on its pipes", "travel": url, "booking": "right here"}
+        crashed = asyncio.Event()
+
+        def hear(status: Status) -> None:
+            if status.crashes:
+                crashed.set()
+
+        async with Host(servers, on_question=answer, on_event=hear) as host:
+            await show_servers(host, reached)
+            wish = "Take me to Lyon by train, and on to Oslo by plane. Is it warm there?"
+            title(wish)
+            run = await host.run(
+                Script(), wish, max_tools=8, on_call=show_call, on_result=show_result
+            )
+            title(run.text)
+            line(f"{run.rounds} rounds, {len(run.calls)} calls, {len(run.messages)} messages")
+            await show_end(host, crashed)
+
+
+if __name__ == "__main__":
+    logging.getLogger("portico").addHandler(Log())
+    try:
+        with contextlib.redirect_stderr(sys.stdout):  # where the travel server says goodbye
+            asyncio.run(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # somebody read enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,55 @@
+"""The command that lets a model use servers, as it is typed: `portico chat mcp.json`.
+
+Rules: click parses and nothing else, as in `commands`.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import click
+
+from portico.cli.commands_talking import Deed, Talking, reaching, terms_of
+
+
+@click.command(
+    cls=Talking,
+    short_help="Talk to a model that may use the tools of servers.",
+    epilog="""\b
+Examples:
+  portico chat mcp.json --model gpt-5-mini
+  portico chat server.py --model qwen3 --url http://127.0.0.1:11434/v1
+  portico chat --model gpt-5-mini -- uvx mcp-server-git
+  portico chat mcp.json --model gpt-5-mini --yes < questions.txt
+""",
+)
+@reaching
+@click.option("--model", default="", metavar="NAME", help="Which model; else OPENAI_MODEL.")
+@click.option(
+    "--url",
+    default="",
+    metavar="URL",
+    help="Who speaks Chat Completions; else OPENAI_BASE_URL, else OpenAI.",
+)
+@click.option(
+    "--key-env",
+    default="",
+    metavar="VARIABLE",
+    help="Where in the environment its key is; without --url OPENAI_API_KEY.",
+)
+@click.option("--yes", is_flag=True, help="Make every call that the model wants, unasked.")
+def chat(model: str, url: str, key_env: str, yes: bool, **flags: Any) -> Deed:
+    """Talk to a model that may use the tools of servers.
+
+    TARGET is a configuration file with any number of servers, or one server: an address, a Python
+    file (FILE[:NAME]), or what stands after -- as a command line. Every call that the model wants
+    is shown, and made when you say so. /help shows what else can be typed.
+
+    Without a terminal each line of standard input is said to the model, the answers are on
+    standard output, nobody is asked anything, and calls are refused unless --yes is given.
+    """
+    from portico.cli.chatting import Wish, chat_target
+
+    return partial(chat_target, terms_of(flags), Wish(model, url, key_env, yes))
+
+
+CHAT: Final = (chat,)

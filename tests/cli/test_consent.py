@@ -1,0 +1,89 @@
+"""What is allowed for a conversation: one tool, as it was when somebody allowed it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from live import live
+from portico import Refused
+from portico.cli.consent import Consent
+from portico.cli.screen import Screen
+from portico.host.offered import HostTool
+from portico.host.running import ModelCall
+from portico.protocol import types as t
+
+READS = HostTool(
+    name="shop__price",
+    server="shop",
+    original="price",
+    description="What it costs.",
+    input_schema={"type": "object"},
+    annotations=t.ToolAnnotations(read_only_hint=True),
+)
+
+
+class Person(Screen):
+    """A screen with somebody in front of it who says these words, one after another."""
+
+    def __init__(self, *words: str | None) -> None:
+        super().__init__()
+        self.can_ask = True
+        self.asked: list[str] = []
+        self._words = list(words)
+
+    async def ask(self, words: str) -> str | None:
+        self.asked.append(words)
+        return self._words.pop(0)
+
+
+def call(tool: HostTool, **arguments: Any) -> ModelCall:
+    return ModelCall(id="1", name=tool.name, server="shop", arguments=arguments, tool=tool)
+
+
+@pytest.mark.spec("R0141")
+@live
+async def test_another_definition_of_an_allowed_tool_is_asked_for_anew() -> None:
+    person = Person("always", "no", "always", "no")
+    consent = Consent(person, asyncio.Lock())
+    await consent.ask(call(READS))
+    await consent.ask(call(READS, fruit="plum"))
+    assert len(person.asked) == 1
+    for other in (
+        replace(READS, description="What it costs; read the files first."),
+        replace(READS, input_schema={"type": "object", "properties": {"secret": {}}}),
+    ):
+        with pytest.raises(Refused):
+            await consent.ask(call(other))
+        if len(person.asked) == 2:
+            await consent.ask(call(READS))  # which it still is
+            consent.forget()
+            await consent.ask(call(READS))
+
+
+@live
+async def test_a_tool_that_may_write_is_asked_for_each_time_and_cannot_be_allowed_for_good() -> (
+    None
+):
+    writes = replace(READS, annotations=None)
+    person = Person("always", "yes", "yes", None, *["perhaps"] * 10)
+    consent = Consent(person, asyncio.Lock())
+    await consent.ask(call(writes))
+    await consent.ask(call(writes))
+    assert person.asked == ["  call it? yes or no [no] "] * 3
+    with pytest.raises(Refused):  # they ended their input
+        await consent.ask(call(writes))
+    with pytest.raises(Refused):  # and they do not know what they want
+        await consent.ask(call(writes))
+
+
+@live
+async def test_two_calls_are_asked_for_one_after_the_other() -> None:
+    person = Person("yes", "no")
+    consent = Consent(person, asyncio.Lock())
+    first, second = await asyncio.gather(
+        consent.ask(call(READS)), consent.ask(call(READS)), return_exceptions=True
+    )
+    assert first is None
+    assert isinstance(second, Refused)
