@@ -88,7 +88,9 @@ def configuration(terms: Terms, screen: Screen, trusting: Trusting) -> Config:
     """
     assert isinstance(terms.target, str)
     _check(terms)
-    config = read_config(terms.target, trust=trusting, on_input=asker_of_inputs(screen))
+    config = read_config(
+        terms.target, trust=trusting, on_input=asker_of_inputs(screen), strict=True
+    )
     if terms.server:
         config = _limited(config, terms)
     entries = {key: _as_typed(entry, terms) for key, entry in config.entries.items()}

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.challenges import Challenges, read_challenges
 from portico.auth.fetching import Fetcher
 from portico.auth.flow import Fetch, Flow, Reply
 from portico.auth.flow_code import check_pkce
 from portico.auth.flow_discovery import discover
-from portico.auth.places import is_loopback, origin, shown
+from portico.auth.places import origin, shown
 from portico.cli.doctor import Check, failed, fine, skipped, warned
 from portico.cli.text import one_line
 from portico.cli.trouble import AUTHORIZATION, PROTOCOL, UNREACHABLE
@@ -216,7 +217,7 @@ async def found_beside(pool: HttpPool, failure: Check, url: str, timeout_s: floa
 async def documents_check(pool: HttpPool, found: Probe) -> Check:
     """Whether it can be found out where to log in."""
     url = found.url
-    here = is_loopback(urlsplit(url).hostname or "")
+    here = is_this_machine(urlsplit(url).hostname or "")
     fetcher = Fetcher(pool.send, loopback=here)
     flow = discover(url, found.challenges)
     try:

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from portico.auth.places import is_loopback
+from portico.auth.addresses import is_this_machine
 from portico.cli.doctor import Check, Checks, failed, fine, skipped, warned
 from portico.cli.text import one_line
 from portico.cli.trouble import UNREACHABLE, USAGE
@@ -137,7 +137,7 @@ def tcp_failure(place: Place, error: OSError | None, seconds: float) -> Check:
 
 
 def _open_line(place: Place) -> Check:
-    if is_loopback(place.host):
+    if is_this_machine(place.host):
         return skipped(TLS, "this machine needs none")
     words = f"what is said to {place.host} can be read and changed on the way"
     return warned(TLS, words, "serve it over https, and write https://")

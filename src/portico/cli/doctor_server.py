@@ -10,7 +10,8 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from portico.auth.places import PORTS, is_loopback
+from portico.auth.addresses import is_this_machine
+from portico.auth.places import PORTS
 from portico.cli.doctor import Check, Checks, failed, fine, skipped
 from portico.cli.doctor_command import COMMAND, PROCESS, command_check
 from portico.cli.doctor_http import (
@@ -166,7 +167,7 @@ async def _answered(
         yield await _at_another_path(pool, http, found, patient)
         return
     own = any(name.lower() == "authorization" for name, _ in headers)
-    secure = url.startswith("https:") or is_loopback(urlsplit(url).hostname or "")
+    secure = url.startswith("https:") or is_this_machine(urlsplit(url).hostname or "")
     auth = None if own or not secure else KeptLogin(keep=True)
     held = locked = None
     try:

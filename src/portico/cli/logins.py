@@ -6,12 +6,13 @@ Rules: nobody's browser is opened where nobody sits in front of it: then it is s
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from portico.auth.addresses import is_this_machine
 from portico.auth.flow import Chance, Flow
 from portico.auth.flow_clients import Registered
 from portico.auth.flow_discovery import Found
 from portico.auth.flow_tokens import Tokens
 from portico.auth.logins import Auth, Login
-from portico.auth.places import is_loopback, shown
+from portico.auth.places import shown
 from portico.auth.signing import SigningKey
 from portico.cli.screen import Screen
 from portico.cli.trouble import BY_HEADER
@@ -44,7 +45,7 @@ def login_for(url: str, screen: Screen, *, ask: bool = True) -> Auth | None:
     """How every command that speaks to an address logs in, where it must; None for an address
     that nothing secret is sent to. Without `ask` no browser is opened."""
     parts = urlsplit(url)
-    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+    if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
         return None
     if not screen.can_ask or not ask:
         return KeptLogin(keep=True)
