@@ -16,6 +16,9 @@ from portico.errors import Fault, FaultKind
 # What msgspec raises: malformed JSON and wrong types, bad UTF-8, too deep for the stack.
 FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+# From here on it takes less time to look for some brackets than to count them all.
+LONG = 4096
+
 _QUOTE = b'"'
 _BACKSLASH = ord("\\")
 
@@ -60,8 +63,10 @@ def depth(body: bytes) -> int:
 def may_be_deep(body: bytes, limit: int) -> bool:
     """Whether there are enough brackets in this for more levels than the limit.
 
-    They are not counted, which takes longer, but looked for until there are enough.
+    In a long body they are not counted, which takes longer, but looked for until there are enough.
     """
+    if len(body) < LONG:
+        return body.count(b"{") + body.count(b"[") > limit
     found = 0
     for bracket in (b"{", b"["):
         at = body.find(bracket)

@@ -11,9 +11,7 @@ so long, because a handler may refuse to stop.
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw
@@ -36,6 +34,7 @@ from portico.protocol.jsonrpc import RequestId
 from portico.protocol.link import MAX_S, TIMEOUT_S, Link
 from portico.protocol.revision import Revision
 from portico.protocol.types import NotificationParams, RequestParams
+from portico.transport.crew import Crew
 from portico.transport.news import news_for
 
 if TYPE_CHECKING:
@@ -135,10 +134,7 @@ class Duplex:
         self._clock = clock
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
-        # What is to be answered, whether somebody is about to do so, and who does.
-        self._called: deque[Exchange] = deque()
-        self._led = False
-        self._leaders: set[asyncio.Task[None]] = set()
+        self._crew = Crew(self._run)
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float = 0.0
@@ -186,51 +182,19 @@ class Duplex:
 
     def _call(self, exchange: Exchange) -> None:
         if exchange.row.name == LISTEN:  # which waits, and for that only
-            work = self._run(DuplexTurn(exchange, self))
-            self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+            work = self._run(exchange, None)
+            task = self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+            task.add_done_callback(lambda _: self._tasks.pop(exchange, None))
             return
-        self._called.append(exchange)
-        if not self._led:
-            self._lead()
+        self._crew.call(exchange)
 
-    def _lead(self, context: Context | None = None) -> None:
-        """Begin a task that answers what was called, one after the other while nothing waits.
-
-        Most handlers never wait, and a task for each of them costs as much as they do.
-        """
-        self._led = True
-        work = self._answer_calls()
-        leader = asyncio.get_running_loop().create_task(work, context=context)
-        self._leaders.add(leader)
-
-    def _follow(self, context: Context | None = None) -> None:
-        """Whoever answered has to wait, or is no good any more: somebody else answers the rest."""
-        if self._called and not self._led:
-            self._lead(context)
-
-    async def _answer_calls(self) -> None:
-        self._led = False
-        task = asyncio.current_task()
-        assert task is not None
-        loop, own = asyncio.get_running_loop(), copy_context()
-        if len(self._called) > 1:
-            loop.call_soon(self._follow)
-        try:
-            while self._called:
-                exchange = self._called.popleft()
-                if exchange.settled:  # it was cancelled before it had begun
-                    continue
-                self._tasks[exchange] = task
-                await self._run(DuplexTurn(exchange, self))
-                # What a handler left behind is not for the next one.
-                if task.cancelling() or copy_context() != own:
-                    self._follow(own)
-                    return
-        finally:
-            self._leaders.discard(task)
-
-    async def _run(self, turn: DuplexTurn) -> None:
-        asked = turn.exchange.question is not None
+    async def _run(self, exchange: Exchange, task: "asyncio.Task[None] | None") -> None:
+        if exchange.settled:  # it was cancelled before it had begun
+            return
+        if task is not None:
+            self._tasks[exchange] = task
+        turn = DuplexTurn(exchange, self)
+        asked = exchange.question is not None
         held = self.link.hold(self._clock()) if asked else ()
         if held:
             self._set_alarm()
@@ -281,10 +245,7 @@ class Duplex:
 
         `progressed` hears how it is getting on. There are no `headers` here.
         """
-        reports = progressed is not None
-        id, answer = self.begin(method, params, timeout_s, progress=reports, probing=probing)
-        if progressed is not None:
-            self._progressing[id] = progressed
+        id, answer = self.begin(method, params, timeout_s, progressed=progressed, probing=probing)
         try:
             return await answer
         finally:
@@ -299,7 +260,7 @@ class Duplex:
         params: RequestParams,
         timeout_s: float,
         *,
-        progress: bool = False,
+        progressed: Progressing | None = None,
         probing: Revision | None = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Ask the peer: the id of the request, and its raw answer to come.
@@ -314,9 +275,11 @@ class Duplex:
             now=self._clock(),
             timeout_s=timeout_s,
             max_s=max(MAX_S, timeout_s),
-            progress=progress,
+            progress=progressed is not None,
             revision=probing,
         )
+        if progressed is not None:  # before it is sent: it may be answered at once
+            self._progressing[id] = progressed
         return id, self._sent(id, data, timeout_s)
 
     def give_up(self, id: RequestId) -> None:
@@ -382,8 +345,9 @@ class Duplex:
                 future.set_exception(ConnectionLost(why))
         loop = asyncio.get_running_loop()
         latest = loop.time() + timeout_s
+        self._crew.end()
         # One that has to wait is followed by another, so that there may be more of them than now.
-        while left := [leader for leader in self._leaders if not leader.done()]:
+        while left := self._crew.busy:
             seconds = latest - loop.time()
             if seconds <= 0:
                 break
@@ -396,12 +360,13 @@ class Duplex:
             self._alarm = None
         for event in self.link.close(why, more):
             self._act(event)
+        self._crew.end()
         for task in self._running:
             task.cancel()
 
     @property
     def _running(self) -> set[asyncio.Task[None]]:
-        return {*self._tasks.values(), *self._leaders}
+        return {*self._tasks.values(), *self._crew.tasks}
 
     async def ended(self, timeout_s: float) -> None:
         """Wait for the last handler, if it ends in time."""
