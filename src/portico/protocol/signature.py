@@ -189,6 +189,8 @@ class Signature:
             fields.append(plain if parameter.required else (*plain, UNSET))
         self._optional = [p.name for p in self.parameters if not p.required]
         self._fills = [(p.name, p.fill) for p in self.parameters if p.fill]
+        # Whether what was decoded is what the function takes, as it is.
+        self._bare = not (self._renamed or self._optional or self._models or self._fills)
         struct = msgspec.defstruct(
             "Arguments", fields, rename=wires, forbid_unknown_fields=self._closed, kw_only=True
         )
@@ -213,6 +215,8 @@ class Signature:
             raise _fault([Problem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")])
         try:
             found = asdict(self._decode(raw))
+            if self._bare:
+                return found
             for attribute, name in self._renamed:
                 found[name] = found.pop(attribute)
             for name in self._optional:

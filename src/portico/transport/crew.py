@@ -35,10 +35,11 @@ class Hand:
     """One task that answers. While it rests, `door` is what it waits for; `begun` is what was
     begun in its name, and what that waits for."""
 
-    __slots__ = ("begun", "context", "door", "own", "task")
+    __slots__ = ("begun", "context", "door", "loop", "own", "task")
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         # The context as it was, to see what a handler has left in it.
         self.own: Context = context.copy()
         self.task: Task
@@ -66,6 +67,7 @@ class Crew(Generic[J]):
         self._led = False
         self.tasks: set[Task] = set()
         self._resting: Hand | None = None
+        self._held = False
         self._ending = False
 
     @property
@@ -76,14 +78,30 @@ class Crew(Generic[J]):
 
     def call(self, job: J) -> None:
         """Do this: now, where somebody rests who can; else in a turn of the loop soon."""
-        hand, context = self._resting, copy_context()
-        if hand is not None and not self._called:
-            if context == hand.own and self._begin(hand, job):
-                return
-            self._dismiss()
         self._called.append(job)
+        if not self._held:
+            self._go()
+
+    def hold(self) -> None:
+        """More is called right now: nothing begins before `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Begin what was called meanwhile."""
+        self._held = False
+        if self._called:
+            self._go()
+
+    def _go(self) -> None:
+        hand = self._resting
+        if hand is not None:
+            if copy_context() == hand.own and self._begin(hand):
+                if not self._called:
+                    return
+            else:
+                self._dismiss()
         if not self._led:
-            self._lead(context)
+            self._lead(copy_context())
 
     def end(self) -> None:
         """Nobody rests any more."""
@@ -97,19 +115,20 @@ class Crew(Generic[J]):
 
     # ------------------------------------------------------------ at once
 
-    def _begin(self, hand: Hand, job: J) -> bool:
+    def _begin(self, hand: Hand) -> bool:
         """Begin in the name of one who rests, and leave it to them where it has to wait.
 
         To the loop, and so to whatever a handler uses of asyncio, this is that task. False where
         too many have begun inside of each other.
         """
-        loop = asyncio.get_running_loop()
-        outer, task = asyncio.current_task(loop), hand.task
+        loop, task = hand.loop, hand.task
+        outer = asyncio.current_task(loop)
         depth = _nested.get(outer, 0)
         if depth >= MAX_NESTED:
             return False
         self._resting = None
-        work = self._answer(job, task)
+        called = self._called
+        work = self._answer(called.popleft(), task) if len(called) == 1 else self._answers(hand)
         if outer is not None:
             leave_task(loop, outer)
         enter_task(loop, task)
@@ -135,7 +154,7 @@ class Crew(Generic[J]):
         self._led = True
         hand = Hand(context)
         work = self._live(hand)
-        hand.task = asyncio.get_running_loop().create_task(work, context=context)
+        hand.task = hand.loop.create_task(work, context=context)
         self.tasks.add(hand.task)
 
     def _follow(self, context: Context) -> None:
@@ -148,21 +167,28 @@ class Crew(Generic[J]):
         try:
             while True:
                 if len(self._called) > 1:
-                    asyncio.get_running_loop().call_soon(self._follow, hand.own.copy())
-                while self._called:
-                    await self._answer(self._called.popleft(), hand.task)
-                    if hand.spoiled:
-                        return
+                    hand.loop.call_soon(self._follow, hand.own.copy())
+                await self._answers(hand)
+                if hand.spoiled:
+                    return
                 if self._ending or self._resting is not None or not await self._rest(hand):
                     return
         finally:
             self.tasks.discard(hand.task)
             self._follow(hand.own.copy())
 
+    async def _answers(self, hand: Hand) -> None:
+        """Do what is to be done, as long as nothing waits."""
+        called, answer, task = self._called, self._answer, hand.task
+        while called:
+            await answer(called.popleft(), task)
+            if hand.spoiled:
+                return
+
     async def _rest(self, hand: Hand) -> bool:
         """Wait for something to do, and end what was begun meanwhile. False for no more."""
         self._resting = hand
-        hand.door = asyncio.get_running_loop().create_future()
+        hand.door = hand.loop.create_future()
         given_up: asyncio.CancelledError | None = None
         try:
             await hand.door

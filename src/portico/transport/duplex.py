@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
 from portico.ports import Answer, Hearer, Progressing
@@ -68,15 +68,12 @@ class Line(Channel, Protocol):
         ...
 
 
-class DuplexTurn:
+class DuplexTurn(Struct, eq=False, gc=False):
     """One exchange on a duplex conversation, with its way back."""
 
-    __slots__ = ("_duplex", "exchange", "fault")
-
-    def __init__(self, exchange: Exchange, duplex: "Duplex") -> None:
-        self.exchange: Exchange = exchange
-        self.fault: Fault | None = None
-        self._duplex = duplex
+    exchange: Exchange
+    duplex: "Duplex"
+    fault: Fault | None = None
 
     @property
     def wire(self) -> "DuplexTurn":
@@ -86,17 +83,17 @@ class DuplexTurn:
     @property
     def debug(self) -> bool:
         """Whether this caller is shown what crashed."""
-        return self._duplex.debug
+        return self.duplex.debug
 
     @property
     def session(self) -> "Duplex | None":
         """The pipe, for those who opened it with a handshake."""
-        return self._duplex if self.exchange.peer.revision.handshake else None
+        return self.duplex if self.exchange.peer.revision.handshake else None
 
     async def send(self, frame: bytes) -> None:
         """Write a notification of this exchange."""
-        self._duplex.channel.write(frame)
-        await self._duplex.channel.drain()
+        self.duplex.channel.write(frame)
+        await self.duplex.channel.drain()
 
     def post(self, frame: bytes) -> bool:
         """Whoever writes here may have to wait."""
@@ -104,7 +101,7 @@ class DuplexTurn:
 
     async def ask(self, question: "Question") -> Raw:
         """Ask by request, and wait for as long as a person may need."""
-        return await self._duplex.request(question.kind.method, question.params, ASK_S)
+        return await self.duplex.request(question.kind.method, question.params, ASK_S)
 
     async def hang_up(self) -> None:
         """The channel carries everything else, too; it stays."""
@@ -145,7 +142,20 @@ class Duplex:
     def receive(self, frame: bytes) -> None:
         """One message has arrived."""
         for event in self.link.receive(frame, self._clock()):
-            self._act(event)
+            if type(event) is Call:
+                self._call(event.exchange)
+            else:
+                self._act(event)
+
+    def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
+        """Messages that have arrived together, or what was none: all are read, then answered."""
+        self._crew.hold()
+        for frame in frames:
+            if isinstance(frame, Fault):
+                self.refuse(frame)
+            else:
+                self.receive(frame)
+        self._crew.release()
 
     def refuse(self, fault: Fault) -> None:
         """What arrived was no message at all."""
@@ -154,12 +164,12 @@ class Duplex:
 
     def _act(self, event: Event) -> None:
         match event:  # the most frequent first
-            case Call():
-                self._call(event.exchange)
             case Answered():
                 self._settle(event)
             case Send():
                 self.channel.write(event.data)
+            case Call():
+                self._call(event.exchange)
             case Cancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
