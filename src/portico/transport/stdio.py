@@ -163,7 +163,7 @@ class Pipe(Outlet):
             self._done.set_result(None)
 
     async def read(self, receive: Callable[[list[bytes | Fault]], None]) -> None:
-        """Hand all lines to `receive`, those together that came so, until the other side is done."""
+        """Hand all lines to `receive`, as they came together, until the other side is done."""
         lines = Lines()
         done = self._done = asyncio.get_running_loop().create_future()
 
