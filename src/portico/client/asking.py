@@ -62,6 +62,11 @@ STALE: dict[str, tuple[str, ...]] = {
     "resources": ("resources/list", "resources/templates/list"),
 }
 
+# What a server may say may be kept.
+CACHEABLE = frozenset(
+    name for revision in EVERY for name, row in revision.methods.items() if row.cacheable
+)
+
 R = TypeVar("R", bound=t.Noun)
 
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
@@ -338,9 +343,7 @@ class Asker:
             self._cache.put(principal, method, params, raw, result, _now())
 
     def _cacheable(self, method: str) -> bool:
-        revision = self.peer.revision
-        row = revision.methods.get(method)
-        return row is not None and row.cacheable and revision.stamped
+        return method in CACHEABLE and self.peer.revision.stamped
 
     # ------------------------------------------------------------ news
 

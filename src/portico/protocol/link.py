@@ -425,14 +425,14 @@ class Link:
         informed = self._handshake.knows(peer)
         row = self._terms.sent(method, peer, notification=False, informed=informed)
         noun = fitting(row, params)
-        meta: dict[str, Any] = getattr(noun, "meta", None) or {}
-        if t.PROGRESS_TOKEN_KEY in meta:  # R0076: two callers could choose the same
+        meta: dict[str, Any] | None = getattr(noun, "meta", None)
+        if meta and t.PROGRESS_TOKEN_KEY in meta:  # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
         if self.side is Side.SERVER:
             _check_asking(noun, peer)
         id = self._flight.next_id
         body = self.shaper(peer.revision).params(noun, id if progress else None)
-        data = encode_request(encode(id), method, body)
+        data = encode_request(b"%d" % id, method, body)
         self._flight.open(row, now, timeout_s, max_s, progress, getattr(noun, "name", None))
         return id, data
 

@@ -51,6 +51,10 @@ class Hand:
         """Whether what ran in it has left something behind."""
         return bool(self.task.cancelling()) or self.context != self.own
 
+    def fits(self, context: Context) -> bool:
+        """Whether something can be begun in its name, in this context."""
+        return self.door is not None and not self.door.done() and context == self.own
+
     def let_go(self) -> None:
         """Nobody needs it any more."""
         if self.door is not None and not self.door.done():
@@ -95,7 +99,7 @@ class Crew(Generic[J]):
     def _go(self) -> None:
         hand = self._resting
         if hand is not None:
-            if copy_context() == hand.own and self._begin(hand):
+            if hand.fits(copy_context()) and self._begin(hand):
                 if not self._called:
                     return
             else:
@@ -186,7 +190,8 @@ class Crew(Generic[J]):
                 return
 
     async def _rest(self, hand: Hand) -> bool:
-        """Wait for something to do, and end what was begun meanwhile. False for no more."""
+        """Wait until something was begun in its name, and end that. False for no more: who is let
+        go has another context than what is called now."""
         self._resting = hand
         hand.door = hand.loop.create_future()
         given_up: asyncio.CancelledError | None = None
@@ -196,12 +201,12 @@ class Crew(Generic[J]):
             given_up = error
         if self._resting is hand:
             self._resting = None
-        if hand.begun is not None:
-            work, waited = hand.begun
-            hand.begun = None
-            await _continued(work, waited, given_up)
-            return not hand.spoiled
-        return bool(self._called) and given_up is None
+        if hand.begun is None:
+            return False
+        work, waited = hand.begun
+        hand.begun = None
+        await _continued(work, waited, given_up)
+        return not hand.spoiled
 
 
 @types.coroutine

@@ -44,6 +44,8 @@ log: logging.Logger = logging.getLogger("portico.transport")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
+# So many calls may be answered at once, in memory, before everybody else in the loop has a turn.
+AT_ONCE = 64
 # An alarm may ring that much early, by the last digit of the time alone.
 ROUNDING_S = 1e-6
 
@@ -129,10 +131,13 @@ class Duplex:
         self._opened = opened
         self._progressing: dict[RequestId, Progressing] = {}
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
         self._crew = Crew(self._run)
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
+        # Answers that were there before anybody had to wait for them.
+        self._at_once = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float = 0.0
         self._deaf: str = ""
@@ -255,7 +260,12 @@ class Duplex:
 
         `progressed` hears how it is getting on. There are no `headers` here.
         """
+        if self._at_once >= AT_ONCE:  # before it is sent: whoever gives up here has asked nothing
+            self._at_once = 0
+            await asyncio.sleep(0)
         id, answer = self.begin(method, params, timeout_s, progressed=progressed, probing=probing)
+        if answer.done():
+            self._at_once += 1
         try:
             return await answer
         finally:
@@ -279,18 +289,19 @@ class Duplex:
         """
         if self._deaf:
             raise ConnectionLost(self._deaf)
+        now = self._clock()
         id, data = self.link.request(
             method,
             params,
-            now=self._clock(),
+            now=now,
             timeout_s=timeout_s,
-            max_s=max(MAX_S, timeout_s),
+            max_s=MAX_S if timeout_s < MAX_S else timeout_s,
             progress=progressed is not None,
             revision=probing,
         )
         if progressed is not None:  # before it is sent: it may be answered at once
             self._progressing[id] = progressed
-        return id, self._sent(id, data, timeout_s)
+        return id, self._sent(id, data, now + timeout_s)
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for this answer any more: the peer is told, if it has not given it."""
@@ -302,19 +313,20 @@ class Duplex:
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
         """Open the conversation with a handshake. R0056: giving up closes it."""
         id = self.link.record().next_id
-        data = self.link.initialize(self._clock(), timeout_s, revision).data
-        answer = self._sent(id, data, timeout_s)
+        now = self._clock()
+        data = self.link.initialize(now, timeout_s, revision).data
+        answer = self._sent(id, data, now + timeout_s)
         try:
             return await answer
         finally:
             if self._waiting.pop(id, None) is not None:
                 self.close("the handshake was given up")
 
-    def _sent(self, id: RequestId, data: bytes, timeout_s: float) -> asyncio.Future[Raw]:
-        future = self._waiting[id] = asyncio.get_running_loop().create_future()
+    def _sent(self, id: RequestId, data: bytes, until: float) -> asyncio.Future[Raw]:
+        future = self._waiting[id] = self._loop.create_future()
         # One alarm rings for all: it is set anew only where it would come too late for this one,
         # and where it comes too early it finds nothing to do.
-        if self._alarm is None or self._clock() + timeout_s < self._alarm_at:
+        if self._alarm is None or until < self._alarm_at:
             self._set_alarm()
         self.channel.write(data)
         return future
