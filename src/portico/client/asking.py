@@ -339,7 +339,7 @@ class Asker:
     def _keep(
         self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun, principal: str
     ) -> None:
-        if isinstance(result, t.CacheableResult) and self._cacheable(method):
+        if self._cacheable(method) and isinstance(result, t.CacheableResult):
             self._cache.put(principal, method, params, raw, result, _now())
 
     def _cacheable(self, method: str) -> bool:

@@ -7,7 +7,7 @@ Rules: what comes in is never changed; what fits already leaves as the very same
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
@@ -62,9 +62,11 @@ class Plans(dict[type[t.Noun], Plan | None]):
     def __init__(self, revision: Revision) -> None:
         super().__init__()
         self._revision = revision
-        self.foreign: frozenset[str] = frozenset(
-            key for key in reserved() if not _known_key(key, revision)
-        )
+
+    @cached_property
+    def foreign(self) -> frozenset[str]:
+        """The names in `_meta` that other revisions give a meaning."""
+        return frozenset(key for key in reserved() if not _known_key(key, self._revision))
 
     def __missing__(self, noun: type[t.Noun]) -> Plan | None:
         drops = self._drops(noun)

@@ -135,7 +135,9 @@ class Duplex:
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
         self._crew = Crew(self._run)
-        self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
+        # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
+        self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
+        self._early: dict[RequestId, Raw | PorticoError] = {}
         # Answers that were there before anybody had to wait for them.
         self._at_once = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -146,7 +148,9 @@ class Duplex:
 
     def receive(self, frame: bytes) -> None:
         """One message has arrived."""
-        for event in self.link.receive(frame, self._clock()):
+        # The time is for progress, and that only for who waits for some.
+        now = self._clock() if self._progressing else 0.0
+        for event in self.link.receive(frame, now):
             if type(event) is Call:
                 self._call(event.exchange)
             else:
@@ -236,10 +240,14 @@ class Duplex:
                 self._set_alarm()
 
     def _settle(self, event: Answered) -> None:
-        future = self._waiting.pop(event.id, None)
-        if future is None or future.done():
+        if event.id not in self._waiting:
             return
-        if isinstance(event.outcome, PorticoError):
+        future = self._waiting.pop(event.id)
+        if future is None:
+            self._early[event.id] = event.outcome
+        elif future.done():
+            return
+        elif isinstance(event.outcome, PorticoError):
             future.set_exception(event.outcome)
         else:
             future.set_result(event.outcome)
@@ -263,9 +271,15 @@ class Duplex:
         if self._at_once >= AT_ONCE:  # before it is sent: whoever gives up here has asked nothing
             self._at_once = 0
             await asyncio.sleep(0)
-        id, answer = self.begin(method, params, timeout_s, progressed=progressed, probing=probing)
-        if answer.done():
+        id = self._ask(method, params, timeout_s, None, progressed, probing)
+        outcome = self._early.pop(id, None)
+        if outcome is not None:  # in memory: there was nothing to wait for
             self._at_once += 1
+            self._progressing.pop(id, None)
+            if isinstance(outcome, PorticoError):
+                raise outcome
+            return outcome
+        answer = self._waiting[id] = self._loop.create_future()
         try:
             return await answer
         finally:
@@ -279,14 +293,25 @@ class Duplex:
         method: str,
         params: RequestParams,
         timeout_s: float,
-        *,
-        progressed: Progressing | None = None,
-        probing: Revision | None = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Ask the peer: the id of the request, and its raw answer to come.
 
-        Whoever begins calls `give_up` in the end. `probing` is a revision that it may not speak.
+        Whoever begins calls `give_up` in the end.
         """
+        answer: asyncio.Future[Raw] = self._loop.create_future()
+        return self._ask(method, params, timeout_s, answer), answer
+
+    def _ask(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        answer: "asyncio.Future[Raw] | None",
+        progressed: Progressing | None = None,
+        probing: Revision | None = None,
+    ) -> RequestId:
+        """Ask the peer; `probing` is a revision that it may not speak. Without a future for the
+        answer, one that comes at once is in `_early`."""
         if self._deaf:
             raise ConnectionLost(self._deaf)
         now = self._clock()
@@ -301,7 +326,8 @@ class Duplex:
         )
         if progressed is not None:  # before it is sent: it may be answered at once
             self._progressing[id] = progressed
-        return id, self._sent(id, data, now + timeout_s)
+        self._send(id, data, now + timeout_s, answer)
+        return id
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for this answer any more: the peer is told, if it has not given it."""
@@ -315,21 +341,23 @@ class Duplex:
         id = self.link.record().next_id
         now = self._clock()
         data = self.link.initialize(now, timeout_s, revision).data
-        answer = self._sent(id, data, now + timeout_s)
+        answer: asyncio.Future[Raw] = self._loop.create_future()
+        self._send(id, data, now + timeout_s, answer)
         try:
             return await answer
         finally:
             if self._waiting.pop(id, None) is not None:
                 self.close("the handshake was given up")
 
-    def _sent(self, id: RequestId, data: bytes, until: float) -> asyncio.Future[Raw]:
-        future = self._waiting[id] = self._loop.create_future()
+    def _send(
+        self, id: RequestId, data: bytes, until: float, answer: "asyncio.Future[Raw] | None"
+    ) -> None:
+        self._waiting[id] = answer
         # One alarm rings for all: it is set anew only where it would come too late for this one,
         # and where it comes too early it finds nothing to do.
         if self._alarm is None or until < self._alarm_at:
             self._set_alarm()
         self.channel.write(data)
-        return future
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
         """Tell the peer something."""
@@ -363,7 +391,7 @@ class Duplex:
         """The peer says no more: what needs no further word of it may still be answered."""
         self._deaf = why
         for future in self._waiting.values():
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_exception(ConnectionLost(why))
         loop = asyncio.get_running_loop()
         latest = loop.time() + timeout_s
