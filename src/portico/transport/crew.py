@@ -38,7 +38,7 @@ class Hand:
     __slots__ = ("begun", "context", "door", "loop", "own", "task")
 
     def __init__(self, context: Context) -> None:
-        self.context = context
+        self.context: Context = context
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         # The context as it was, to see what a handler has left in it.
         self.own: Context = context.copy()
