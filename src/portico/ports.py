@@ -6,7 +6,7 @@ Rules: types only, no behaviour but `stack`. A new seam is added here or not at 
 from asyncio import Future
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -295,7 +295,7 @@ class HttpSend(Protocol):
     ) -> HttpAnswer: ...
 
 
-class Shown(NamedTuple):
+class Shown(Struct, frozen=True):
     """What a request showed of who we are: which credentials, and the headers; none where none
     were. `nonce` is the server's own, that they were made with."""
 

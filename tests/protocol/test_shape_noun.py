@@ -18,7 +18,7 @@ from portico.protocol.revision import (
     Revision,
 )
 from portico.protocol.shape import Shaper
-from portico.protocol.shape_noun import RESERVED, inside
+from portico.protocol.shape_noun import inside, reserved
 
 ICONS = [t.Icon(src="data:,")]
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -188,7 +188,7 @@ def test_capabilities_are_no_closed_set(revision: Revision) -> None:  # D33
 def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_nouns() -> None:
     keys = {value for name, value in vars(t).items() if name.endswith("_KEY")}
     traced = {t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY}
-    assert set(RESERVED) == keys - traced - {t.MODEL_IMMEDIATE_RESPONSE_KEY}
+    assert set(reserved()) == keys - traced - {t.MODEL_IMMEDIATE_RESPONSE_KEY}
 
 
 # ---------------------------------------------------------------- all of them, at random

@@ -62,6 +62,11 @@ STALE: dict[str, tuple[str, ...]] = {
     "resources": ("resources/list", "resources/templates/list"),
 }
 
+# What a server may say may be kept.
+CACHEABLE = frozenset(
+    name for revision in EVERY for name, row in revision.methods.items() if row.cacheable
+)
+
 R = TypeVar("R", bound=t.Noun)
 
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
@@ -334,13 +339,11 @@ class Asker:
     def _keep(
         self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun, principal: str
     ) -> None:
-        if isinstance(result, t.CacheableResult) and self._cacheable(method):
+        if self._cacheable(method) and isinstance(result, t.CacheableResult):
             self._cache.put(principal, method, params, raw, result, _now())
 
     def _cacheable(self, method: str) -> bool:
-        revision = self.peer.revision
-        row = revision.methods.get(method)
-        return row is not None and row.cacheable and revision.stamped
+        return method in CACHEABLE and self.peer.revision.stamped
 
     # ------------------------------------------------------------ news
 

@@ -30,6 +30,7 @@ class Pinging:
     def start(self) -> None:
         """From now on."""
         if self._task is None:
+            self._speaker.watched = True
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

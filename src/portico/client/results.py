@@ -57,6 +57,8 @@ class ToolResult(Generic[T]):
     @property
     def text(self) -> str:
         """The words of the result, one block a line."""
+        if len(self.content) == 1 and type(self.content[0]) is t.TextContent:  # as most are
+            return self.content[0].text
         blocks = (block for block in self.content if isinstance(block, t.TextContent))
         return "\n".join(block.text for block in blocks)
 

@@ -130,6 +130,8 @@ class Speaker:
         # Requests that wait for an answer, and when the server was last heard of.
         self.busy: int = 0
         self.heard_at: float = 0.0
+        # Whether anybody looks at that.
+        self.watched: bool = False
         self._closed: str | None = None
 
     @property
@@ -258,7 +260,11 @@ class Speaker:
         self.busy += 1
         try:
             conversation = self._conversation
-            if conversation is None or self._closed is not None or self.over:
+            if (
+                conversation is None
+                or self._closed is not None
+                or conversation.link.phase is Phase.CLOSED
+            ):
                 conversation = await self.ready(method)
             try:
                 return await conversation.request(
@@ -271,7 +277,8 @@ class Speaker:
             )
         finally:
             self.busy -= 1
-            self.note()
+            if self.watched:
+                self.note()
 
     async def _recover(self, method: str, conversation: Conversation, error: PorticoError) -> None:
         """Make it possible to ask once more, where that does no harm; else raise the error."""

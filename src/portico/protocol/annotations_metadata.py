@@ -5,7 +5,7 @@ metadata of other libraries is recognised by its class: nothing is imported to r
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, TypeAlias, cast
 
 from msgspec import Meta
 
@@ -35,25 +35,23 @@ class Unfit(Exception):
     """msgspec cannot read this as it is meant; the words say what it is."""
 
 
-class Facts(NamedTuple):
-    """The items of one `Annotated`: bounds and notes that msgspec knows, and the rest."""
-
-    bounds: dict[str, Any]
-    notes: dict[str, Any]
-    foreign: list[Any]
+# The items of one `Annotated`: bounds and notes that msgspec knows, and the rest.
+Facts: TypeAlias = tuple[dict[str, Any], dict[str, Any], list[Any]]
 
 
 def gather(items: Iterable[Any], where: str) -> Facts:
     """Account for each item. Raises `LocalProtocolError` for one that nobody understands."""
-    facts = Facts({}, {}, [])
+    bounds: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
+    foreign: list[Any] = []
     for item in items:
         for name, value in _say(item, where):
-            kind = facts.bounds if name in BOUNDS else facts.notes
+            kind = bounds if name in BOUNDS else notes
             if name == "foreign" or kind.get(name, value) != value:
-                facts.foreign.append(item)
+                foreign.append(item)
             else:
                 kind[name] = value
-    return facts
+    return bounds, notes, foreign
 
 
 def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:

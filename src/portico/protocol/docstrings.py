@@ -6,7 +6,8 @@ of an author, so nothing is ever refused; what is not understood stays text.
 
 import inspect
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 # Compiled on use: most docstrings are a sentence, and most servers have few of them.
 _GOOGLE_HEAD = r"(?i)(args|arguments|parameters|params|keyword args|keyword arguments):\s*$"
@@ -20,7 +21,7 @@ _SPHINX_TYPE = r":(?:type|rtype)\b[^:]*:"
 _RULE = r"-{3,}\s*$"
 
 
-class Docs(NamedTuple):
+class Docs(Struct, frozen=True):
     """A docstring, read: all text but the parameters, its first paragraph, the parameters."""
 
     text: str

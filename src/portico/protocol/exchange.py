@@ -8,7 +8,6 @@ cannot be written is refused before anything has changed.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any, cast
 
@@ -363,6 +362,9 @@ class _Kind(Struct):
     result_type: Any = msgspec.field(name="resultType", default=None)
 
 
+_COMPLETE = (None, "complete")
+
+
 def read_result(
     row: Method,
     raw: Raw,
@@ -383,9 +385,12 @@ def read_result(
         return read_once(t.CreateTaskResult, raw)
     kind: Any = None
     if peer.revision.stamped:
-        with suppress(Fault):  # nearly all are complete; what is not is looked at once more
+        try:  # nearly all are complete; what is not is looked at once more
             result = read_once(row.result, raw)
-            if getattr(result, "result_type", None) in (None, "complete"):
+        except Fault:
+            pass
+        else:
+            if getattr(result, "result_type", None) in _COMPLETE:
                 return result
         kind = read_once(_Kind, raw).result_type
     if kind in (None, "complete"):

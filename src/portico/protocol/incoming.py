@@ -19,6 +19,10 @@ MAX_RUNNING = 1_000
 MAX_BATCHES = 16
 
 
+# What runs under an id that nothing runs under.
+_NOBODY: "tuple[None, None]" = (None, None)
+
+
 class Box:
     """One batch: the answers that are ready, how many are not, and which ids were used."""
 
@@ -60,10 +64,15 @@ class Incoming:
         """Whether an answer under this id would be taken for that of another request."""
         return id in self._running or (self._current is not None and id in self._current.ids)
 
-    def claim(self, id: RequestId) -> None:
-        """A request with this id was read; for the rest of its batch the id is taken."""
-        if self._current is not None:
-            self._current.ids.add(id)
+    def claim(self, id: RequestId) -> bool:
+        """A request with this id was read; for the rest of its batch the id is taken. False where
+        it is in use."""
+        if self._current is None:
+            return id not in self._running
+        if self.uses(id):
+            return False
+        self._current.ids.add(id)
+        return True
 
     def open(self, exchange: Exchange) -> None:
         """Begin to work on a request. Raises `Fault` where there are too many.
@@ -71,23 +80,25 @@ class Incoming:
         A batch too many is read all the same: what answers us or cancels something needs no
         room, and each request learns under its own id that it must wait.
         """
-        if len(self._running) >= MAX_RUNNING:
+        running, box = self._running, self._current
+        if len(running) >= MAX_RUNNING:
             raise Fault(FaultKind.INTERNAL, "too many requests at once; try again later")
-        if self._current is not None and len(self._waiting) >= MAX_BATCHES:
-            raise Fault(FaultKind.INTERNAL, "too many batches at once; try again later")
-        if self._current is not None:
-            self._current.open += 1
-        self._running[exchange.request.id] = (exchange, self._current)
+        if box is not None:
+            if len(self._waiting) >= MAX_BATCHES:
+                raise Fault(FaultKind.INTERNAL, "too many batches at once; try again later")
+            box.open += 1
+        running[exchange.request.id] = (exchange, box)
 
     def close(self, exchange: Exchange, data: bytes | None) -> bytes | None:
         """A request is over: what to send, which is nothing yet inside an unfinished batch.
 
         One that was given up before is not in here any more, though its id may be again.
         """
-        running, box = self._running.get(exchange.request.id, (None, None))
+        id = exchange.request.id
+        running, box = self._running.get(id, _NOBODY)
         if running is not exchange:
             return None
-        del self._running[exchange.request.id]
+        del self._running[id]
         if box is None:
             return data
         box.open -= 1

@@ -6,7 +6,7 @@ stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
 """
 
 from collections.abc import Container
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -109,16 +109,10 @@ class Head(Struct, frozen=True, gc=False):
     arguments: Raw = NOTHING
 
 
-# Of a longer batch the rest is passed over, not kept: one more than allowed is enough to know.
-_Items = msgspec.defstruct(
-    "_Items", [(f"item{n}", Raw, NOTHING) for n in range(MAX_BATCH + 1)], array_like=True
-)
-
 _envelope = msgspec.json.Decoder(_Envelope)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
 _head = msgspec.json.Decoder(Head)
-_items = msgspec.json.Decoder(_Items)
 _raw = msgspec.json.Decoder(Raw)
 _text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder()
@@ -185,9 +179,17 @@ def _check_text(body: bytes) -> None:
             raise _too_deep(body, deep)
 
 
+@cache
+def _items() -> "msgspec.json.Decoder[Struct]":
+    """Of a longer batch the rest is passed over, not kept: one more than allowed is enough to know.
+    Made on use: few send any."""
+    fields = [(f"item{n}", Raw, NOTHING) for n in range(MAX_BATCH + 1)]
+    return msgspec.json.Decoder(msgspec.defstruct("Items", fields, array_like=True))
+
+
 def _decode_batch(body: bytes) -> Batch:
     try:
-        items = [item for item in msgspec.structs.astuple(_items.decode(body)) if item]
+        items = [item for item in msgspec.structs.astuple(_items().decode(body)) if item]
     except _FOREIGN as error:
         raise no_json(body, error) from None
     if not items:

@@ -16,17 +16,21 @@ from portico.errors import Fault, FaultKind
 # What msgspec raises: malformed JSON and wrong types, bad UTF-8, too deep for the stack.
 FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+# From here on it takes less time to look for some brackets than to count them all.
+LONG = 1024
+
 _QUOTE = b'"'
 _BACKSLASH = ord("\\")
 
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
+# Compiled on use, as are the next: most bodies are neither deep nor wrong.
 # A closing quote is optional, so that an unterminated string is swallowed once and the scan
 # stays linear.
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_STRINGS = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
 # A first half of a pair, and then something else than a second one. What ends there is cut short.
-_HALF = re.compile(
+_HALF = (
     rb"(?<!\\)(?:\\\\)*+(\\u[dD][89abAB][0-9a-fA-F]{2})"
     rb"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 )
@@ -41,7 +45,7 @@ def no_json(body: bytes, error: Exception) -> Fault:
     """
     words = str(error)
     if "truncated" in words or "surrogate" in words or "hex escape" in words:
-        half = _HALF.search(body)
+        half = re.search(_HALF, body)
         if half is not None:
             where = f"{half[1].decode()} (byte {half.start(1)})"
             words = f"{where} is half of a surrogate pair; write both halves or neither"
@@ -53,15 +57,17 @@ def depth(body: bytes) -> int:
 
     Of a malformed body it is at least what a decoder meets before it stops.
     """
-    brackets = _STRINGS.sub(b"", body).translate(_STEPS, _NO_BRACKETS)
+    brackets = re.sub(_STRINGS, b"", body, flags=re.DOTALL).translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(array("b", brackets), initial=0))
 
 
 def may_be_deep(body: bytes, limit: int) -> bool:
     """Whether there are enough brackets in this for more levels than the limit.
 
-    They are not counted, which takes longer, but looked for until there are enough.
+    In a long body they are not counted, which takes longer, but looked for until there are enough.
     """
+    if len(body) < LONG:
+        return body.count(b"{") + body.count(b"[") > limit
     found = 0
     for bracket in (b"{", b"["):
         at = body.find(bracket)

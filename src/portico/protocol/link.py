@@ -141,8 +141,11 @@ class Link:
             frame = decode(data)
         except Fault as fault:
             return self.refuse(fault)
-        if type(frame) is Request and self._handshake.phase is not Phase.CLOSED:
-            return self._receive_request(frame, None)
+        if self._handshake.phase is not Phase.CLOSED:  # the most frequent first
+            if type(frame) is Request:
+                return self._receive_request(frame, None)
+            if type(frame) is Reply:
+                return self._receive_outcome(frame)
         return self.take(frame, now)
 
     def take(self, frame: Frame | Batch, now: float, parts: Head | None = None) -> list[Event]:
@@ -209,15 +212,15 @@ class Link:
     # ------------------------------------------------------------ requests to us
 
     def _receive_request(self, request: Request, known: Head | None) -> list[Event]:
-        if self._incoming.uses(request.id):
+        if not self._incoming.claim(request.id):
             # D3: the first call goes on untouched, so its id must not be answered.
             fault = Fault(FaultKind.INVALID_REQUEST, "this id is in use by a running request")
             return [*self._fault(fault, b""), Dropped("a request with an id that is in use")]
-        self._incoming.claim(request.id)
-        peer = self.peer if known is not None else None
+        peer = self._handshake.peer if known is not None else None
         try:
             parts = known if known is not None else head(request.params)
-            peer = peer or self._recognise(request, parts.meta)
+            if peer is None:
+                peer = self._recognise(request, parts.meta)
             if peer is None:
                 return self._initialize(request)
             return self._serve(request, parts, peer)
@@ -226,7 +229,7 @@ class Link:
 
     def _recognise(self, request: Request, meta: Raw) -> Peer | None:
         if self.side is Side.SERVER:
-            known = self.peer
+            known = self._handshake.peer
             if known is None and request.method == PING and self.accepts.handshakes:
                 known = Peer(self.accepts.handshakes[0], t.ClientCapabilities())  # D27
             return self._recogniser.recognise(request, meta, None, known)
@@ -243,19 +246,21 @@ class Link:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
         if self._incoming.in_batch and not peer.revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")
+        revision = peer.revision
+        shaper = self._shapers.get(revision)
         exchange = Exchange(
             request,
             parts,
             row,
             peer,
-            self.shaper(peer.revision),
+            shaper if shaper is not None else self.shaper(revision),
             self.principal,
             self._question(row, request, peer) if self.side is Side.CLIENT else None,
             self._incoming.close,
             self._logs,
             scopes=self.scopes,
         )
-        if parts.meta and peer.revision.handshake:
+        if revision.handshake and parts.meta:
             exchange.check_token()
         if row.name in ANSWERED_HERE:
             if row.name == SET_LEVEL:
@@ -420,14 +425,14 @@ class Link:
         informed = self._handshake.knows(peer)
         row = self._terms.sent(method, peer, notification=False, informed=informed)
         noun = fitting(row, params)
-        meta: dict[str, Any] = getattr(noun, "meta", None) or {}
-        if t.PROGRESS_TOKEN_KEY in meta:  # R0076: two callers could choose the same
+        meta: dict[str, Any] | None = getattr(noun, "meta", None)
+        if meta and t.PROGRESS_TOKEN_KEY in meta:  # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
         if self.side is Side.SERVER:
             _check_asking(noun, peer)
         id = self._flight.next_id
         body = self.shaper(peer.revision).params(noun, id if progress else None)
-        data = encode_request(encode(id), method, body)
+        data = encode_request(b"%d" % id, method, body)
         self._flight.open(row, now, timeout_s, max_s, progress, getattr(noun, "name", None))
         return id, data
 

@@ -55,6 +55,7 @@ HANDSHAKE_METHOD = "initialize"
 
 _TOKEN = PROGRESS_TOKEN_KEY.encode()
 _LAST_TOKEN = b',"%b":' % _TOKEN
+_BACKSLASH = ord("\\")
 
 
 class Peer(Struct, frozen=True):
@@ -109,7 +110,8 @@ class Recogniser:
         """
         if meta:
             raw = bytes(meta)
-            found = self._remembered.get(raw) or self._enveloped(raw)
+            steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
+            found = self._remembered.get(steady) or self._enveloped(raw, steady)
             if found is not None:
                 version, peer = found
                 if signs is not None and signs.version != version:
@@ -119,12 +121,8 @@ class Recogniser:
                 return peer
         return self._without_envelope(request, signs, known)
 
-    def _enveloped(self, raw: bytes) -> tuple[str, Peer | None] | None:
+    def _enveloped(self, raw: bytes, steady: bytes) -> tuple[str, Peer | None] | None:
         """Read a `_meta`; None where it does not speak of a revision at all."""
-        steady = _without_token(raw)
-        known = self._remembered.get(steady)
-        if known is not None:
-            return known
         try:
             marks = _marks.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -198,15 +196,13 @@ def _without_token(raw: bytes) -> bytes:
 
     That number is another one in each request. Only digits stand between the name and the brace
     that ends it all, so that nothing else is taken off; and with an escape in it, the name could
-    be there twice.
+    be there twice. What still has that name in it is not remembered.
     """
-    rest, token, number = raw.rpartition(_LAST_TOKEN)
-    digits = number[:-1]
-    if not token or not digits.isdigit() or len(digits) > MAX_DIGITS:
+    at = raw.rfind(_LAST_TOKEN)
+    digits = raw[at + len(_LAST_TOKEN) : -1]
+    if at < 0 or not digits.isdigit() or len(digits) > MAX_DIGITS or _BACKSLASH in raw:
         return raw
-    if b"\\" not in rest and _TOKEN not in rest:
-        return rest + b"}"
-    return raw
+    return raw[:at] + b"}"
 
 
 class _Marks(Struct):

@@ -51,7 +51,7 @@ def read_once(kind: type[T], raw: Raw | bytes) -> T:
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     try:
-        return cast("T", decoder.decode(raw or b"{}"))
+        return decoder.decode(raw or b"{}")
     except ValidationError:
         return _read_again(kind, raw or b"{}")
     except _UNREADABLE as error:

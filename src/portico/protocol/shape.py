@@ -9,10 +9,10 @@ hold, raises `LocalProtocolError` and is never sent as something else.
 
 import re
 from math import isfinite
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from portico.errors import LocalProtocolError
@@ -37,7 +37,7 @@ RESULT_TYPES: dict[type[t.Noun], str] = {
 TAKEN = frozenset({COMPLETE, *RESULT_TYPES.values()})
 
 # A float that is no number, as MessagePack writes it: no text has these bytes in a row.
-_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+_NOT_FINITE = rb"\xcb[\x7f\xff][\xf0-\xff]"
 # Results that are asked for again and again while nothing changes; they grow with the catalogue.
 LISTS: frozenset[type[t.Noun]] = frozenset(
     {t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult}
@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Stamp(NamedTuple):
+class Stamp(Struct, frozen=True):
     """What the results of one type get: their own word, as a member and as the first bytes."""
 
     word: str
@@ -159,12 +159,11 @@ class Shaper:
         result: Any = self._fit(noun, passing)
         if stamp is None:
             return b"", result
-        word, head, cacheable = stamp
-        if cacheable:
+        if stamp.cacheable:
             result = _with_cache_hints(result)
         if result.meta is None and result.result_type is None and not whole:
-            return head, result
-        given = result.result_type
+            return stamp.head, result
+        given, word = result.result_type, stamp.word
         if given is not None and given != word and given in TAKEN:
             raise LocalProtocolError(f"{kind.__name__} is of resultType {word}, not {given}")
         meta = dict(result.meta or {})
@@ -274,7 +273,7 @@ def write(noun: object) -> bytes:
     return body
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(Struct, frozen=True, gc=False):
     """The good answer to a request, as it is written."""
 
     id: Raw
@@ -340,7 +339,7 @@ def _has_no_numbers(noun: t.Noun) -> bool:
 
 def _refuse_strange_numbers(noun: object) -> None:
     try:
-        if _NOT_FINITE.search(_pack(noun)) is None:
+        if re.search(_NOT_FINITE, _pack(noun)) is None:
             return
     except (TypeError, ValueError, OverflowError):
         pass  # there is more that MessagePack cannot hold

@@ -7,11 +7,11 @@ Rules: what comes in is never changed; what fits already leaves as the very same
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, NamedTuple, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 from msgspec.structs import fields, replace
 
 from portico.errors import LocalProtocolError
@@ -33,7 +33,7 @@ SOUND_URI = "audio:content"
 MAX_KIND_CHARS = 80
 
 
-class Passing(NamedTuple):
+class Passing(Struct, frozen=True):
     """What is known of one message: the revision that it came from, and whether its tool wraps."""
 
     origin: Revision | None = None
@@ -47,7 +47,7 @@ Changes = dict[str, Any]
 Rule = Callable[["Fitter", Any, Changes, Passing], None]
 
 
-class Plan(NamedTuple):
+class Plan(Struct, frozen=True):
     """What to do with a type of noun."""
 
     drops: tuple[tuple[str, Any], ...]
@@ -62,9 +62,11 @@ class Plans(dict[type[t.Noun], Plan | None]):
     def __init__(self, revision: Revision) -> None:
         super().__init__()
         self._revision = revision
-        self.foreign: frozenset[str] = frozenset(
-            key for key in RESERVED if not _known_key(key, revision)
-        )
+
+    @cached_property
+    def foreign(self) -> frozenset[str]:
+        """The names in `_meta` that other revisions give a meaning."""
+        return frozenset(key for key in reserved() if not _known_key(key, self._revision))
 
     def __missing__(self, noun: type[t.Noun]) -> Plan | None:
         drops = self._drops(noun)
@@ -93,6 +95,20 @@ class Plans(dict[type[t.Noun], Plan | None]):
         return noun in RULES or bool(self._drops(noun))
 
 
+class Plain(dict[type[Any], bool]):
+    """Whether a block needs no second look, by its type: most results hold nothing else."""
+
+    def __init__(self, revision: Revision, plans: Plans) -> None:
+        super().__init__()
+        self._known = revision.blocks
+        self._plans = plans
+
+    def __missing__(self, kind: type[Any]) -> bool:
+        sent = kind in _nouns(t.Block) and kind.type in self._known
+        self[kind] = sent and self._plans[kind] is None
+        return self[kind]
+
+
 class Fitter:
     """Makes nouns fit one revision. There is one for each: `fitter(revision)`."""
 
@@ -101,12 +117,7 @@ class Fitter:
         self._plans = Plans(revision)
         self._any_root = revision.output_root is OutputRoot.ANY
         self._object_root = revision.output_root is OutputRoot.OBJECT
-        # Blocks that need no second look: most results hold nothing else.
-        self.plain: frozenset[type[t.Noun]] = frozenset(
-            kind
-            for kind in _nouns(t.Block)
-            if getattr(kind, "type", None) in revision.blocks and self._plans[kind] is None
-        )
+        self.plain: Plain = Plain(revision, self._plans)
 
     def fit(self, noun: t.Noun, passing: Passing = OWN) -> t.Noun:
         """The noun as this revision knows it. Raises `LocalProtocolError` if it cannot be told."""
@@ -118,22 +129,21 @@ class Fitter:
         plan = self._plans[kind]
         if plan is None:
             return noun
-        drops, walks, says, rule = plan
         changes: Changes = {}
-        for name, default in drops:
+        for name, default in plan.drops:
             if getattr(noun, name) is not default:
                 changes[name] = default
-        for name in walks:
+        for name in plan.walks:
             before = getattr(noun, name)
             after = self.value(before, passing)
             if after is not before:
                 changes[name] = after
-        if says:
+        if plan.says:
             message: Any = noun
             if message.meta is not None:
                 self._fit_meta(message.meta, changes)
-        if rule is not None:
-            rule(self, noun, changes, passing)
+        if plan.rule is not None:
+            plan.rule(self, noun, changes, passing)
         return replace(noun, **changes) if changes else noun
 
     def _usual(self, result: Any, passing: Passing) -> t.CallToolResult | None:
@@ -145,7 +155,7 @@ class Fitter:
             return None
         plain = self.plain
         for block in result.content:
-            if type(block) not in plain:
+            if not plain[type(block)]:
                 return None
         value = result.structured_content
         if value is UNSET or self._any_root:
@@ -254,7 +264,8 @@ def _reached(nouns: tuple[type[t.Noun], ...]) -> set[type[t.Noun]]:
 MESSAGES = (t.RequestParams, t.NotificationParams, t.Result, t.Answer)
 
 
-def _reserved() -> dict[str, list[tuple[t.Span, ...]]]:
+@cache
+def reserved() -> dict[str, list[tuple[t.Span, ...]]]:
     """The names that some revision gives a meaning, each with its spans: all of one must hold."""
     names: dict[str, list[tuple[t.Span, ...]]] = {}
     for noun in (t.Envelope, t.RequestMeta, t.NotificationMeta, t.ResultMeta):
@@ -264,11 +275,8 @@ def _reserved() -> dict[str, list[tuple[t.Span, ...]]]:
     return names
 
 
-RESERVED = _reserved()
-
-
 def _known_key(key: str, revision: Revision) -> bool:
-    return any(all(revision.knows(*span) for span in spans) for spans in RESERVED[key])
+    return any(all(revision.knows(*span) for span in spans) for spans in reserved()[key])
 
 
 # ---------------------------------------------------------------- rules of single nouns
@@ -308,7 +316,7 @@ def _fit_content(
     passing: Passing,
 ) -> None:
     content, allowed = noun.content, fitter.revision.blocks
-    if not fitter.plain.issuperset(map(type, content)):
+    if not all(fitter.plain[type(block)] for block in content):
         after = _kept(content, [fitter.block(block, allowed, passing) for block in content])
         if after is not content:
             changes["content"] = after
@@ -456,7 +464,7 @@ def _fit_elicited(fitter: Fitter, noun: t.ElicitResult, changes: Changes, passin
         }
 
 
-class OwnRule(NamedTuple):
+class OwnRule(Struct, frozen=True):
     """The rule of one type of noun, and the fields that it alone looks after."""
 
     rule: Rule | None

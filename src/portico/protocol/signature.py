@@ -12,11 +12,11 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypeAlias, Union, cast
+from typing import Annotated, Any, TypeAlias, Union, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.annotations_metadata import family, refuse
@@ -57,7 +57,7 @@ _OF_THE_PARAMETER = (
 )
 
 
-class Hidden(NamedTuple):
+class Hidden(Struct, frozen=True):
     """A parameter that callers do not see: who fills it is decided elsewhere."""
 
     name: str
@@ -189,6 +189,8 @@ class Signature:
             fields.append(plain if parameter.required else (*plain, UNSET))
         self._optional = [p.name for p in self.parameters if not p.required]
         self._fills = [(p.name, p.fill) for p in self.parameters if p.fill]
+        # Whether what was decoded is what the function takes, as it is.
+        self._bare = not (self._renamed or self._optional or self._models or self._fills)
         struct = msgspec.defstruct(
             "Arguments", fields, rename=wires, forbid_unknown_fields=self._closed, kw_only=True
         )
@@ -213,6 +215,8 @@ class Signature:
             raise _fault([Problem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")])
         try:
             found = asdict(self._decode(raw))
+            if self._bare:
+                return found
             for attribute, name in self._renamed:
                 found[name] = found.pop(attribute)
             for name in self._optional:
@@ -284,7 +288,7 @@ def _unknown(names: list[str], known: list[str]) -> Iterator[Problem]:
 # ---------------------------------------------------------------- what a parameter says
 
 
-class _Said(NamedTuple):
+class _Said(Struct, frozen=True):
     """What a Field says about its parameter: another name for it, and a default to pass."""
 
     alias: str = ""
@@ -321,16 +325,16 @@ def _read_field(field: Any, said: _Said, where: str) -> _Said:
     if alias is not None and not isinstance(alias, str):
         refuse(where, "one name on the wire is enough; write Field(alias='name')")
     if alias is not None:
-        said = said._replace(alias=alias)
+        said = replace(said, alias=alias)
     if field.default is not blank.default:
         from copy import deepcopy
 
         value = field.default
-        said = said._replace(default=value, fill=lambda: deepcopy(value))
+        said = replace(said, default=value, fill=lambda: deepcopy(value))
     if field.default_factory is not None:
         if inspect.signature(field.default_factory).parameters:
             refuse(where, "a default_factory gets no arguments here; compute it in the function")
-        said = said._replace(default=EMPTY, fill=field.default_factory)
+        said = replace(said, default=EMPTY, fill=field.default_factory)
     return said
 
 

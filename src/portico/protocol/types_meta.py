@@ -27,17 +27,18 @@ BARE_RESERVED_KEYS: Final = frozenset(
 )
 _RESERVED_LABELS = frozenset({"modelcontextprotocol", "mcp"})
 
+# Compiled on use: most servers have no keys of their own.
 _LABEL = "[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_PREFIX = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+_PREFIX = rf"{_LABEL}(?:\.{_LABEL})*"
+_NAME = "[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 
 
 def valid_meta_key(key: str) -> bool:
     """Whether `key` is an optional dotted prefix with its slash, and a name or nothing."""
     prefix, slash, name = key.rpartition("/")
-    if slash and not _PREFIX.fullmatch(prefix):  # R0348, R0349
+    if slash and not re.fullmatch(_PREFIX, prefix):  # R0348, R0349
         return False
-    return not name or _NAME.fullmatch(name) is not None  # R0350, R0351
+    return not name or re.fullmatch(_NAME, name) is not None  # R0350, R0351
 
 
 def reserved_meta_key(key: str, *, anywhere: bool = False) -> bool:

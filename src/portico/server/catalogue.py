@@ -7,7 +7,7 @@ whoever watches. Nothing here runs a handler.
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -183,7 +183,7 @@ class Shelf(Generic[E]):
         return Page(rest[:size], _cursor(rest[size - 1].serial, shared), shared)
 
 
-class Page(NamedTuple, Generic[E]):
+class Page(Struct, Generic[E], frozen=True):
     """A part of a list, the cursor that leads to the next one, and whether it is everybody's."""
 
     entries: list[E]

@@ -7,7 +7,9 @@ the server runs, so it may not know a call. What cannot work is refused when it 
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
+
+from msgspec import Struct
 
 from portico.errors import LocalProtocolError
 from portico.protocol.annotations_names import Names
@@ -43,7 +45,7 @@ class Dependency(Mark):
         self.scope: Scope = scope
 
 
-class Wiring(NamedTuple):
+class Wiring(Struct, frozen=True):
     """What one function is given beside its arguments."""
 
     contexts: tuple[str, ...]
@@ -106,7 +108,8 @@ def wire(hidden: Iterable[Hidden], where: str, names: Names, *, waits: bool) -> 
     contexts: list[str] = []
     needs: list[tuple[str, Dependency]] = []
     questions: list[Marked] = []
-    for name, annotation, default in hidden:
+    for one in hidden:
+        name, annotation, default = one.name, one.annotation, one.default
         spot = f"{where}: parameter {name!r}"
         kind = context_kind(annotation)
         if kind == "BlockingContext" and waits:

@@ -5,7 +5,7 @@ Rules: nothing here knows a transport. A handler gets a turn and returns a noun,
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, TypeVar
 
@@ -191,7 +191,8 @@ class Dispatch:
 
     # ------------------------------------------------------------ calls
 
-    async def _call_tool(self, turn: Turn) -> t.Noun:
+    def _call_tool(self, turn: Turn) -> Awaitable[t.Noun]:
+        # No coroutine of its own: this is the hot path, and what it raises is raised in time.
         head, raw = turn.exchange.head, turn.exchange.request.params
         if is_bare_call(head, raw):  # as nearly all are: they were split already
             refuse_repeats(head.arguments)
@@ -199,7 +200,7 @@ class Dispatch:
         else:
             params = read(t.CallToolRequestParams, raw)
         entry = self._found(self._catalogue.tools, params.name, "tool", turn)
-        return await entry.run(turn, params)
+        return entry.run(turn, params)
 
     async def _get_prompt(self, turn: Turn) -> t.Noun:
         params = read(t.GetPromptRequestParams, turn.exchange.request.params)

@@ -41,7 +41,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 E = TypeVar("E", bound=Entry)
 
 # What every revision and every model provider takes; others are warned about, never refused.
-GOOD_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+GOOD_SIGNS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+GOOD_LENGTHS = range(1, 129)
 # RFC 3986: a scheme, and after it what may stand as it is, or encoded.
 GOOD_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 EXPRESSION = r"\{[^{}]*\}"
@@ -385,7 +386,8 @@ class Offering:
     # ------------------------------------------------------------ all of them
 
     def _add(self, shelf: Shelf[E], name: str, entry: E, function: Any, kind: str) -> None:
-        if kind in ("tool", "prompt") and not GOOD_NAME.fullmatch(name):
+        good = len(name) in GOOD_LENGTHS and GOOD_SIGNS.issuperset(name)
+        if kind in ("tool", "prompt") and not good:
             log.warning(
                 "the %s %r: some clients hide names that are not 1 to 128 of A-Z a-z 0-9 _ . -; "
                 "call it %r",

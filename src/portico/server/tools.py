@@ -10,6 +10,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from inspect import isawaitable
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
@@ -39,6 +40,10 @@ from portico.server.marks import CallerLost
 
 if TYPE_CHECKING:
     from portico.server.context import Context
+
+
+# Up to this nothing is too large to be sent, even twice.
+SMALL_BYTES = 1024 * 1024
 
 
 class BoundTool(Bound):
@@ -81,12 +86,9 @@ class BoundTool(Bound):
 
     async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
         """Answer a call."""
-        raw = bytes(params.arguments).strip()
-        if raw == b"null":  # what some clients send for none
-            raw = b""
-        if raw and raw[:1] != b"{":  # D16: that is not even a call
-            words = expected(["object"], _KINDS.get(raw[:1], "number"))
-            raise Fault(FaultKind.INVALID_PARAMS, f"{self.name}: arguments: {words}")
+        raw = bytes(params.arguments)
+        if raw[:1] != b"{":
+            raw = self._none(raw)
         try:
             arguments = self.decode(raw)
         except Fault as fault:
@@ -109,6 +111,16 @@ class BoundTool(Bound):
             if told is None:
                 raise
             return told
+
+    def _none(self, raw: bytes) -> bytes:
+        """Arguments that begin like no object: none, or a mistake."""
+        raw = raw.strip()
+        if raw == b"null":  # what some clients send for none
+            raw = b""
+        if raw and raw[:1] != b"{":  # D16: that is not even a call
+            words = expected(["object"], _KINDS.get(raw[:1], "number"))
+            raise Fault(FaultKind.INVALID_PARAMS, f"{self.name}: arguments: {words}")
+        return raw
 
     def _told(self, turn: Turn, error: BaseException) -> t.CallToolResult | None:
         """What the caller hears of an error; None where nobody is left to hear of it."""
@@ -140,7 +152,14 @@ class BoundTool(Bound):
             return failed(f"{self.name} did not finish within {self._timeout_s:g} s; try less")
 
     def _result(self, value: Any) -> t.CallToolResult:
-        result = self._made(value)
+        codec = self._codec
+        if codec is not None and type(value) in _SCALARS:  # as many are, and without a detour
+            data = encoded(value, codec)
+            result = result_of(value, data, text=self._text)
+            if len(data) < SMALL_BYTES:
+                return result
+        else:
+            result = self._made(value)
         words = too_large(result.content, result.structured_content)
         return failed(f"{self.name}: {words}") if words else result
 
@@ -169,6 +188,7 @@ class BoundTool(Bound):
         return result
 
 
+_SCALARS = frozenset({str, int, float, bool, NoneType})
 # What an author gives who says it all.
 _WRITTEN_OUT = (t.CallToolResult, Result)
 # What JSON that is no object begins with; whatever else it is, is not read.

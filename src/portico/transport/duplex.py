@@ -11,12 +11,10 @@ so long, because a handler may refuse to stop.
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Protocol
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
 from portico.ports import Answer, Hearer, Progressing
@@ -36,6 +34,7 @@ from portico.protocol.jsonrpc import RequestId
 from portico.protocol.link import MAX_S, TIMEOUT_S, Link
 from portico.protocol.revision import Revision
 from portico.protocol.types import NotificationParams, RequestParams
+from portico.transport.crew import Crew
 from portico.transport.news import news_for
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ log: logging.Logger = logging.getLogger("portico.transport")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
+# So many calls may be answered at once, in memory, before everybody else in the loop has a turn.
+AT_ONCE = 64
 # An alarm may ring that much early, by the last digit of the time alone.
 ROUNDING_S = 1e-6
 
@@ -69,15 +70,12 @@ class Line(Channel, Protocol):
         ...
 
 
-class DuplexTurn:
+class DuplexTurn(Struct, eq=False, gc=False):
     """One exchange on a duplex conversation, with its way back."""
 
-    __slots__ = ("_duplex", "exchange", "fault")
-
-    def __init__(self, exchange: Exchange, duplex: "Duplex") -> None:
-        self.exchange: Exchange = exchange
-        self.fault: Fault | None = None
-        self._duplex = duplex
+    exchange: Exchange
+    duplex: "Duplex"
+    fault: Fault | None = None
 
     @property
     def wire(self) -> "DuplexTurn":
@@ -87,17 +85,17 @@ class DuplexTurn:
     @property
     def debug(self) -> bool:
         """Whether this caller is shown what crashed."""
-        return self._duplex.debug
+        return self.duplex.debug
 
     @property
     def session(self) -> "Duplex | None":
         """The pipe, for those who opened it with a handshake."""
-        return self._duplex if self.exchange.peer.revision.handshake else None
+        return self.duplex if self.exchange.peer.revision.handshake else None
 
     async def send(self, frame: bytes) -> None:
         """Write a notification of this exchange."""
-        self._duplex.channel.write(frame)
-        await self._duplex.channel.drain()
+        self.duplex.channel.write(frame)
+        await self.duplex.channel.drain()
 
     def post(self, frame: bytes) -> bool:
         """Whoever writes here may have to wait."""
@@ -105,7 +103,7 @@ class DuplexTurn:
 
     async def ask(self, question: "Question") -> Raw:
         """Ask by request, and wait for as long as a person may need."""
-        return await self._duplex.request(question.kind.method, question.params, ASK_S)
+        return await self.duplex.request(question.kind.method, question.params, ASK_S)
 
     async def hang_up(self) -> None:
         """The channel carries everything else, too; it stays."""
@@ -133,13 +131,15 @@ class Duplex:
         self._opened = opened
         self._progressing: dict[RequestId, Progressing] = {}
         self._clock = clock
+        self._loop = asyncio.get_running_loop()
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
-        # What is to be answered, whether somebody is about to do so, and who does.
-        self._called: deque[Exchange] = deque()
-        self._led = False
-        self._leaders: set[asyncio.Task[None]] = set()
-        self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
+        self._crew = Crew(self._run)
+        # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
+        self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
+        self._early: dict[RequestId, Raw | PorticoError] = {}
+        # Answers that were there before anybody had to wait for them.
+        self._at_once = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at: float = 0.0
         self._deaf: str = ""
@@ -148,8 +148,23 @@ class Duplex:
 
     def receive(self, frame: bytes) -> None:
         """One message has arrived."""
-        for event in self.link.receive(frame, self._clock()):
-            self._act(event)
+        # The time is for progress, and that only for who waits for some.
+        now = self._clock() if self._progressing else 0.0
+        for event in self.link.receive(frame, now):
+            if type(event) is Call:
+                self._call(event.exchange)
+            else:
+                self._act(event)
+
+    def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
+        """Messages that have arrived together, or what was none: all are read, then answered."""
+        self._crew.hold()
+        for frame in frames:
+            if isinstance(frame, Fault):
+                self.refuse(frame)
+            else:
+                self.receive(frame)
+        self._crew.release()
 
     def refuse(self, fault: Fault) -> None:
         """What arrived was no message at all."""
@@ -158,12 +173,12 @@ class Duplex:
 
     def _act(self, event: Event) -> None:
         match event:  # the most frequent first
-            case Call():
-                self._call(event.exchange)
             case Answered():
                 self._settle(event)
             case Send():
                 self.channel.write(event.data)
+            case Call():
+                self._call(event.exchange)
             case Cancelled():
                 task = self._tasks.get(event.exchange)
                 if task is not None:
@@ -186,51 +201,19 @@ class Duplex:
 
     def _call(self, exchange: Exchange) -> None:
         if exchange.row.name == LISTEN:  # which waits, and for that only
-            work = self._run(DuplexTurn(exchange, self))
-            self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+            work = self._run(exchange, None)
+            task = self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+            task.add_done_callback(lambda _: self._tasks.pop(exchange, None))
             return
-        self._called.append(exchange)
-        if not self._led:
-            self._lead()
+        self._crew.call(exchange)
 
-    def _lead(self, context: Context | None = None) -> None:
-        """Begin a task that answers what was called, one after the other while nothing waits.
-
-        Most handlers never wait, and a task for each of them costs as much as they do.
-        """
-        self._led = True
-        work = self._answer_calls()
-        leader = asyncio.get_running_loop().create_task(work, context=context)
-        self._leaders.add(leader)
-
-    def _follow(self, context: Context | None = None) -> None:
-        """Whoever answered has to wait, or is no good any more: somebody else answers the rest."""
-        if self._called and not self._led:
-            self._lead(context)
-
-    async def _answer_calls(self) -> None:
-        self._led = False
-        task = asyncio.current_task()
-        assert task is not None
-        loop, own = asyncio.get_running_loop(), copy_context()
-        if len(self._called) > 1:
-            loop.call_soon(self._follow)
-        try:
-            while self._called:
-                exchange = self._called.popleft()
-                if exchange.settled:  # it was cancelled before it had begun
-                    continue
-                self._tasks[exchange] = task
-                await self._run(DuplexTurn(exchange, self))
-                # What a handler left behind is not for the next one.
-                if task.cancelling() or copy_context() != own:
-                    self._follow(own)
-                    return
-        finally:
-            self._leaders.discard(task)
-
-    async def _run(self, turn: DuplexTurn) -> None:
-        asked = turn.exchange.question is not None
+    async def _run(self, exchange: Exchange, task: "asyncio.Task[None] | None") -> None:
+        if exchange.settled:  # it was cancelled before it had begun
+            return
+        if task is not None:
+            self._tasks[exchange] = task
+        turn = DuplexTurn(exchange, self)
+        asked = exchange.question is not None
         held = self.link.hold(self._clock()) if asked else ()
         if held:
             self._set_alarm()
@@ -257,10 +240,14 @@ class Duplex:
                 self._set_alarm()
 
     def _settle(self, event: Answered) -> None:
-        future = self._waiting.pop(event.id, None)
-        if future is None or future.done():
+        if event.id not in self._waiting:
             return
-        if isinstance(event.outcome, PorticoError):
+        future = self._waiting.pop(event.id)
+        if future is None:
+            self._early[event.id] = event.outcome
+        elif future.done():
+            return
+        elif isinstance(event.outcome, PorticoError):
             future.set_exception(event.outcome)
         else:
             future.set_result(event.outcome)
@@ -281,10 +268,18 @@ class Duplex:
 
         `progressed` hears how it is getting on. There are no `headers` here.
         """
-        reports = progressed is not None
-        id, answer = self.begin(method, params, timeout_s, progress=reports, probing=probing)
-        if progressed is not None:
-            self._progressing[id] = progressed
+        if self._at_once >= AT_ONCE:  # before it is sent: whoever gives up here has asked nothing
+            self._at_once = 0
+            await asyncio.sleep(0)
+        id = self._ask(method, params, timeout_s, None, progressed, probing)
+        outcome = self._early.pop(id, None)
+        if outcome is not None:  # in memory: there was nothing to wait for
+            self._at_once += 1
+            self._progressing.pop(id, None)
+            if isinstance(outcome, PorticoError):
+                raise outcome
+            return outcome
+        answer = self._waiting[id] = self._loop.create_future()
         try:
             return await answer
         finally:
@@ -298,26 +293,41 @@ class Duplex:
         method: str,
         params: RequestParams,
         timeout_s: float,
-        *,
-        progress: bool = False,
-        probing: Revision | None = None,
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
         """Ask the peer: the id of the request, and its raw answer to come.
 
-        Whoever begins calls `give_up` in the end. `probing` is a revision that it may not speak.
+        Whoever begins calls `give_up` in the end.
         """
+        answer: asyncio.Future[Raw] = self._loop.create_future()
+        return self._ask(method, params, timeout_s, answer), answer
+
+    def _ask(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        answer: "asyncio.Future[Raw] | None",
+        progressed: Progressing | None = None,
+        probing: Revision | None = None,
+    ) -> RequestId:
+        """Ask the peer; `probing` is a revision that it may not speak. Without a future for the
+        answer, one that comes at once is in `_early`."""
         if self._deaf:
             raise ConnectionLost(self._deaf)
+        now = self._clock()
         id, data = self.link.request(
             method,
             params,
-            now=self._clock(),
+            now=now,
             timeout_s=timeout_s,
-            max_s=max(MAX_S, timeout_s),
-            progress=progress,
+            max_s=MAX_S if timeout_s < MAX_S else timeout_s,
+            progress=progressed is not None,
             revision=probing,
         )
-        return id, self._sent(id, data, timeout_s)
+        if progressed is not None:  # before it is sent: it may be answered at once
+            self._progressing[id] = progressed
+        self._send(id, data, now + timeout_s, answer)
+        return id
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for this answer any more: the peer is told, if it has not given it."""
@@ -329,22 +339,25 @@ class Duplex:
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
         """Open the conversation with a handshake. R0056: giving up closes it."""
         id = self.link.record().next_id
-        data = self.link.initialize(self._clock(), timeout_s, revision).data
-        answer = self._sent(id, data, timeout_s)
+        now = self._clock()
+        data = self.link.initialize(now, timeout_s, revision).data
+        answer: asyncio.Future[Raw] = self._loop.create_future()
+        self._send(id, data, now + timeout_s, answer)
         try:
             return await answer
         finally:
             if self._waiting.pop(id, None) is not None:
                 self.close("the handshake was given up")
 
-    def _sent(self, id: RequestId, data: bytes, timeout_s: float) -> asyncio.Future[Raw]:
-        future = self._waiting[id] = asyncio.get_running_loop().create_future()
+    def _send(
+        self, id: RequestId, data: bytes, until: float, answer: "asyncio.Future[Raw] | None"
+    ) -> None:
+        self._waiting[id] = answer
         # One alarm rings for all: it is set anew only where it would come too late for this one,
         # and where it comes too early it finds nothing to do.
-        if self._alarm is None or self._clock() + timeout_s < self._alarm_at:
+        if self._alarm is None or until < self._alarm_at:
             self._set_alarm()
         self.channel.write(data)
-        return future
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
         """Tell the peer something."""
@@ -378,12 +391,13 @@ class Duplex:
         """The peer says no more: what needs no further word of it may still be answered."""
         self._deaf = why
         for future in self._waiting.values():
-            if not future.done():
+            if future is not None and not future.done():
                 future.set_exception(ConnectionLost(why))
         loop = asyncio.get_running_loop()
         latest = loop.time() + timeout_s
+        self._crew.end()
         # One that has to wait is followed by another, so that there may be more of them than now.
-        while left := [leader for leader in self._leaders if not leader.done()]:
+        while left := self._crew.busy:
             seconds = latest - loop.time()
             if seconds <= 0:
                 break
@@ -396,12 +410,13 @@ class Duplex:
             self._alarm = None
         for event in self.link.close(why, more):
             self._act(event)
+        self._crew.end()
         for task in self._running:
             task.cancel()
 
     @property
     def _running(self) -> set[asyncio.Task[None]]:
-        return {*self._tasks.values(), *self._leaders}
+        return {*self._tasks.values(), *self._crew.tasks}
 
     async def ended(self, timeout_s: float) -> None:
         """Wait for the last handler, if it ends in time."""

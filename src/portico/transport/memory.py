@@ -80,12 +80,16 @@ class End:
     # ------------------------------------------------------------ out
 
     def write(self, frame: bytes) -> None:
-        """Send one message on its way; it arrives in a later turn of the loop."""
-        if self._over is not None or self.other._ending is not None:
+        """Send one message on its way: it arrives now, or in a later turn of the loop."""
+        other = self.other
+        if self._over is not None or other._ending is not None:
             return
         if self._overhear is not None:
             self._overhear(self.side, frame)
-        self.other._arrive(frame)
+        if other._busy or other._arrived or other._reader is None:
+            other._keep(frame)
+        else:
+            other._read_now(other._reader, frame)
 
     async def drain(self) -> None:
         """Wait while the other side has much to read."""
@@ -97,10 +101,7 @@ class End:
 
     # ------------------------------------------------------------ in
 
-    def _arrive(self, frame: bytes) -> None:
-        if not self._arrived and not self._busy and self._reader is not None:
-            self._read_now(self._reader, frame)
-            return
+    def _keep(self, frame: bytes) -> None:
         if self._unread + len(frame) > MAX_UNREAD_BYTES:
             self._hang_up(f"the {self.side.value} left {MAX_UNREAD_BYTES} bytes unread")
             return

@@ -31,7 +31,8 @@ from portico.transport.duplex import Duplex
 from portico.transport.naming import called
 from portico.transport.signals import close
 
-READ_BYTES = 256 * 1024
+# What a pipe holds. For much more, each read would have the system map memory, and unmap it.
+READ_BYTES = 64 * 1024
 # A peer that reads nothing while we write this much is not coming back.
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 # Above this, whoever sends notices waits for the other side to read.
@@ -161,18 +162,14 @@ class Pipe(Outlet):
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
-    async def read(self, receive: Callable[[bytes], None], refuse: Callable[[Fault], None]) -> None:
-        """Hand every line to `receive` until the other side is done."""
+    async def read(self, receive: Callable[[list[bytes | Fault]], None]) -> None:
+        """Hand all lines to `receive`, as they came together, until the other side is done."""
         lines = Lines()
         done = self._done = asyncio.get_running_loop().create_future()
 
         def take(chunk: bytes) -> None:
             if not done.done():
-                for line in lines.feed(chunk):
-                    if isinstance(line, Fault):
-                        refuse(line)
-                    else:
-                        receive(line)
+                receive(lines.feed(chunk))
 
         if _watchable(self._reading):
             await self._watch(take, done)
@@ -318,7 +315,7 @@ async def serve_lines(pipe: Pipe, service: Service) -> None:
     unwatch = service.watch(duplex.news)
     with pipe.opened():
         try:
-            await pipe.read(duplex.receive, duplex.refuse)
+            await pipe.read(duplex.receive_all)
             await duplex.finish("the input ended", FINISH_S)
         finally:
             unwatch()

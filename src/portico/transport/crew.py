@@ -1,0 +1,235 @@
+"""The tasks that answer what a conversation is asked, one thing after the other.
+
+Most handlers never wait, and a task for each of them, or a turn of the loop, costs more than they
+do. So one task answers as long as nothing waits; and when it has nothing to do it rests, and what
+comes then is begun at once, in its name. Whatever has to wait goes on in that task by itself.
+
+Rules: one owner: everything here happens in the loop that runs it. A handler always has a task that
+is nobody else's while it runs, and the context of whoever called. What it leaves behind, in the
+context or by swallowing a cancellation, is for nobody: its task then ends.
+"""
+
+import asyncio
+import types
+
+# For whoever makes tasks of their own kind ("Extending asyncio" in Python's documentation).
+from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
+from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPrivateUsage]
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, Generic, TypeAlias, TypeVar
+
+J = TypeVar("J")
+Task: TypeAlias = "asyncio.Task[None]"
+Work: TypeAlias = "Coroutine[Any, Any, None]"
+
+# How many may be begun at once inside of each other, where a handler is a client of a server in
+# this process: each takes some twenty frames of Python's stack.
+MAX_NESTED = 8
+# Those that are being begun, by the task in whose name, and inside of how many others.
+_nested: "dict[asyncio.Task[Any] | None, int]" = {}
+
+
+class Hand:
+    """One task that answers. While it rests, `door` is what it waits for; `begun` is what was
+    begun in its name, and what that waits for."""
+
+    __slots__ = ("begun", "context", "door", "loop", "own", "task")
+
+    def __init__(self, context: Context) -> None:
+        self.context: Context = context
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        # The context as it was, to see what a handler has left in it.
+        self.own: Context = context.copy()
+        self.task: Task
+        self.door: asyncio.Future[None] | None = None
+        self.begun: tuple[Work, Any] | None = None
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether what ran in it has left something behind."""
+        return bool(self.task.cancelling()) or self.context != self.own
+
+    def fits(self, context: Context) -> bool:
+        """Whether something can be begun in its name, in this context."""
+        return self.door is not None and not self.door.done() and context == self.own
+
+    def let_go(self) -> None:
+        """Nobody needs it any more."""
+        if self.door is not None and not self.door.done():
+            self.door.set_result(None)
+
+
+class Crew(Generic[J]):
+    """The hands of one conversation. `answer` does one job in a task, and never raises."""
+
+    def __init__(self, answer: Callable[[J, Task], Work]) -> None:
+        self._answer = answer
+        # What is to be done, whether somebody is about to do so, and who does.
+        self._called: deque[J] = deque()
+        self._led = False
+        self.tasks: set[Task] = set()
+        self._resting: Hand | None = None
+        self._held = False
+        self._ending = False
+
+    @property
+    def busy(self) -> list[Task]:
+        """The tasks that have something to do."""
+        resting = self._resting.task if self._resting is not None else None
+        return [task for task in self.tasks if task is not resting and not task.done()]
+
+    def call(self, job: J) -> None:
+        """Do this: now, where somebody rests who can; else in a turn of the loop soon."""
+        self._called.append(job)
+        if not self._held:
+            self._go()
+
+    def hold(self) -> None:
+        """More is called right now: nothing begins before `release`."""
+        self._held = True
+
+    def release(self) -> None:
+        """Begin what was called meanwhile."""
+        self._held = False
+        if self._called:
+            self._go()
+
+    def _go(self) -> None:
+        hand = self._resting
+        if hand is not None:
+            if hand.fits(copy_context()) and self._begin(hand):
+                if not self._called:
+                    return
+            else:
+                self._dismiss()
+        if not self._led:
+            self._lead(copy_context())
+
+    def end(self) -> None:
+        """Nobody rests any more."""
+        self._ending = True
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        if self._resting is not None:
+            self._resting.let_go()
+            self._resting = None
+
+    # ------------------------------------------------------------ at once
+
+    def _begin(self, hand: Hand) -> bool:
+        """Begin in the name of one who rests, and leave it to them where it has to wait.
+
+        To the loop, and so to whatever a handler uses of asyncio, this is that task. False where
+        too many have begun inside of each other.
+        """
+        loop, task = hand.loop, hand.task
+        outer = asyncio.current_task(loop)
+        depth = _nested.get(outer, 0)
+        if depth >= MAX_NESTED:
+            return False
+        self._resting = None
+        called = self._called
+        work = self._answer(called.popleft(), task) if len(called) == 1 else self._answers(hand)
+        if outer is not None:
+            leave_task(loop, outer)
+        enter_task(loop, task)
+        _nested[task] = depth + 1
+        try:
+            hand.begun = work, hand.context.run(work.send, None)
+        except StopIteration:
+            if self._resting is None and not self._ending and not hand.spoiled:
+                self._resting = hand
+                return True
+        finally:
+            del _nested[task]
+            leave_task(loop, task)
+            if outer is not None:
+                enter_task(loop, outer)
+        hand.let_go()
+        return True
+
+    # ------------------------------------------------------------ in a turn of the loop
+
+    def _lead(self, context: Context) -> None:
+        """Begin a task that does what is to be done, as long as nothing waits."""
+        self._led = True
+        hand = Hand(context)
+        work = self._live(hand)
+        hand.task = hand.loop.create_task(work, context=context)
+        self.tasks.add(hand.task)
+
+    def _follow(self, context: Context) -> None:
+        """Whoever answered has to wait, or is no good any more: somebody else does the rest."""
+        if self._called and not self._led:
+            self._lead(context)
+
+    async def _live(self, hand: Hand) -> None:
+        self._led = False
+        try:
+            while True:
+                if len(self._called) > 1:
+                    hand.loop.call_soon(self._follow, hand.own.copy())
+                await self._answers(hand)
+                if hand.spoiled:
+                    return
+                if self._ending or self._resting is not None or not await self._rest(hand):
+                    return
+        finally:
+            self.tasks.discard(hand.task)
+            self._follow(hand.own.copy())
+
+    async def _answers(self, hand: Hand) -> None:
+        """Do what is to be done, as long as nothing waits."""
+        called, answer, task = self._called, self._answer, hand.task
+        while called:
+            await answer(called.popleft(), task)
+            if hand.spoiled:
+                return
+
+    async def _rest(self, hand: Hand) -> bool:
+        """Wait until something was begun in its name, and end that. False for no more: who is let
+        go has another context than what is called now."""
+        self._resting = hand
+        hand.door = hand.loop.create_future()
+        given_up: asyncio.CancelledError | None = None
+        try:
+            await hand.door
+        except asyncio.CancelledError as error:
+            given_up = error
+        if self._resting is hand:
+            self._resting = None
+        if hand.begun is None:
+            return False
+        work, waited = hand.begun
+        hand.begun = None
+        await _continued(work, waited, given_up)
+        return not hand.spoiled
+
+
+@types.coroutine
+def _continued(
+    work: Work, waited: Any, given_up: BaseException | None
+) -> Generator[Any, Any, None]:
+    """Go on with what was begun elsewhere, and waits for something."""
+    if given_up is not None and (waited is None or not waited.cancel()):
+        try:
+            waited = work.throw(given_up)
+        except StopIteration:
+            return
+    while True:
+        try:
+            yield waited
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as error:
+            try:
+                waited = work.throw(error)
+            except StopIteration:
+                return
+        else:
+            yield from work
+            return
