@@ -22,11 +22,16 @@ class Rounds:
     """What is left of the time of one call that is answered with questions."""
 
     def __init__(self, method: str, server: str, timeout_s: float) -> None:
-        self._call = f"{method} of server {server!r}" if server else method
+        self._method = method
+        self._server = server
         # A call that was given more time than all calls have is given it once, not in each round.
         self._server_s = max(MAX_S, timeout_s)
         self._people_s = MAX_HELD_S
         self._ends_at = asyncio.get_running_loop().time() + self._server_s
+
+    @property
+    def _call(self) -> str:
+        return f"{self._method} of server {self._server!r}" if self._server else self._method
 
     async def of_server(self, asking: Awaitable[T]) -> T:
         """What the server says, while it has time. Raises `TimedOut`, and what that raises."""
