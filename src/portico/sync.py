@@ -19,7 +19,7 @@ import inspect
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
@@ -48,11 +48,23 @@ __all__ = ["Changes", "Client", "Completer", "connect"]
 HANDLERS = 8
 # For what was interrupted to tell its server so.
 FAREWELL_S = 5.0
+# How long an interrupt may go unseen.
+SLICE_S = 1.0
 
 T = TypeVar("T")
 
 
 # ---------------------------------------------------------------- the loop
+
+
+def _result(future: Future[T]) -> T:
+    """What comes of it. An interrupt that comes just before the wait begins is seen by the next."""
+    while True:
+        try:
+            return future.result(SLICE_S)
+        except TimeoutError:
+            if future.done():
+                return future.result()
 
 
 class _Thread:
@@ -85,7 +97,7 @@ class _Thread:
             )
         job = _Job(work)
         try:
-            return asyncio.run_coroutine_threadsafe(job.run(), self.loop).result()
+            return _result(asyncio.run_coroutine_threadsafe(job.run(), self.loop))
         except CancelledError:
             raise ConnectionLost("the client was closed") from None
         except BaseException:
