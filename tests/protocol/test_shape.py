@@ -361,6 +361,10 @@ WORDS = 'x\n"é' * LARGE
         t.CallToolResult(content=[t.TextContent(text=LONG)], structured_content={"a": None}),
         t.CallToolResult(content=[t.TextContent(text=LONG), t.TextContent(text="b")]),
         t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content=WORDS),
+        t.CallToolResult(
+            content=[t.TextContent(text=WORDS, annotations=t.Annotations(priority=0.5))],
+            structured_content=WORDS,
+        ),
         t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content={"result": WORDS}),
         t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content={"other": WORDS}),
         t.CallToolResult(content=[t.TextContent(text=WORDS)], structured_content=WORDS[:-1] + "y"),

@@ -274,10 +274,10 @@ def write(noun: object) -> bytes:
 
 
 class Message(Struct, frozen=True, gc=False):
-    """The good answer to a request, as it is written."""
+    """The answer of a tool, as it is written."""
 
     id: Raw
-    result: t.Noun
+    result: t.CallToolResult
     jsonrpc: str = "2.0"
 
 
@@ -318,10 +318,8 @@ def _written_once(result: t.CallToolResult) -> t.CallToolResult:
     return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
 
 
-def _has_no_numbers(noun: t.Noun) -> bool:
-    """Whether this is a tool's result in words, pictures, and data that was written already."""
-    if type(noun) is not t.CallToolResult:
-        return False
+def _has_no_numbers(noun: t.CallToolResult) -> bool:
+    """Whether a tool's result is words, pictures, and data that was written already."""
     data: Any = noun.structured_content
     if isinstance(data, dict) and len(cast("dict[str, Any]", data)) == 1:
         data = next(iter(cast("dict[str, Any]", data).values()))
