@@ -5,6 +5,7 @@ Rules: only what a name leads to is started for it. What is wrong with one serve
 output, and ends nothing; a command fails for it only where nothing else is left.
 """
 
+import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from portico.host.naming import BETWEEN, catalogue_name
 from portico.host.opening import address_of
 from portico.host.questions import Question
 from portico.host.settings import Config, Problem
+from portico.protocol import types as t
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
@@ -69,7 +71,7 @@ def open_many(config: Config, terms: Terms, screen: Screen, hear: OnLog) -> Many
     def auth(url: str) -> "Auth | None":
         return login_for(url, screen, ask=alone)
 
-    host = Host(config, on_question=_answering(screen), auth=auth, wait_s=terms.timeout_s)
+    host = Host(config, on_question=answering(screen), auth=auth, wait_s=terms.timeout_s)
     return Many(
         host,
         server=terms.server,
@@ -78,17 +80,17 @@ def open_many(config: Config, terms: Terms, screen: Screen, hear: OnLog) -> Many
     )
 
 
-def _answering(screen: Screen) -> Callable[[Question], Awaitable[Any]]:
+def answering(screen: Screen) -> Callable[[Question], Awaitable[Any]]:
     """What answers the questions of all servers: the person at the terminal."""
-    asked: list[str] = []
-    ask = asker(screen, lambda: asked[-1])
+    one_at_a_time = asyncio.Lock()
 
     async def answer(question: Question) -> Any:
-        if question.kind != "elicit":
+        if not isinstance(question.params, t.ElicitRequestParams):
             raise Declined("there is no model behind the command")
         calls = ", ".join(one_line(call.name) for call in question.calls)
-        asked.append(f"{one_line(question.server)}{f' (for {calls})' if calls else ''}")
-        return await ask(question.params)  # type: ignore[arg-type]
+        who = f"{one_line(question.server)}{f' (for {calls})' if calls else ''}"
+        async with one_at_a_time:
+            return await asker(screen, lambda: who)(question.params)
 
     return answer
 
