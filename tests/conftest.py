@@ -4,7 +4,9 @@ Rules: no fixtures that hide what a test does; a test builds what it needs.
 """
 
 import gc
+import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,14 @@ settings.load_profile("portico")
 # they start would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # What a test, or a command that it starts, keeps for later is never kept in the home of whoever
+    # runs the tests. A test that looks at what is kept has a folder of its own.
+    kept = tempfile.TemporaryDirectory(prefix="portico-tests-")
+    config.add_cleanup(kept.cleanup)
+    os.environ["PORTICO_HOME"] = kept.name
 
 
 def pytest_report_header() -> str:

@@ -43,6 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
     folder = tmp_path / "weather"
     folder.mkdir()
     (folder / "index.js").write_text("")
@@ -169,6 +170,8 @@ def test_what_somebody_else_wrote_is_kept_when_it_goes(place: Path) -> None:
         (
             "portico: git is out of FOLDER/mcp.json, and what was there before in "
             "FOLDER/mcp.json.before-git\n"
+            "portico: FOLDER/mcp.json was not trusted before, and is not now; look at it, and "
+            "then: portico config trust FOLDER/mcp.json\n"
         ),
     )
     assert (place / "mcp.json").read_text() == '{"mcpServers": { "time": {"command": "uvx"}}}'

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +78,17 @@ def listed() -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     folder = written(tmp_path_factory.mktemp("chat"), desk=DESK)
     run = [sys.executable, "-P", "-m", "portico.cli.main", "run", str(folder / "desk.py")]
     entry = {"command": run[0], "args": run[1:]}
     broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no such luck')"]}
     both = {"mcpServers": {"fruit": entry, "broken": broken}}
     (folder / "servers.json").write_text(json.dumps(both))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PORTICO_HOME", str(folder / "home"))
+        assert command(folder, "config", "trust", "servers.json", "--yes").returncode == 0
+        yield folder
 
 
 def said(provider: Scripted, role: str, at: int = -1) -> list[Any]:
@@ -199,6 +203,7 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         'args = ["-P", "-m", "portico.cli.main", "run", "desk.py"]\n'
         "sampling = true\n"
     )
+    assert command(folder, "config", "trust", "portico.toml", "--yes").returncode == 0
     poem: Turn = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
         script: list[Turn] = [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]

@@ -16,6 +16,7 @@ from cli.process import WEATHER, command
 from cli.terminal import Terminal
 from cli.test_doctor_started import row
 from live import live_for
+from portico.cli.configuring import trust_file
 from portico.cli.doctor import Report
 from portico.cli.doctor_targets import visits_of
 from portico.cli.doctoring import examined
@@ -42,8 +43,15 @@ RUN = ("-m", "portico.cli.main", "run", "server.py")
 
 
 def written(name: str, **servers: Any) -> str:
+    """A file of servers that nobody trusts yet."""
     Path(name).parent.mkdir(exist_ok=True)
     Path(name).write_text(json.dumps({"mcpServers": servers}, indent=1))
+    return name
+
+
+def trusted(name: str, **servers: Any) -> str:
+    """One that somebody trusts."""
+    assert trust_file(written(name, **servers), yes=True) == 0
     return name
 
 
@@ -65,7 +73,7 @@ async def test_one_broken_server_hinders_no_other(folder: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        file = written(
+        file = trusted(
             "mcp.json",
             well=started(*RUN),
             typo={"command": "no-such-program-here"},
@@ -125,7 +133,7 @@ async def test_a_file_without_servers(folder: Path) -> None:
 
 @live_for(TEST_S)
 async def test_an_entry_that_is_none(folder: Path) -> None:
-    reports = await looked_at(written("mcp.json", odd={"args": ["x"]}, well=started(*RUN)))
+    reports = await looked_at(trusted("mcp.json", odd={"args": ["x"]}, well=started(*RUN)))
     assert [one.failure is None for one in reports] == [False, True]
     failure = reports[0].failure
     assert failure is not None
@@ -174,7 +182,7 @@ def test_trust_is_asked_for_once_at_a_terminal_and_again_when_the_file_changes(
 
 
 def test_the_table_is_read_without_colours(folder: Path) -> None:
-    file = written("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
+    file = trusted("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
     done = command(folder, "doctor", file)
     assert (done.returncode, done.stderr) == (4, "")
     assert done.stdout == (
@@ -201,7 +209,7 @@ def test_the_table_is_read_without_colours(folder: Path) -> None:
 
 
 def test_the_table_is_green_and_red_at_a_terminal_and_not_for_no_color(folder: Path) -> None:
-    file = written("mcp.json", typo={"command": "no-such-program-here"})
+    file = trusted("mcp.json", typo={"command": "no-such-program-here"})
     with Terminal(folder, "doctor", file) as terminal:
         _, shown = terminal.end()
     assert "[....................]   0%  typo: file" in shown  # while it is looked at
@@ -214,7 +222,7 @@ def test_the_table_is_green_and_red_at_a_terminal_and_not_for_no_color(folder: P
 
 
 def test_the_json_has_every_check(folder: Path) -> None:
-    file = written("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
+    file = trusted("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
     done = command(folder, "doctor", file, "--json")
     assert done.returncode == 4
     found = json.loads(done.stdout)
@@ -247,7 +255,7 @@ def test_the_json_has_every_check(folder: Path) -> None:
 
 
 def test_one_server_of_a_file_is_looked_at_alone(folder: Path) -> None:
-    file = written("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
+    file = trusted("mcp.json", well=started(*RUN), typo={"command": "no-such-program-here"})
     done = command(folder, "doctor", file, "--server", "well")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "all is well")
     done = command(folder, "doctor", file, "--server", "wel")
@@ -278,7 +286,7 @@ def test_what_is_typed_wrongly_is_no_illness(
 
 def test_no_secret_is_in_the_table(folder: Path) -> None:
     secret = "s3cret-t0ken"
-    file = written(
+    file = trusted(
         "mcp.json",
         dies=started("-c", "import os; raise SystemExit(os.environ['KEY'])", env={"KEY": secret}),
         away={"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": secret}},

@@ -4,6 +4,7 @@ Rules: real files and real children; a server that was started leaves a file beh
 seen which ones were.
 """
 
+import asyncio
 import http.server
 import json
 import threading
@@ -17,7 +18,12 @@ import pytest
 from cli.by_hand import by_hand, tool
 from cli.process import COMMAND, command, written
 from cli.terminal import Terminal
+from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
+from live import live
+from portico.cli.talking_many import answering
+from portico.host.questions import Question
+from portico.protocol import types as t
 
 PYTHON = COMMAND[0]
 RUN = COMMAND[1:]
@@ -70,8 +76,9 @@ def noted(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two servers that work, one that is not there and one that dies."""
+    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "home"))
     written(
         tmp_path,
         mine=NOTES.replace("NAME", "mine"),
@@ -89,7 +96,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def configure(file: Path, **servers: Any) -> str:
+    """A file of servers that somebody trusts."""
     file.write_text(json.dumps({"mcpServers": servers}, indent=1))
+    return trusted(file)
+
+
+def trusted(file: Path) -> str:
+    done = command(file.parent, "config", "trust", file.name, "--yes")
+    assert done.returncode == 0, done.stderr
     return file.name
 
 
@@ -213,17 +227,16 @@ def guarded() -> Generator[str]:
 
 
 def test_a_server_that_wants_a_login_says_what_to_type(folder: Path) -> None:
-    home = str(folder / "home")
     with guarded() as url:
         file = configure(folder / "web.json", web={"type": "http", "url": url})
-        done = command(folder, "ls", file, PORTICO_HOME=home)
+        done = command(folder, "ls", file)
         assert (done.returncode, done.stdout) == (3, "")
         assert f"log in: portico login {url}" in done.stderr
-        done = command(folder, "call", file, "web__look", PORTICO_HOME=home)
+        done = command(folder, "call", file, "web__look")
         assert (done.returncode, done.stdout) == (3, "")
         assert f"log in: portico login {url}" in done.stderr
         file = configure(folder / "both.json", web={"url": url}, mine=noted("mine"))
-        done = command(folder, "ls", file, PORTICO_HOME=home)
+        done = command(folder, "ls", file)
         assert done.returncode == 0
         assert "mine__write" in done.stdout
         assert f"log in: portico login {url}" in done.stderr
@@ -288,6 +301,7 @@ namespace = "notes"
 aliases = {{ jot = "write" }}
 """
     )
+    trusted(folder / "portico.toml")
     assert command(folder, "call", "portico.toml", "notes__write", "name=a").stdout == "a 1\n"
     assert command(folder, "call", "portico.toml", "jot", "name=b").stdout == "b 1\n"
 
@@ -349,21 +363,40 @@ def test_an_inspection_in_an_older_revision_and_as_json(folder: Path) -> None:
 # ---------------------------------------------------------------- trust, questions, logins
 
 
-def test_a_project_is_not_started_before_somebody_trusts_it(folder: Path) -> None:
-    home = str(folder / "home")
-    file = configure(folder / ".mcp.json", mine=noted("mine"))
-    for verb in (("ls",), ("call", "mine__write"), ("inspect",), ("read", "notes://all")):
-        done = command(folder, verb[0], file, *verb[1:], PORTICO_HOME=home)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "is not trusted" in done.stderr
-        assert "portico config trust" in done.stderr
+@pytest.mark.parametrize("name", ["mcp.json", ".mcp.json"])
+def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str) -> None:
+    file = folder / name
+    servers = {"mine": noted("mine"), "other": noted("other")}
+    file.write_text(json.dumps({"mcpServers": servers}))
+    for verb in (
+        ("ls",),
+        ("ls", "--server", "mine"),
+        ("call", "mine__write"),
+        ("inspect",),
+        ("read", "notes://all"),
+        ("prompt", "mine__review", "code=x"),
+        ("doctor",),
+        ("chat", "--model", "tiny", "--url", "http://127.0.0.1:9/v1", "--yes"),
+    ):
+        done = command(folder, verb[0], name, *verb[1:])
+        assert done.returncode == 2, verb
+        told = done.stdout if verb == ("doctor",) else done.stderr
+        assert f"look at it, and then: portico config trust {file}" in told, verb
     assert were_started(folder) == []
-    with Terminal(folder, "ls", file, PORTICO_HOME=home) as terminal:
+    with Terminal(folder, "ls", name) as terminal:
+        shown = terminal.answer("Trust it? [y/N] ", "n")
+        assert terminal.end()[0] == 2
+    for one in ("mine", "other"):
+        line = f"starts: {PYTHON} -m portico.cli.main run {one}.py"
+        assert f"  {one}\n    {line}\n" in shown
+    assert were_started(folder) == []
+    with Terminal(folder, "ls", name) as terminal:
         terminal.answer("Trust it? [y/N] ", "y")
-        code, shown = terminal.end()
-    assert (code, "mine__write" in shown) == (0, True)
-    done = command(folder, "call", file, "mine__write", "name=x", PORTICO_HOME=home)
-    assert (done.returncode, done.stdout) == (0, "x 1\n")
+        code, everything = terminal.end()
+    assert (code, "mine__write" in everything) == (0, True)
+    with Terminal(folder, "call", name, "mine__write", "name=x") as terminal:
+        code, everything = terminal.end()  # nobody is asked again
+    assert (code, everything) == (0, "x 1\n")
 
 
 def test_a_question_says_which_server_asks_and_for_which_call(folder: Path) -> None:
@@ -376,6 +409,28 @@ def test_a_question_says_which_server_asks_and_for_which_call(folder: Path) -> N
         code, rest = terminal.end()
     assert "trip (for trip__book) asks:" in shown
     assert (code, '"seat":{"car":3,"window":true}' in rest) == (0, True)
+
+
+class Thinking(Person):
+    """Somebody who lets others go on before an answer."""
+
+    async def ask(self, words: str) -> str | None:
+        await asyncio.sleep(0)
+        return await super().ask(words)
+
+
+@live
+async def test_questions_of_several_servers_each_say_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    answer = answering(Thinking("1", "", "2", "", "3", ""))
+    form = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="integer")})
+    params = t.ElicitRequestParams(message="Which seat?", requested_schema=form)
+    names = ("bus", "train", "ship")
+    answers = await asyncio.gather(*(answer(Question(one, "elicit", params)) for one in names))
+    assert answers == [{"seat": 1}, {"seat": 2}, {"seat": 3}]
+    told = capsys.readouterr().err
+    assert [line.partition(" asks")[0] for line in told.splitlines() if " asks" in line] == [*names]
 
 
 def test_an_input_of_a_file_is_asked_for_and_a_password_is_not_shown(folder: Path) -> None:
@@ -391,6 +446,7 @@ def test_an_input_of_a_file_is_asked_for_and_a_password_is_not_shown(folder: Pat
         "servers": {"tells": {**noted("tells"), "env": {"KEY": "${input:key}"}}},
     }
     (folder / "vs.json").write_text(json.dumps(vscode))
+    trusted(folder / "vs.json")
     with Terminal(folder, "call", "vs.json", "tells__write", "name=x") as terminal:
         terminal.answer("The key: ", secret)
         code, shown = terminal.end()
@@ -402,7 +458,6 @@ def test_an_input_of_a_file_is_asked_for_and_a_password_is_not_shown(folder: Pat
 def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
     away = {"type": "http", "url": "http://127.0.0.1:9/mcp"}
     file = configure(folder / "web.json", web=away, mine=noted("mine"))
-    home = str(folder / "home")
     for verb in ("login", "logout", "whoami"):
         done = command(folder, verb, file)
         assert (done.returncode, done.stderr) == (
@@ -415,7 +470,7 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
         done = command(folder, verb, file, "--server", "mine")
         assert done.returncode == 2
         assert f"{verb} is for an address" in done.stderr
-    done = command(folder, "whoami", file, "--server", "web", PORTICO_HOME=home)
+    done = command(folder, "whoami", file, "--server", "web")
     assert (done.returncode, done.stderr) == (
         3,
         (

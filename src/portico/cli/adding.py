@@ -11,11 +11,12 @@ import shutil
 import sys
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from portico.cli.entry_file import EntryFile
 from portico.cli.reaching import SCRIPTS, address, header, uses_us, variable
+from portico.cli.standing import Standing
 from portico.cli.target import read
 from portico.cli.text import clean, one_line
 from portico.cli.trouble import FAILED, Trouble, Voice
@@ -68,11 +69,18 @@ def add_target(wish: Wish) -> int:
         raise Trouble("--replace is for --write; without it nothing is written")
     server, name = _server(wish, dialect)
     name = _checked(wish.name) if wish.name else _safe(name)
-    file = EntryFile(_place(dialect, wish.file, project=wish.project))
+    where = _place(dialect, wish.file, project=wish.project)
+    file = EntryFile(where)
     for warning in _warnings(wish, dialect, server):
         voice.say(warning)
     if wish.write:
-        return _write(wish, dialect, name, server, file, voice)
+        text = file.read()
+        standing = Standing(where, text)
+        made = said(dialect, server)
+        new = _write(wish, dialect, name, made, file, text, voice)
+        if words := standing.goes_on(new, {name: made}):
+            voice.say(words)
+        return 0
     shown = snippet(dialect, name, said(dialect, _hidden(wish, server)))
     sys.stdout.write(shown)
     sys.stdout.flush()
@@ -84,16 +92,17 @@ def _write(
     wish: Wish,
     dialect: Dialect,
     name: str,
-    server: Started | Reached,
+    made: dict[str, Any],
     file: EntryFile,
+    text: str | None,
     voice: Voice,
-) -> int:
-    text, made = file.read(), said(dialect, server)
+) -> str:
+    """Put an entry into a file; its text from now on."""
     try:
         before = find(dialect, text or "")
-        if before.get(name) == made:
+        if text is not None and before.get(name) == made:
             voice.say(f"{name} is in {file.shown} already, just so")
-            return 0
+            return text
         if name in before and not wish.replace:
             words = f"there is a {name} in {file.shown} already; --replace takes its place"
             raise Trouble(f"{words}, --name gives this one another name")
@@ -104,7 +113,7 @@ def _write(
         voice.say(f"its folder was not there: is {dialect.title} installed here?")
     kept = file.replace(name, new, old=text)
     voice.say(f"{name} is in {file.shown} now{_kept(kept)}; {dialect.afterwards}")
-    return 0
+    return new
 
 
 def _kept(kept: str) -> str:
@@ -122,28 +131,34 @@ def _broken(file: EntryFile, error: Broken) -> Trouble:
 def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
     """Take an entry out; the exit code."""
     dialect, voice = DIALECTS[client], Voice()
-    place = EntryFile(_place(dialect, file, project=project))
+    where = _place(dialect, file, project=project)
+    place = EntryFile(where)
     text = place.read()
     if text is None:
         raise Trouble(f"there is no {place.shown}, and so no {clean(name)} in it")
+    standing = Standing(where, text)
+    new: str | None
     try:
         known = find(dialect, text)
         if name not in known:
             raise Trouble(_unknown(name, list(known), place))
         before = place.kept(name)
         if before is not None and is_before(dialect, before, text, name):
-            place.replace(name, before)
+            place.replace(name, new := before)
             place.forget(name)
             how = ", which is as it was before"
         elif is_before(dialect, "", text, name):
-            place.replace(name, None)
+            place.replace(name, new := None)
             place.forget(name)
             how = ", which is gone: nothing else was in it"
         else:
-            how = _kept(place.replace(name, take(dialect, text, name), old=text))
+            new = take(dialect, text, name)
+            how = _kept(place.replace(name, new, old=text))
     except Broken as error:
         raise _broken(place, error) from None
     voice.say(f"{clean(name)} is out of {place.shown}{how}")
+    if words := standing.goes_on(new):
+        voice.say(words)
     return 0
 
 

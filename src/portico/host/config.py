@@ -83,6 +83,8 @@ class Reader:
         self.drafts: dict[str, Draft] = {}
         # What would be used, if somebody trusted the file: its problems.
         self.untrusted: dict[str, list[Problem]] = {}
+        # Of a file that has to be trusted: itself and all that it draws in, each with its digest.
+        self.drawn: dict[str, tuple[tuple[str, str], ...]] = {}
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
         # Of files with variables.
@@ -168,11 +170,13 @@ class Reader:
 
     def _is_trusted(self, source: Source, parts: Sequence[Source]) -> bool:
         drafts = [draft for part in parts for draft in part.drafts]
-        if not drafts:
-            return True
         files = {draft.key: path for draft, path in self._env_files(*parts)}
         read = {path: self._digest(path) for path in files.values()}
-        digest = digest_of([*((part.file, part.digest) for part in parts), *read.items()])
+        drawn = (*((part.file, part.digest) for part in parts), *read.items())
+        self.drawn[source.file] = drawn
+        if not drafts:
+            return True
+        digest = digest_of(drawn)
         names = {key: self._names[path] for key, path in files.items()}
         if is_trusted(source.file, digest, wishes(drafts, names), self._trust):
             return True
