@@ -120,7 +120,7 @@ OPTIONS: dict[tuple[str, ...], str] = {
     ("list", "server.py"): "there is no command list; did you mean ls?",
     ("fly", "server.py"): (
         "there is no command fly; there are run, serve, ls, inspect, call, read, prompt, complete, "
-        "login, logout, whoami, doctor, add, remove and config"
+        "login, logout, whoami, chat, doctor, add, remove and config"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
     ("serve", "server.py", "--tls"): "there is no option --tls; see portico serve --help",

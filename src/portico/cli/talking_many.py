@@ -8,7 +8,7 @@ output, and ends nothing; a command fails for it only where nothing else is left
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -30,6 +30,9 @@ from portico.host.opening import address_of
 from portico.host.questions import Question
 from portico.host.settings import Config, Problem
 from portico.protocol import types as t
+
+# Whoever looks at all servers outlasts the time of each: what that server says of itself is better.
+LONGER_S: Final = 5.0
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
@@ -71,7 +74,8 @@ def open_many(config: Config, terms: Terms, screen: Screen, hear: OnLog) -> Many
     def auth(url: str) -> "Auth | None":
         return login_for(url, screen, ask=alone)
 
-    host = Host(config, on_question=answering(screen), auth=auth, wait_s=terms.timeout_s)
+    wait_s = terms.timeout_s + LONGER_S
+    host = Host(config, on_question=answering(screen), auth=auth, wait_s=wait_s)
     return Many(
         host,
         server=terms.server,
