@@ -304,7 +304,9 @@ def test_who_forgets_to_close_is_closed_at_exit_with_nothing_left() -> None:
         text=True,
         timeout=60,
     )
-    assert (run.returncode, run.stdout, run.stderr) == (0, "3\n\n", "")
+    # asyncio says of a slow machine that it is slow.
+    said = [line for line in run.stderr.splitlines() if not line.endswith(" seconds")]
+    assert (run.returncode, run.stdout, said) == (0, "3\n\n", [])
 
 
 def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> None:

@@ -4,10 +4,12 @@ from typing import Any, assert_type
 
 from client.shop import shop
 from live import live
-from portico import Host, HostTool, Question
+from portico import Host, HostTool, OpenAICompatible, Question
 from portico.client.results import ToolResult
 from portico.host.calls import Calls
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate
+from portico.host.replies import Message
+from portico.host.running import Model, ModelCall, Run
 from portico.host.settings import Problem
 from portico.host.supervisor import Status
 from portico.protocol import types as t
@@ -39,3 +41,18 @@ async def test_a_host_has_the_types_that_it_says() -> None:
         ada = assert_type(host.caller("ada"), Calls)
         assert (await ada.call_tool("shop__add", {"a": 2, "b": 2}, returns=int)).data == 4
         assert_type(host.tool("shop__add"), HostTool | None)
+
+
+@live
+async def test_a_model_at_an_endpoint_is_one_for_a_run() -> None:
+    model: Model = OpenAICompatible("http://127.0.0.1:9/v1", model="tiny")
+    assert isinstance(model, OpenAICompatible)
+
+    def parrot(messages: list[Message], tools: list[Any]) -> object:
+        return {"role": "assistant", "content": "hello"}
+
+    async with Host({"shop": shop()}) as host:
+        run = assert_type(await host.run(parrot, "hello"), Run)
+        assert_type(run.text, str)
+        assert_type(run.calls, list[ModelCall])
+        assert (run.text, run.calls) == ("hello", [])
