@@ -236,8 +236,9 @@ class Asker:
         if isinstance(error, RemoteError | LocalProtocolError | ToolError) or not name:
             return error
         words = str(error)
-        if name not in words:
-            error.args = (f"server {name!r}: {words}",)
+        whose = f"server {name!r}"
+        if whose not in words:
+            error.args = (f"{whose}: {words}",)
         return error
 
     # ------------------------------------------------------------ requests

@@ -145,8 +145,11 @@ class Hosted:
     def problem(self) -> str | None:
         """What is the matter with it, for people."""
         every = list(self._offers.values())
-        found = (self.named(words) for offers in every for words in offers.problems)
-        return "; ".join(dict.fromkeys(found)) or None
+        last = max((one.failure for one in every if one.failure is not None), default=None)
+        found = [words for one in every for words in one.problems]
+        if last is not None:
+            found.insert(0, last[1])
+        return "; ".join(dict.fromkeys(map(self.named, found))) or None
 
     @property
     def failure(self) -> PorticoError | None:

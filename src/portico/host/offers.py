@@ -11,12 +11,25 @@ from msgspec.structs import replace
 
 from portico.client.client import Client
 from portico.client.tools import Tools
+from portico.errors import (
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    ConnectionLost,
+    LocalProtocolError,
+    Refused,
+)
 from portico.host.naming import Named, Names
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
 from portico.host.settings import Settings
 from portico.host.shelves import Kind, Shelf
 from portico.protocol import types as t
 from portico.protocol.schema import Validator
+
+# The server is not there, whichever list is asked for.
+ABSENT = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
+# It may be, and one sentence tells it for all lists.
+SILENT = (*ABSENT, ChannelError)
 
 N = TypeVar("N", bound=t.Noun)
 H = TypeVar("H", bound=t.Noun)
@@ -84,9 +97,17 @@ class Offers:
         }
 
     def _shelf(self, kind: Kind, what: str, ask: Callable[[str], Awaitable[Any]]) -> Shelf[Any]:
+        async def asked(caller: str) -> Any:
+            try:
+                return await ask(caller)
+            except ABSENT as error:  # one look is one start
+                for shelf in self.shelves.values():
+                    shelf.spare(error)
+                raise
+
         words = f"the {what} of server {self._key!r}"
         limit_s = self._settings.start_s + self._settings.timeout_s
-        return Shelf(words, ask, limit_s, lambda: self._came(kind))
+        return Shelf(words, asked, limit_s, lambda: self._came(kind))
 
     # ------------------------------------------------------------ as a whole
 
@@ -106,9 +127,21 @@ class Offers:
             await shelf.close()
 
     @property
+    def failure(self) -> tuple[float, str] | None:
+        """When the server last did not answer, and what that came to."""
+        every = self.shelves.values()
+        failed = [(one.failed_at, one.error) for one in every if one.error is not None]
+        found = [(at, str(error)) for at, error in failed if isinstance(error, SILENT)]
+        return max(found, default=None)
+
+    @property
     def problems(self) -> list[str]:
-        """What is the matter, for people; what can be shown all the same is shown."""
-        found = [shelf.problem for shelf in self.shelves.values() if shelf.problem is not None]
+        """What else is the matter, for people; what can be shown all the same is shown."""
+        troubled = [one for one in self.shelves.values() if not isinstance(one.error, SILENT)]
+        found = [one.problem for one in troubled if one.problem is not None]
+        if sum(one.is_late for one in troubled) > 1:
+            late = f"server {self._key!r} has not answered yet; look again later"
+            found = [late, *(str(one.error) for one in troubled if one.error is not None)]
         for shelf in (self.tools, self.prompts):
             names = shelf.content.names if shelf.content is not None else None
             found += [one.words for one in (names.problems if names is not None else ())]

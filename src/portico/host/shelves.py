@@ -59,7 +59,7 @@ class Shelf(Generic[T]):
         self._was_missed = False
         self._was_told = False
         self._changes = 0
-        self._failed_at = 0.0
+        self.failed_at: float = 0.0
         self._came_at = -ANEW_S
         self._begun_at = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -94,7 +94,7 @@ class Shelf(Generic[T]):
             return self.content
         now = _now()
         if self._task is None:
-            if self.error is not None and not fresh and now < self._failed_at + RETRY_S:
+            if self.error is not None and not fresh and now < self.failed_at + RETRY_S:
                 return self.content
             self._begin(caller)
         assert self._task is not None
@@ -118,14 +118,22 @@ class Shelf(Generic[T]):
             raise error.with_traceback(None)
         return self.content
 
+    def spare(self, error: PorticoError) -> None:
+        """Another list could not be asked for, so that it is of no use to ask for this one."""
+        if self._is_stale and self._task is None:
+            self._fail(error)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether somebody looked and went on without it, and it may still come."""
+        return self.error is None and self.content is None and self._was_missed
+
     @property
     def problem(self) -> str | None:
         """What is the matter, for people; None where nothing is."""
-        if self.error is not None:
-            return str(self.error)
-        if self.content is None and self._was_missed:
+        if self.is_late:
             return f"{self._what} have not come yet; look again later"
-        return None
+        return str(self.error) if self.error is not None else None
 
     def _begin(self, caller: str) -> None:
         self._begun_at = _now()
@@ -162,7 +170,7 @@ class Shelf(Generic[T]):
 
     def _fail(self, error: PorticoError) -> None:
         self.error = error
-        self._failed_at = _now()
+        self.failed_at = _now()
 
     async def close(self) -> None:
         """Nobody looks any more."""
