@@ -25,6 +25,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def test_a_number_among_variables_keeps_its_digits(place: Place) -> None:
+    env = {"ID": 100000000000000001, "RATIO": 1.5, "WHOLE": 2.0, "NEGATIVE": -7}
+    place.write(".vscode/mcp.json", {"servers": {"a": {"command": "run", "env": env}}})
+    (entry,) = place.read(".vscode/mcp.json", trust=True).entries.values()
+    wanted = {"ID": "100000000000000001", "RATIO": "1.5", "WHOLE": "2", "NEGATIVE": "-7"}
+    assert resolved(entry)["env"] == wanted
+
+
 # ---------------------------------------------------------------- variables
 
 
