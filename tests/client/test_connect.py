@@ -269,7 +269,7 @@ async def test_a_failure_names_a_server_whose_name_is_in_every_other_word() -> N
         await asyncio.Event().wait()
 
     async with connect(server, name="e", timeout_s=0.05) as client:
-        with pytest.raises(TimedOut, match="^server 'e': "):
+        with pytest.raises(TimedOut, match=r"^server 'e': "):
             await client.call_tool("wait")
 
 

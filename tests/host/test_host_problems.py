@@ -1,12 +1,15 @@
 """What is told of a server that does not work: once, in words that are right, and then mended."""
 
+import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from host.keeping import HANDSHAKE, command, entry
 from live import live
-from portico import CannotConnect, Host
+from portico import CannotConnect, Host, LocalProtocolError, RemoteError, Server
 from portico.host.own import entry_of
 from portico.host.settings import Settings
 
@@ -17,6 +20,17 @@ def dying(starts: Path) -> list[str]:
     """A command that counts its starts, and ends at once."""
     code = f"open({str(starts)!r}, 'a').write('x'); raise SystemExit('the disk is full')"
     return [sys.executable, "-I", "-S", "-c", code]
+
+
+def small() -> Server:
+    server = Server("small")
+
+    @server.tool
+    def one() -> str:
+        return "one"
+
+    _ = one
+    return server
 
 
 async def look(host: Host) -> None:
@@ -62,3 +76,73 @@ async def test_a_command_that_is_not_there_has_not_ended() -> None:
             words = str(caught.value)
         assert "it failed" in words
         assert "ended" not in words
+
+
+@live
+async def test_a_server_that_is_restarted_is_looked_at_again_at_once(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+
+    async def resolve() -> Any:
+        return command() if mended.exists() else dying(tmp_path / "starts")
+
+    async with Host({"odd": entry(resolve, "odd", revision=HANDSHAKE)}) as host:
+        assert await host.list_tools() == []
+        mended.touch()
+        host.restart("odd")
+        assert "the disk is full" not in str(host.problems)
+        assert len(await host.list_tools()) == 3
+        with pytest.raises(LocalProtocolError, match="there is no server 'od'; did you mean 'odd'"):
+            host.restart("od")
+
+
+@live
+async def test_a_host_that_is_closed_says_so_to_whoever_asks() -> None:
+    host = Host({"one": small()})
+    assert len(await host.list_tools()) == 1
+    await host.close()
+    for asked in (
+        host.list_tools(),
+        host.list_prompts(fresh=True),
+        host.call_tool("one__one"),
+        host.read_resource("a:b"),
+        host.search("one"),
+    ):
+        with pytest.raises(LocalProtocolError, match="this host is closed"):
+            await asked
+
+
+def test_a_host_that_is_taken_to_another_loop_says_so_at_once() -> None:
+    host = Host({"one": small()})
+
+    async def use() -> None:
+        await host.list_tools()
+
+    with asyncio.Runner() as first:
+        first.run(use())
+        with asyncio.Runner() as second, pytest.raises(LocalProtocolError, match="another event"):
+            second.run(use())
+        first.run(host.close())
+
+
+@live
+async def test_what_is_wrong_with_an_entry_names_its_server() -> None:
+    entries = {
+        "web": entry({"url": "http://user:secret@127.0.0.1/"}, "web"),
+        "odd": entry({"url": "ftp://127.0.0.1/"}, "odd"),
+    }
+    async with Host(entries) as host:
+        for key in entries:
+            with pytest.raises(LocalProtocolError, match=f"server '{key}'") as caught:
+                await host.call_tool(f"{key}__one")
+            assert "secret" not in str(caught.value)
+
+
+@live
+async def test_among_a_thousand_servers_an_error_is_still_a_sentence() -> None:
+    servers = {f"server-{number}": small() for number in range(1000)}
+    async with Host(servers) as host:
+        with pytest.raises(RemoteError, match="and 980 others") as caught:
+            await host.call_tool("何")
+        assert len(str(caught.value)) < 600
+        with pytest.raises(RemoteError, match="and 980 others"):
+            await host.read_resource("a:b", server="何")

@@ -169,7 +169,10 @@ class Host(Calls):
 
     def restart(self, server: str) -> None:
         """Start a server anew for its next call, also one that was given up."""
-        self._roof.snapshot.server(server).supervised.restart()
+        try:
+            self._roof.snapshot.server(server).restart()
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
 
     # ------------------------------------------------------------ the handler
 

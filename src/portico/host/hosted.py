@@ -17,6 +17,7 @@ from portico.client.listening import Change
 from portico.errors import FaultKind, PorticoError, RemoteError
 from portico.host.naming import catalogue_name, is_shown
 from portico.host.offers import Offers
+from portico.host.opening import named
 from portico.host.seats import Seat, Sitting
 from portico.host.settings import Entry, Settings
 from portico.host.shelves import Kind
@@ -93,6 +94,12 @@ class Hosted:
         if not self._held:
             self._free.set()
 
+    def restart(self) -> None:
+        """Start it anew for the next call, and for whoever looks, whatever came before."""
+        self.supervised.restart()
+        for offers in self._offers.values():
+            offers.doubt()
+
     async def leave(self) -> None:
         """Go, when the last who is with it is done, or has had time enough."""
         with contextlib.suppress(TimeoutError):
@@ -159,8 +166,7 @@ class Hosted:
 
     def named(self, words: str) -> str:
         """What went wrong, with whose it is."""
-        whose = f"server {self.key!r}"
-        return words if whose in words else f"{whose}: {words}"
+        return named(self.key, words)
 
     def plain_name(self, name: str) -> str | None:
         """The server's own name for one of the catalogue, where no list is needed to tell."""

@@ -32,6 +32,10 @@ if TYPE_CHECKING:  # most servers ask nobody who they are
 
 log: logging.Logger = logging.getLogger("portico.host")
 
+CLOSED = "this host is closed; make another one"
+# What it has opened lives in the loop in which it was opened.
+ELSEWHERE = "this host is used in another event loop; make another one for this loop"
+
 ALL: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
 
 
@@ -71,15 +75,27 @@ class Roof:
         self._leaving: dict[asyncio.Task[None], Hosted] = {}
         self._states: dict[Supervised, State] = {}
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.config: Config = config
         self.snapshot: Snapshot = self._made(config, None)
-        self._handling = Handling(lambda: self.snapshot, wait_s)
+        self._handling = Handling(self._now, wait_s)
         self.handler: Handler = stack(self._handling.handle, self._layers)
 
     def use(self, layer: Middleware) -> None:
         """Put a layer inside those that are there."""
         self._layers.append(layer)
         self.handler = stack(self._handling.handle, self._layers)
+
+    def _now(self) -> Snapshot:
+        """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""
+        if self._is_closed:
+            raise LocalProtocolError(CLOSED)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise LocalProtocolError(ELSEWHERE)
+            self._loop = loop
+        return self.snapshot
 
     # ------------------------------------------------------------ generations
 
@@ -119,7 +135,7 @@ class Roof:
     def reload(self, config: Config) -> None:
         """This is what holds from now on. Raises `LocalProtocolError` after the end."""
         if self._is_closed:
-            raise LocalProtocolError("this host is closed; make another one")
+            raise LocalProtocolError(CLOSED)
         before = self.snapshot
         after = self._made(config, before)
         self.snapshot, self.config = after, config
