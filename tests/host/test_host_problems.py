@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from host.keeping import HANDSHAKE, command, entry
-from live import live
-from portico import CannotConnect, Host, LocalProtocolError, RemoteError, Server
+from live import live, until
+from portico import CannotConnect, ConnectionLost, Host, LocalProtocolError, RemoteError, Server
 from portico.host.own import entry_of
 from portico.host.settings import Settings
 
@@ -109,6 +109,16 @@ async def test_a_host_that_is_closed_says_so_to_whoever_asks() -> None:
     ):
         with pytest.raises(LocalProtocolError, match="this host is closed"):
             await asked
+
+
+@live
+async def test_a_call_that_waits_for_a_list_when_the_host_is_closed_has_not_timed_out() -> None:
+    host = Host({"hung": HUNG})
+    call = asyncio.create_task(host.call_tool("hung__one"))
+    await until(lambda: host.status()[0].state == "starting")
+    await host.close()
+    with pytest.raises(ConnectionLost, match="server 'hung' .* closed"):
+        await call
 
 
 def test_a_host_that_is_taken_to_another_loop_says_so_at_once() -> None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from portico.errors import Fault, PorticoError, RemoteProtocolError, TimedOut
+from portico.errors import ConnectionLost, Fault, PorticoError, RemoteProtocolError, TimedOut
 
 log: logging.Logger = logging.getLogger("portico.host")
 
@@ -114,7 +114,8 @@ class Shelf(Generic[T]):
             assert self._task is not None
             await asyncio.wait([self._task])
         if self.error is not None or self.content is None:
-            error = self.error or TimedOut(f"{self._what} are not asked for any more")
+            words = f"{self._what} are not asked for any more: it was closed meanwhile"
+            error = self.error or ConnectionLost(words)
             raise error.with_traceback(None)
         return self.content
 
