@@ -117,7 +117,7 @@ async def test_a_call_that_waits_for_a_list_when_the_host_is_closed_has_not_time
     call = asyncio.create_task(host.call_tool("hung__one"))
     await until(lambda: host.status()[0].state == "starting")
     await host.close()
-    with pytest.raises(ConnectionLost, match="server 'hung' .* closed"):
+    with pytest.raises(ConnectionLost, match=r"server 'hung' .* closed"):
         await call
 
 

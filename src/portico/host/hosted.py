@@ -29,9 +29,7 @@ from portico.protocol.revision import OutputRoot
 # Callers whose lists are kept, of one server; who has not looked for longest looks anew.
 MAX_CALLERS = 1000
 
-# What a server says that it tells of.
-TELLING = ("tools.listChanged", "prompts.listChanged", "resources.listChanged")
-# What is told of a list, and the lists that it is about.
+# What a server may tell of, and the lists that it is about.
 TOLD: dict[str, tuple[Kind, ...]] = {
     "tools": ("tools",),
     "prompts": ("prompts",),
@@ -39,6 +37,11 @@ TOLD: dict[str, tuple[Kind, ...]] = {
 }
 
 N = TypeVar("N", bound=t.Noun)
+
+
+def telling(said: str) -> str:
+    """The capability of a server that tells of this."""
+    return f"{said}.listChanged"
 
 
 class Claim(NamedTuple):
@@ -74,6 +77,9 @@ class Hosted:
         self._is_common = True
         self._early: set[str] | None = set()
         self._is_bare = True
+        # Lists that it tells of; and whether it is a process, which changes nothing when stopped.
+        self._told: frozenset[Kind] = frozenset()
+        self._is_process = False
         # By caller; under None what is for all of them.
         self._offers: dict[str | None, Offers] = {}
         self._watches: dict[Client, asyncio.Task[None]] = {}
@@ -133,7 +139,12 @@ class Hosted:
         if found is None:
             self._forget_one()
             found = self._offers[whose] = Offers(
-                self.key, self.settings, self._listed, self._needs_no_wrapper, self._came
+                self.key,
+                self.settings,
+                self._listed,
+                self._needs_no_wrapper,
+                self._came,
+                self._tells_of,
             )
         return found
 
@@ -144,6 +155,9 @@ class Hosted:
 
     def _needs_no_wrapper(self) -> bool:
         return self._is_bare
+
+    def _tells_of(self, kind: Kind) -> bool:
+        return kind in self._told or (self._is_process and not self.supervised.seats)
 
     def _came(self, kind: Kind) -> None:
         self._changed(self.key, (kind,))
@@ -199,6 +213,7 @@ class Hosted:
     def _opened(self, supervised: Supervised, seat: Seat) -> None:
         """Somebody was let in: what it offers may be another than when they were last there."""
         self.instructions = seat.client.instructions
+        self._is_process = seat.child is not None
         whose = self._settle_whose(seat)
         others = (one for one in supervised.seats if one is not seat)
         if not any(whose in (None, one.caller) for one in others):
@@ -216,14 +231,16 @@ class Hosted:
 
     def _attend(self, client: Client, caller: str | None) -> None:
         """Hear what it tells of its lists, if it does and nobody hears it yet."""
-        if client not in self._watches and any(map(client.peer.offers, TELLING)):
+        offered = [kinds for said, kinds in TOLD.items() if client.peer.offers(telling(said))]
+        self._told = frozenset(kind for kinds in offered for kind in kinds)
+        if client not in self._watches and offered:
             watch = asyncio.get_running_loop().create_task(self._watch(client, caller))
             self._watches[client] = watch
             watch.add_done_callback(lambda _: self._watches.pop(client, None))
 
     async def _watch(self, client: Client, caller: str | None) -> None:
         """Hear of changed lists for as long as the conversation lasts."""
-        tools, prompts, resources = map(client.peer.offers, TELLING)
+        tools, prompts, resources = (client.peer.offers(telling(said)) for said in TOLD)
         whose = None if self._is_common else caller
         with contextlib.suppress(PorticoError):  # it has ended, or does not tell after all
             async with client.listen(

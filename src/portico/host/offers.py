@@ -65,7 +65,8 @@ class Listing(Protocol):
 
 class Offers:
     """The four lists of a server. `bare` says whether its values need no wrapper; `came` is told of
-    a list that is another than those who looked have seen."""
+    a list that is another than those who looked have seen, and `is_told` says of which lists the
+    server itself tells."""
 
     def __init__(
         self,
@@ -74,12 +75,14 @@ class Offers:
         listing: Listing,
         bare: Callable[[], bool],
         came: Callable[[Kind], None],
+        is_told: Callable[[Kind], bool],
     ) -> None:
         self._key = key
         self._settings = settings
         self._listing = listing
         self._bare = bare
         self._came = came
+        self._is_told = is_told
         self._schemas = Tools(key)
         self.tools: Shelf[Offer[HostTool, t.Tool]]
         self.prompts: Shelf[Offer[HostPrompt, t.Prompt]]
@@ -107,7 +110,7 @@ class Offers:
 
         words = f"the {what} of server {self._key!r}"
         limit_s = self._settings.start_s + self._settings.timeout_s
-        return Shelf(words, asked, limit_s, lambda: self._came(kind))
+        return Shelf(words, asked, limit_s, lambda: self._came(kind), lambda: self._is_told(kind))
 
     # ------------------------------------------------------------ as a whole
 

@@ -2,7 +2,7 @@
 
 Rules: a list that does not come costs its own server, and nobody else: whoever looks waits for so
 long, learns what the matter is, and goes on without. What came once is kept until the server says
-that it has changed; what did not come is not asked for again by everybody who looks.
+that it has changed, or for a while where it never would say so; what did not come is not asked for again by everybody who looks.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 WAIT_S = 20.0
 # A server that could not be listed is not asked again for so long, but by who wants it fresh.
 RETRY_S = 30.0
+# A server that does not tell of changes may have made some: who looks after so long asks again.
+UNTOLD_S = 60.0
 # A list is not asked for again within so long because of a name that is not in it: models make up
 # names faster than servers make tools.
 ANEW_S = 5.0
@@ -39,7 +41,8 @@ T = TypeVar("T", bound=Listed)
 
 class Shelf(Generic[T]):
     """One list. `what` it is stands in errors; `ask` asks the server for it, for a caller, and may
-    take `limit_s`; `came` is told of one that is another than those who looked have seen."""
+    take `limit_s`; `came` is told of one that is another than those who looked have seen, and
+    `is_told` says whether the server tells when it changes."""
 
     def __init__(
         self,
@@ -47,6 +50,7 @@ class Shelf(Generic[T]):
         ask: Callable[[str], Awaitable[T]],
         limit_s: float,
         came: Callable[[], None],
+        is_told: Callable[[], bool],
     ) -> None:
         self.content: T | None = None
         self.error: PorticoError | None = None
@@ -54,6 +58,7 @@ class Shelf(Generic[T]):
         self._ask = ask
         self._limit_s = limit_s
         self._came = came
+        self._is_told = is_told
         self._is_stale = True
         # Somebody looked and did not find it; somebody was told already that it has changed.
         self._was_missed = False
@@ -66,8 +71,10 @@ class Shelf(Generic[T]):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is here, and nobody said that it has changed."""
-        return not self._is_stale
+        """Whether it is here, nobody said that it has changed, and somebody would."""
+        if self._is_stale:
+            return False
+        return self._is_told() or _now() < self._came_at + UNTOLD_S  # R1006, R1013
 
     @property
     def is_busy(self) -> bool:
@@ -90,7 +97,7 @@ class Shelf(Generic[T]):
 
         Never raises: `problem` says what went wrong.
         """
-        if not self._is_stale and not fresh:
+        if self.is_fresh and not fresh:
             return self.content
         now = _now()
         if self._task is None:
