@@ -262,6 +262,12 @@ EVERYWHERE: dict[str, Any] = {
         "headers": {"X": "${SECRET}", "Y": "${NO}"},
     },
     "d": {"command": "run", "args": CANARY, "env": {"A": [CANARY]}},
+    "e": {
+        "command": "run",
+        "args": [f"https://example.com/?k={CANARY}", "--token", f"${{GONE:-{CANARY}}}"],
+        "env": {"GH_PAT": CANARY, "A_TOKEN": f"${{GONE:-{CANARY}}}"},
+    },
+    "f": {"type": "http", "url": "https://example.com", "headers": {"X-Auth": CANARY}},
 }
 
 

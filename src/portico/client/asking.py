@@ -237,7 +237,8 @@ class Asker:
             return error
         words = str(error)
         whose = f"server {name!r}"
-        if whose not in words:
+        # An address that stands there already needs no other name.
+        if whose not in words and not words.startswith(f"{name} "):
             error.args = (f"{whose}: {words}",)
         return error
 
