@@ -1,6 +1,7 @@
 """What is told of a server that does not work: once, in words that are right, and then mended."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,34 @@ async def test_a_server_that_hangs_at_all_its_lists_is_told_of_once() -> None:
         await look(host)
         words = "server 'hung' has not answered yet; look again later"
         assert [problem.words for problem in host.problems] == [words]
+
+
+@live
+async def test_what_is_wrong_with_names_is_told_of_once_beside_what_else_is() -> None:
+    server = small()
+    twice = Twice("twice")
+    twice.tool(name="nothing")(_nothing)
+    odd = entry_of("odd", twice, Settings(namespace="no such"))
+    async with Host({"odd": odd, "good": server}) as host:
+        await look(host)
+        of_names, more = host.problems
+        assert "namespace 'no such'" in of_names.words
+        assert more.words.startswith("server 'odd' lists 'nothing' more than once")
+
+
+class Twice(Server):
+    """Lists everything twice."""
+
+    async def answer(self, turn: Any) -> bytes | None:
+        found = await super().answer(turn)
+        if found and turn.exchange.row.name == "tools/list":
+            reply = json.loads(found)
+            reply["result"]["tools"] *= 2
+            return json.dumps(reply).encode()
+        return found
+
+
+def _nothing() -> None: ...
 
 
 @live

@@ -159,16 +159,13 @@ class Snapshot:
     @property
     def problems(self) -> list[Problem]:
         """What is the matter, of the configuration and of each server."""
-        servers = ((one, one.problem) for one in self.hosted.values())
         told = {problem.words for problem in self._configured}
-        return [
-            *self._configured,
-            *(
-                Problem(one.key, words, one.entry.place)
-                for one, words in servers
-                if words is not None and words not in told
-            ),
-        ]
+        found = list(self._configured)
+        for one in self.hosted.values():
+            news = [words for words in one.problems if words not in told]
+            if news:
+                found.append(Problem(one.key, "; ".join(news), one.entry.place))
+        return found
 
     def _known(self, kind: Nameable, caller: str) -> list[str]:
         offers = (one.offers(caller).shelves[kind].content for one in self.hosted.values())

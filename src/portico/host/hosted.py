@@ -163,14 +163,14 @@ class Hosted:
         self._changed(self.key, (kind,))
 
     @property
-    def problem(self) -> str | None:
-        """What is the matter with it, for people."""
+    def problems(self) -> list[str]:
+        """What is the matter with it, for people, each once."""
         every = list(self._offers.values())
         last = max((one.failure for one in every if one.failure is not None), default=None)
         found = [words for one in every for words in one.problems]
         if last is not None:
             found.insert(0, last[1])
-        return "; ".join(dict.fromkeys(map(self.named, found))) or None
+        return list(dict.fromkeys(map(self.named, found)))
 
     @property
     def failure(self) -> PorticoError | None:

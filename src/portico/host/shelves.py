@@ -2,7 +2,8 @@
 
 Rules: a list that does not come costs its own server, and nobody else: whoever looks waits for so
 long, learns what the matter is, and goes on without. What came once is kept until the server says
-that it has changed, or for a while where it never would say so; what did not come is not asked for again by everybody who looks.
+that it has changed, or for a while where it never would; what did not come is not asked for again
+by everybody who looks.
 """
 
 import asyncio
