@@ -185,3 +185,22 @@ async def test_among_a_thousand_servers_an_error_is_still_a_sentence() -> None:
         assert len(str(caught.value)) < 600
         with pytest.raises(RemoteError, match="and 980 others"):
             await host.read_resource("a:b", server="何")
+
+
+@live
+async def test_what_several_callers_saw_before_it_was_mended_is_told_no_more(
+    tmp_path: Path,
+) -> None:
+    mended = tmp_path / "mended"
+
+    async def resolve() -> Any:
+        return command() if mended.exists() else dying(tmp_path / "starts")
+
+    async with Host({"odd": entry(resolve, "odd", revision=HANDSHAKE)}) as host:
+        alice, bob = host.caller("alice"), host.caller("bob")
+        for caller in (alice, bob):
+            assert await caller.list_tools() == []
+        mended.touch()
+        for caller in (alice, bob):
+            assert len(await caller.list_tools(fresh=True)) == 3
+        assert host.problems == []

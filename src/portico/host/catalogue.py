@@ -148,6 +148,15 @@ class Snapshot:
         self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
     ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
         """One list of every server, asked of all of them at once; some may not have come."""
+        seen = await self._seen(kind, caller, wait_s, fresh=fresh)
+        if any(one.offers(caller).shelves[kind] is not shelf for one, shelf in seen.items()):
+            # A server was started by this, and has other lists for each caller.
+            seen = await self._seen(kind, caller, wait_s)
+        return seen
+
+    async def _seen(
+        self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
+    ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
         shelves = {one: one.offers(caller).shelves[kind] for one in self.hosted.values()}
         missing = [shelf for shelf in shelves.values() if fresh or not shelf.is_fresh]
         if len(missing) == 1:

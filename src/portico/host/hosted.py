@@ -223,9 +223,11 @@ class Hosted:
     def _settle_whose(self, seat: Seat) -> str | None:
         """Whose lists those of a conversation are, which its revision tells."""
         common = self.settings.sharing != "caller" or seat.common
-        if self._is_common and not common and self._early == {seat.caller}:
-            # It was looked at before anybody knew, but by this one alone.
-            self._offers[seat.caller] = self._offers.pop(None)
+        if self._is_common and not common:
+            early = self._offers.pop(None, None)
+            if early is not None and self._early == {seat.caller}:
+                # It was looked at before anybody knew, but by this one alone.
+                self._offers[seat.caller] = early
         self._is_common, self._early = common, None
         return None if common else seat.caller
 
