@@ -76,7 +76,6 @@ class Roof:
         self._states: dict[Supervised, State] = {}
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.config: Config = config
         self.snapshot: Snapshot = self._made(config, None)
         self._handling = Handling(self._now, wait_s)
         self.handler: Handler = stack(self._handling.handle, self._layers)
@@ -138,7 +137,7 @@ class Roof:
             raise LocalProtocolError(CLOSED)
         before = self.snapshot
         after = self._made(config, before)
-        self.snapshot, self.config = after, config
+        self.snapshot = after
         gone = [one for key, one in before.hosted.items() if after.hosted.get(key) is not one]
         come = [key for key, one in after.hosted.items() if before.hosted.get(key) is not one]
         for one in gone:
