@@ -69,6 +69,19 @@ async def test_a_file_is_read_again_and_what_is_the_same_goes_on(tmp_path: Path)
 
 
 @live
+async def test_a_server_that_goes_on_is_found_where_it_stands_now(tmp_path: Path) -> None:
+    file = written(tmp_path / "claude_desktop_config.json", one={"command": "no-such-command"})
+    async with Host.from_config(file) as host:
+        await host.list_tools()
+        file.write_text("\n\n" + file.read_text())
+        await host.reload()
+        (problem,) = host.problems
+        assert "no-such-command" in problem.words
+        assert problem.place is not None
+        assert problem.place.line == 3
+
+
+@live
 async def test_a_file_that_stays_broken_stops_nothing_however_often_it_is_read(
     tmp_path: Path,
 ) -> None:

@@ -107,11 +107,11 @@ class Roof:
             won = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
             claim = Claim(namespace, won)
             old = before.hosted.get(key) if before is not None else None
-            hosted[key] = (
-                old
-                if old is not None and _is_same(old, entry, claim)
-                else Hosted(entry, claim, self._supervise, self._listing, self._changed)
-            )
+            if old is not None and _is_same(old, entry, claim):
+                old.entry = entry  # which may stand in another line now
+                hosted[key] = old
+            else:
+                hosted[key] = Hosted(entry, claim, self._supervise, self._listing, self._changed)
         generation = before.generation + 1 if before is not None else 1
         problems = (*config.problems, *claims.problems)
         return Snapshot(generation, hosted, claims.aliases, problems)
