@@ -16,7 +16,7 @@ from portico.client.client import Client
 from portico.client.listening import Change
 from portico.errors import FaultKind, PorticoError, RemoteError
 from portico.host.naming import catalogue_name, is_shown
-from portico.host.offers import Offers
+from portico.host.offers import SILENT, Offers
 from portico.host.opening import named
 from portico.host.seats import Seat, Sitting
 from portico.host.settings import Entry, Settings
@@ -166,17 +166,17 @@ class Hosted:
     def problems(self) -> list[str]:
         """What is the matter with it, for people, each once."""
         every = list(self._offers.values())
-        last = max((one.failure for one in every if one.failure is not None), default=None)
         found = [words for one in every for words in one.problems]
-        if last is not None:
-            found.insert(0, last[1])
+        if isinstance(self.failure, SILENT):  # which is one thing, however often it was seen
+            found.insert(0, str(self.failure))
         return list(dict.fromkeys(map(self.named, found)))
 
     @property
     def failure(self) -> PorticoError | None:
-        """The first error that a list of it came to, if one did."""
-        every = (shelf for offers in self._offers.values() for shelf in offers.shelves.values())
-        return next((shelf.error for shelf in every if shelf.error is not None), None)
+        """Why a list of it did not come: the last time that it did not answer, if it was that."""
+        found = [one for offers in self._offers.values() for one in offers.failures]
+        last = max(found, key=lambda one: (isinstance(one[1], SILENT), one[0]), default=None)
+        return last[1] if last is not None else None
 
     def named(self, words: str) -> str:
         """What went wrong, with whose it is."""

@@ -17,6 +17,7 @@ from portico.errors import (
     ChannelError,
     ConnectionLost,
     LocalProtocolError,
+    PorticoError,
     Refused,
 )
 from portico.host.naming import Named, Names
@@ -130,16 +131,14 @@ class Offers:
             await shelf.close()
 
     @property
-    def failure(self) -> tuple[float, str] | None:
-        """When the server last did not answer, and what that came to."""
+    def failures(self) -> list[tuple[float, PorticoError]]:
+        """What lists came to that did not come, and when."""
         every = self.shelves.values()
-        failed = [(one.failed_at, one.error) for one in every if one.error is not None]
-        found = [(at, str(error)) for at, error in failed if isinstance(error, SILENT)]
-        return max(found, default=None)
+        return [(one.failed_at, one.error) for one in every if one.error is not None]
 
     @property
     def problems(self) -> list[str]:
-        """What else is the matter, for people; what can be shown all the same is shown."""
+        """What is the matter beside a silent server, for people; what can be shown is shown."""
         troubled = [one for one in self.shelves.values() if not isinstance(one.error, SILENT)]
         found = [one.problem for one in troubled if one.problem is not None]
         if sum(one.is_late for one in troubled) > 1:
