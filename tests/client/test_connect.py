@@ -260,6 +260,19 @@ async def test_the_time_out_is_the_clients_unless_a_call_has_its_own(revision: R
             await client.call_tool("wait", timeout_s=0.05)
 
 
+@live
+async def test_a_failure_names_a_server_whose_name_is_in_every_other_word() -> None:
+    server = Server("slow")
+
+    @server.tool
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    async with connect(server, name="e", timeout_s=0.05) as client:
+        with pytest.raises(TimedOut, match=r"^server 'e': "):
+            await client.call_tool("wait")
+
+
 # ---------------------------------------------------------------- a child that dies
 
 

@@ -69,6 +69,48 @@ async def test_a_file_is_read_again_and_what_is_the_same_goes_on(tmp_path: Path)
 
 
 @live
+async def test_a_server_that_goes_on_is_found_where_it_stands_now(tmp_path: Path) -> None:
+    file = written(tmp_path / "claude_desktop_config.json", one={"command": "no-such-command"})
+    async with Host.from_config(file) as host:
+        await host.list_tools()
+        file.write_text("\n\n" + file.read_text())
+        await host.reload()
+        (problem,) = host.problems
+        assert "no-such-command" in problem.words
+        assert problem.place is not None
+        assert problem.place.line == 3
+
+
+@live
+async def test_a_file_that_stays_broken_stops_nothing_however_often_it_is_read(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path / "claude_desktop_config.json", one=entry("one"))
+    async with Host.from_config(file) as host:
+        file.write_text("{")
+        for _ in range(3):
+            await host.reload()
+            assert host.servers == ("one",)
+            assert len(host.problems) == 1
+        written(file, two=entry("two"))
+        await host.reload()
+        assert host.servers == ("two",)
+
+
+@live
+async def test_a_file_that_was_never_there_does_not_excuse_one_that_went_away(
+    tmp_path: Path,
+) -> None:
+    missing = tmp_path / "mcp.json"
+    file = written(tmp_path / "claude_desktop_config.json", one=entry("one"))
+    async with Host.from_config([missing, file]) as host:
+        assert (host.servers, len(host.problems)) == (("one",), 1)
+        file.unlink()
+        await host.reload()
+        assert (host.servers, len(host.problems)) == (("one",), 2)
+
+
+@live
 async def test_a_project_file_starts_nothing_until_somebody_trusts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from host.secretive import secretive
-from live import live_for
+from live import live, live_for
 from portico import Host, Question, RemoteError, Server
 from portico.host.own import entry_of
 from portico.host.settings import Entry, Settings
@@ -186,3 +186,30 @@ async def test_what_a_caller_did_in_a_conversation_of_its_own_is_in_no_other_cal
         found = await ada.read_resource("things://ada")
         assert found.contents[0].text == "ada"
         assert (await ada.call_tool("own__tool_of_ada")).text == "ada"
+
+
+PROCESS = """\
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "initialize":
+        version = asked["params"]["protocolVersion"]
+        info = {"name": "p", "version": "1"}
+        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+    elif asked["method"] == "tools/list":
+        result = {"tools": [{"name": f"of-{os.getpid()}", "inputSchema": {"type": "object"}}]}
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@live
+async def test_callers_who_look_first_and_at_once_are_each_shown_their_own_lists() -> None:
+    made = entry_of("p", [sys.executable, "-I", "-S", "-c", PROCESS], Settings(revision=OLD))
+    async with Host({"p": made}) as host:
+        callers = [host.caller(name) for name in ("alice", "bob", "carol")]
+        listed = await asyncio.gather(*(caller.list_tools() for caller in callers))
+        assert len({tool.name for tools in listed for tool in tools}) == 3
+        again = [await caller.list_tools() for caller in callers]
+        assert again == listed

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from host.keeping import HANDSHAKE, command, entry
 from live import Records, live, until
 from portico import ConnectionLost, Host, RemoteError, Server
 from portico.host import shelves
@@ -64,6 +65,45 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
             assert len(await host.list_tools()) == 1
         assert loop.time() - began < 2  # and not twenty times the wait
         assert (await host.call_tool("good__one")).text == "one"
+
+
+class Mute(Counted):
+    """One that does not tell when they change."""
+
+    async def answer(self, turn: Any) -> bytes | None:
+        found = await super().answer(turn)
+        return found and found.replace(b'"listChanged":true', b'"listChanged":false')
+
+
+@pytest.mark.spec("R1006", "R1013")
+@live
+async def test_a_list_of_which_nobody_tells_is_not_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mute, telling = Mute("mute"), Counted("telling")
+    for server in (mute, telling):
+        server.tool(_nothing)
+    async with Host({"mute": mute, "telling": telling}) as host:
+        for _ in range(3):
+            assert len(await host.list_tools()) == 2
+        assert (mute.listed, telling.listed) == (1, 1)
+        monkeypatch.setattr(shelves, "UNTOLD_S", 0.0)
+        for _ in range(3):
+            assert len(await host.list_tools()) == 2
+        assert (mute.listed, telling.listed) == (4, 1)
+
+
+@live
+async def test_nothing_is_started_because_a_list_of_a_stopped_process_is_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stopped = entry(command(), "odd", revision=HANDSHAKE, idle_s=0.01)
+    async with Host({"odd": stopped}) as host:
+        assert len(await host.list_tools()) == 3
+        await until(lambda: host.status()[0].seats == 0)
+        monkeypatch.setattr(shelves, "UNTOLD_S", 0.0)
+        assert len(await host.list_tools()) == 3
+        assert host.status()[0].state == "idle"
 
 
 class Meeting(Server):

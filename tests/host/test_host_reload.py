@@ -239,7 +239,7 @@ async def test_a_host_that_is_closed_ends_what_is_under_way_and_what_was_leaving
     await host.close()
     ends: list[Any] = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(end, Exception) and "closed" in str(end) for end in ends), ends
-    with pytest.raises(Exception, match="the host was closed"):
+    with pytest.raises(Exception, match="this host is closed"):
         await host.call_tool("a__which")
     with pytest.raises(LocalProtocolError, match="closed"):
         await host.reload({})

@@ -40,7 +40,7 @@ async def test_a_list_that_failed_for_one_caller_quotes_nothing_of_theirs_to_ano
         with pytest.raises(ConnectionLost, match="alice's canary"):
             await alice.call_tool("odd__die", {"text": "alice's canary"})
         await alice.list_tools(fresh=True)
-        assert "ended once" in str(host.problems)
+        assert "failed once" in str(host.problems)
         with pytest.raises(PorticoError) as caught:
             await bob.call_tool("odd__no_such_tool_anywhere")
         assert "canary" not in str(caught.value)

@@ -25,6 +25,14 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
+def test_a_number_among_variables_keeps_its_digits(place: Place) -> None:
+    env = {"ID": 100000000000000001, "RATIO": 1.5, "WHOLE": 2.0, "NEGATIVE": -7}
+    place.write(".vscode/mcp.json", {"servers": {"a": {"command": "run", "env": env}}})
+    (entry,) = place.read(".vscode/mcp.json", trust=True).entries.values()
+    wanted = {"ID": "100000000000000001", "RATIO": "1.5", "WHOLE": "2", "NEGATIVE": "-7"}
+    assert resolved(entry)["env"] == wanted
+
+
 # ---------------------------------------------------------------- variables
 
 
@@ -254,6 +262,12 @@ EVERYWHERE: dict[str, Any] = {
         "headers": {"X": "${SECRET}", "Y": "${NO}"},
     },
     "d": {"command": "run", "args": CANARY, "env": {"A": [CANARY]}},
+    "e": {
+        "command": "run",
+        "args": [f"https://example.com/?k={CANARY}", "--token", f"${{GONE:-{CANARY}}}"],
+        "env": {"GH_PAT": CANARY, "A_TOKEN": f"${{GONE:-{CANARY}}}"},
+    },
+    "f": {"type": "http", "url": "https://example.com", "headers": {"X-Auth": CANARY}},
 }
 
 

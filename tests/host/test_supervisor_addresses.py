@@ -88,7 +88,7 @@ async def test_an_address_where_nobody_is_backs_off() -> None:
         for _ in range(2):
             with pytest.raises(CannotConnect):
                 await server.call("add", a=1, b=2)
-        with pytest.raises(CannotConnect, match="it ended 2 times within 300 s and is left alone"):
+        with pytest.raises(CannotConnect, match="it failed 2 times within 300 s and is left alone"):
             await server.call("add", a=1, b=2)
 
 

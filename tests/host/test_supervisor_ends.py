@@ -102,7 +102,7 @@ async def test_a_server_that_ends_again_and_again_is_given_up_until_it_is_restar
         with pytest.raises(CannotConnect) as caught:
             await server.call("who")
         assert str(caught.value).startswith(
-            "server 'odd': it ended 3 times within 300 s and is left alone for 300 s, or until it is "
+            "server 'odd': it failed 3 times within 300 s and is left alone for 300 s, or until it is "
             "restarted. Last: "
         )
         assert "No module named 'git'" in str(caught.value)
@@ -127,7 +127,7 @@ async def test_a_server_that_is_backing_off_is_refused_at_once_and_tried_again_l
             with pytest.raises(CannotConnect, match="No module named"):
                 await server.call("who")
         assert server.supervised.status.state == "backing_off"
-        with pytest.raises(CannotConnect, match=r"ended 2 times .* started again in 0\.2 s"):
+        with pytest.raises(CannotConnect, match=r"failed 2 times .* tried again in 0\.2 s"):
             await server.call("who")
         clock.now += 0.3
         assert await server.call("who")

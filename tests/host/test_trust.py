@@ -156,6 +156,21 @@ def test_a_file_with_variables_counts_as_content(place: Place) -> None:
         resolved(config.entries["a"])
 
 
+def test_files_with_variables_of_two_servers_of_one_name_count_both(place: Place) -> None:
+    places = (".vscode/mcp.json", "other/.vscode/mcp.json")
+    for name in places:
+        place.write(name, {"servers": {"a": {"command": "run", "envFile": ".env"}}})
+    place.write("portico.toml", f"include = {list(places)}\n")
+    used = place.write(".env", "GOOD=1\n")
+    place.write("other/.env", "OTHER=1\n")
+    person = Person()
+    assert place.read("portico.toml", strict=True, trust=person).entries
+    read = [wish.text for wish in person.asked[0].wishes if wish.what == "read"]
+    assert read == [".env (GOOD)", ".env (OTHER)"]
+    used.write_text("LD_PRELOAD=evil.so\n")
+    assert not place.read("portico.toml", strict=True).entries
+
+
 def test_an_included_file_counts_as_content(place: Place) -> None:
     place.write("portico.toml", 'include = ["other.json"]\n')
     place.write("other.json", {"mcpServers": {"a": {"command": "run"}}})

@@ -236,8 +236,10 @@ class Asker:
         if isinstance(error, RemoteError | LocalProtocolError | ToolError) or not name:
             return error
         words = str(error)
-        if name not in words:
-            error.args = (f"server {name!r}: {words}",)
+        whose = f"server {name!r}"
+        # An address that stands there already needs no other name.
+        if whose not in words and not words.startswith(f"{name} "):
+            error.args = (f"{whose}: {words}",)
         return error
 
     # ------------------------------------------------------------ requests

@@ -12,6 +12,7 @@ Whoever gives up in between leaves nothing behind.
 
 import os
 from collections.abc import Generator, Iterable, Mapping
+from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -132,6 +133,7 @@ def made(way: Way, answers: Answers, **options: Any) -> Client:
     return Client(way, answers, info=own_name(), **options)
 
 
+@cache
 def own_name() -> t.Implementation:
     """What we call ourselves."""
     from importlib.metadata import version

@@ -1,5 +1,7 @@
 """A configuration file that cannot be read: where it is wrong, and why."""
 
+TOO_LONG = "there is a number with thousands of digits"
+
 
 class Broken(Exception):
     """The text breaks the rules of its language, at a place that a person can go to."""

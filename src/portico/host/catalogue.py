@@ -8,9 +8,10 @@ leads nowhere until somebody says which is meant. No server's silence keeps anot
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, Literal
 
 from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, PorticoError
@@ -26,6 +27,8 @@ from portico.protocol.uritemplate import Template
 
 # Names that are offered to whoever took a wrong one.
 MAX_NEAR = 2
+# Servers in one sentence.
+MAX_TOLD = 20
 # Of those a server may list any number; so many are compared with a wrong one.
 MAX_COMPARED = 2000
 
@@ -73,8 +76,7 @@ class Snapshot:
         )
         if found is None:
             near = _near(name, [*self._known(kind, caller), *self._aliases])
-            servers = ", ".join(map(repr, self._first)) or "no server at all"
-            more = near or f"; names begin with their server and '{BETWEEN}': there is {servers}"
+            more = near or f"; names begin with their server and '{BETWEEN}': {_some(self._first)}"
             words = f"there is no {ONE[kind]} {cut(name)!r}{more}"
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return found
@@ -117,7 +119,7 @@ class Snapshot:
         """The server of this key. Raises `Fault`."""
         found = self.hosted.get(key)
         if found is None:
-            near = _near(key, self.hosted) or f"; there is {', '.join(self.hosted) or 'none'}"
+            near = _near(key, self.hosted) or f"; {_some(self.hosted)}"
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {cut(key)!r}{near}")
         return found
 
@@ -132,11 +134,11 @@ class Snapshot:
         if len(found) == 1:
             return found[0]
         if found:
-            names = ", ".join(repr(one.key) for one in found)
+            names = _told([one.key for one in found])
             words = f"{names} all have the resource {cut(uri)!r}; say which is meant: server="
             raise Fault(FaultKind.INVALID_PARAMS, words)
         silent = [one.key for one, shelf in listed.items() if shelf.problem is not None]
-        more = f"; {', '.join(map(repr, silent))} could not be asked" if silent else ""
+        more = f"; {_told(silent)} could not be asked" if silent else ""
         words = f"no server lists the resource {cut(uri)!r}{more}; server= asks one that may"
         raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
 
@@ -146,6 +148,15 @@ class Snapshot:
         self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
     ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
         """One list of every server, asked of all of them at once; some may not have come."""
+        seen = await self._seen(kind, caller, wait_s, fresh=fresh)
+        if any(one.offers(caller).shelves[kind] is not shelf for one, shelf in seen.items()):
+            # A server was started by this, and has other lists for each caller.
+            seen = await self._seen(kind, caller, wait_s)
+        return seen
+
+    async def _seen(
+        self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
+    ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
         shelves = {one: one.offers(caller).shelves[kind] for one in self.hosted.values()}
         missing = [shelf for shelf in shelves.values() if fresh or not shelf.is_fresh]
         if len(missing) == 1:
@@ -157,16 +168,13 @@ class Snapshot:
     @property
     def problems(self) -> list[Problem]:
         """What is the matter, of the configuration and of each server."""
-        servers = ((one, one.problem) for one in self.hosted.values())
         told = {problem.words for problem in self._configured}
-        return [
-            *self._configured,
-            *(
-                Problem(one.key, words, one.entry.place)
-                for one, words in servers
-                if words is not None and words not in told
-            ),
-        ]
+        found = list(self._configured)
+        for one in self.hosted.values():
+            news = [words for words in one.problems if words not in told]
+            if news:
+                found.append(Problem(one.key, "; ".join(news), one.entry.place))
+        return found
 
     def _known(self, kind: Nameable, caller: str) -> list[str]:
         offers = (one.offers(caller).shelves[kind].content for one in self.hosted.values())
@@ -183,6 +191,16 @@ def _near_own(wanted: str, offer: Offer[Any, Any]) -> str:
     rests = {name.partition(BETWEEN)[2]: name for name in offer.nouns}
     near = get_close_matches(cut(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1)
     return f"; did you mean {rests[near[0]]!r}?" if near else ""
+
+
+def _told(keys: Collection[str]) -> str:
+    """Some keys, for people, and for models who pay for every word."""
+    told = ", ".join(map(repr, islice(keys, MAX_TOLD)))
+    return told if len(keys) <= MAX_TOLD else f"{told} and {len(keys) - MAX_TOLD} others"
+
+
+def _some(keys: Collection[str]) -> str:
+    return f"there is {_told(keys) or 'no server at all'}"
 
 
 def _lists(offer: Offer[Any, Any] | None, uri: str) -> bool:

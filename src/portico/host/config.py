@@ -170,14 +170,14 @@ class Reader:
 
     def _is_trusted(self, source: Source, parts: Sequence[Source]) -> bool:
         drafts = [draft for part in parts for draft in part.drafts]
-        files = {draft.key: path for draft, path in self._env_files(*parts)}
+        files = dict(self._env_files(*parts))  # of servers, two of which may have one name
         read = {path: self._digest(path) for path in files.values()}
         drawn = (*((part.file, part.digest) for part in parts), *read.items())
         self.drawn[source.file] = drawn
         if not drafts:
             return True
         digest = digest_of(drawn)
-        names = {key: self._names[path] for key, path in files.items()}
+        names = {draft: self._names[path] for draft, path in files.items()}
         if is_trusted(source.file, digest, wishes(drafts, names), self._trust):
             return True
         words = f"{source.file} is not trusted, so this is not used; look at it, and then"

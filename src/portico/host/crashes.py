@@ -103,11 +103,11 @@ class Crashes:
             return None
         recent = self.recent(now)
         times = "once" if recent == 1 else f"{recent} times"
-        words = f"it ended {times} within {self._within_s:g} s"
+        words = f"it failed {times} within {self._within_s:g} s"  # ended, or never was there
         if health == "given_up":
             words += f" and is left alone for {self.wait_s(now):.0f} s, or until it is restarted"
         else:
-            words += f"; it is started again in {self.wait_s(now):.1f} s"
+            words += f"; it is tried again in {self.wait_s(now):.1f} s"
         return f"{words}. Last: {self.last.told(caller)}"
 
     def recent(self, now: float) -> int:

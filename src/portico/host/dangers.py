@@ -109,7 +109,7 @@ def _is_outside(path: str, folder: str) -> bool:
     if "://" in path or not (os.path.isabs(path) or path.startswith("..")):
         return False
     whole = os.path.normpath(os.path.join(folder, path))
-    return os.path.commonpath([whole, folder]) != folder
+    return whole != folder and not whole.startswith(os.path.join(folder, ""))
 
 
 def of_variable(name: str, value: str) -> list[str]:

@@ -7,7 +7,6 @@ file, line, column and key; no value is ever in a sentence, since it may be a se
 from collections.abc import Iterator
 from difflib import get_close_matches
 from glob import escape
-from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from portico.host.documents import Node
@@ -19,6 +18,8 @@ from portico.host.settings import Place, Problem
 Path: TypeAlias = tuple[str, ...]
 
 MAX_PORT: Final = 65535
+# From here on VS Code writes a number otherwise, and nobody counts or waits for so long.
+TOO_MUCH: Final = 1e21
 SHARING: Final = ("caller", "pooled", "shared")
 
 
@@ -277,7 +278,7 @@ class _Reading:
             elif kind is Kind.LOOSE and member.value is None:
                 yield (name,), None
             elif kind is Kind.LOOSE and _is_number(member.value):
-                yield (name,), plain(f"{member.value:.15g}")
+                yield (name,), plain(_digits(member.value))
             elif kind is Kind.VALUES and member.members is not None:
                 yield from self._command((name,), member)
             else:
@@ -304,13 +305,22 @@ class _Reading:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) < TOO_MUCH  # and neither infinite nor none at all
+    )
+
+
+def _digits(value: float) -> str:
+    """A number as text: a whole one with all its digits, as who wrote it expects."""
+    return str(int(value)) if value == int(value) else f"{value:.15g}"
 
 
 def _number(value: Any, kind: Kind) -> Any:
     if kind is Kind.SECONDS_OR_NEVER and value is False:
         return NEVER
-    if not _is_number(value) or not isfinite(value) or value <= 0:
+    if not _is_number(value) or value <= 0:
         return None
     if kind is Kind.COUNT:
         return value if isinstance(value, int) else None

@@ -13,13 +13,13 @@ from msgspec import Struct
 from portico.client.text import clean
 from portico.host.config import Reader
 from portico.host.dialects import DIALECTS
-from portico.host.drafts import Draft, Origin, Said, texts
+from portico.host.drafts import Draft, Origin, Path, Said, texts
 from portico.host.keys import REACHING, SETTINGS, defaults
 from portico.host.lookups import Surroundings
 from portico.host.references import Reference
 from portico.host.scopes import NAMED
 from portico.host.settings import Problem
-from portico.host.showing import reference, safe_value, shown
+from portico.host.showing import names, reference, safe_value, shown
 
 
 class Spot(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ def _values(draft: Draft, around: Surroundings | None) -> Iterator[Value]:
             value=safe_value(path, said),
             spot=_spot(said),
             over=tuple(map(_spot, said.over)),
-            references=tuple(_references(said, around)),
+            references=tuple(_references(path, said, around)),
         )
 
 
@@ -142,11 +142,14 @@ def _program(origin: Origin) -> str:
     return DIALECTS[origin.dialect].title if origin.dialect in DIALECTS else "Portico"
 
 
-def _references(said: Said, around: Surroundings | None) -> Iterator[Referred]:
-    for one in texts(said):
+def _references(path: Path, said: Said, around: Surroundings | None) -> Iterator[Referred]:
+    found = texts(said)
+    called = names(found) if path == ("args",) else [path[-1]] * len(found)
+    for one, name in zip(found, called, strict=True):
         for part in one.references:
             state = "not looked at" if around is None else _state(part, said.origin, around)
-            yield Referred(text=reference(part), kind=part.kind, name=part.name, state=state)
+            text = reference(part, name)
+            yield Referred(text=text, kind=part.kind, name=part.name, state=state)
 
 
 def _state(part: Reference, origin: Origin, around: Surroundings) -> str:

@@ -12,11 +12,13 @@ others. One that is broken, slow or gone is a problem in `problems`, and nobody 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from portico.client.targets import Target
 from portico.errors import Fault, LocalProtocolError, PorticoError
 from portico.host.calls import Calls
 from portico.host.offered import HostTool
-from portico.host.own import configured, unless_broken
+from portico.host.own import configured, is_broken
 from portico.host.questions import Desk, OnQuestion
 from portico.host.roof import OnChange, OnEvent, Roof
 from portico.host.settings import Config, Entry, Problem
@@ -52,8 +54,10 @@ class Host(Calls):
         wait_s: float = WAIT_S,
     ) -> None:
         self._read: Callable[[], Config] | None = None
+        # What was last said by files that could be read, or by a program.
+        self._sound: Config = configured(servers)
         roof = Roof(
-            configured(servers),
+            self._sound,
             Desk(on_question),
             layers=layers,
             wait_s=wait_s,
@@ -169,7 +173,10 @@ class Host(Calls):
 
     def restart(self, server: str) -> None:
         """Start a server anew for its next call, also one that was given up."""
-        self._roof.snapshot.server(server).supervised.restart()
+        try:
+            self._roof.snapshot.server(server).restart()
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
 
     # ------------------------------------------------------------ the handler
 
@@ -190,11 +197,16 @@ class Host(Calls):
         whose entry is the same go on; calls that are under way on others finish there, and then
         those stop. A file that cannot be read any more changes nothing but `problems`."""
         if servers is not None:
-            self._roof.reload(configured(servers))
-            return
-        if self._read is None:
+            config = self._sound = configured(servers)
+        elif self._read is None:
             raise LocalProtocolError("this host has no files: say which servers there are now")
-        self._roof.reload(unless_broken(self._read(), self._roof.config))
+        else:
+            config = self._read()
+            if is_broken(config, self._sound):
+                config = replace(config, entries=self._sound.entries)
+            else:
+                self._sound = config
+        self._roof.reload(config)
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
         """Be told of changes in the catalogue: a server said that a list is another, or there was

@@ -16,7 +16,8 @@ from portico.client.client import Client
 from portico.client.listening import Change
 from portico.errors import FaultKind, PorticoError, RemoteError
 from portico.host.naming import catalogue_name, is_shown
-from portico.host.offers import Offers
+from portico.host.offers import SILENT, Offers
+from portico.host.opening import named
 from portico.host.seats import Seat, Sitting
 from portico.host.settings import Entry, Settings
 from portico.host.shelves import Kind
@@ -28,9 +29,7 @@ from portico.protocol.revision import OutputRoot
 # Callers whose lists are kept, of one server; who has not looked for longest looks anew.
 MAX_CALLERS = 1000
 
-# What a server says that it tells of.
-TELLING = ("tools.listChanged", "prompts.listChanged", "resources.listChanged")
-# What is told of a list, and the lists that it is about.
+# What a server may tell of, and the lists that it is about.
 TOLD: dict[str, tuple[Kind, ...]] = {
     "tools": ("tools",),
     "prompts": ("prompts",),
@@ -38,6 +37,11 @@ TOLD: dict[str, tuple[Kind, ...]] = {
 }
 
 N = TypeVar("N", bound=t.Noun)
+
+
+def telling(said: str) -> str:
+    """The capability of a server that tells of this."""
+    return f"{said}.listChanged"
 
 
 class Claim(NamedTuple):
@@ -73,6 +77,9 @@ class Hosted:
         self._is_common = True
         self._early: set[str] | None = set()
         self._is_bare = True
+        # Lists that it tells of; and whether it is a process, which changes nothing when stopped.
+        self._told: frozenset[Kind] = frozenset()
+        self._is_process = False
         # By caller; under None what is for all of them.
         self._offers: dict[str | None, Offers] = {}
         self._watches: dict[Client, asyncio.Task[None]] = {}
@@ -92,6 +99,12 @@ class Hosted:
         self._held -= 1
         if not self._held:
             self._free.set()
+
+    def restart(self) -> None:
+        """Start it anew for the next call, and for whoever looks, whatever came before."""
+        self.supervised.restart()
+        for offers in self._offers.values():
+            offers.doubt()
 
     async def leave(self) -> None:
         """Go, when the last who is with it is done, or has had time enough."""
@@ -126,7 +139,12 @@ class Hosted:
         if found is None:
             self._forget_one()
             found = self._offers[whose] = Offers(
-                self.key, self.settings, self._listed, self._needs_no_wrapper, self._came
+                self.key,
+                self.settings,
+                self._listed,
+                self._needs_no_wrapper,
+                self._came,
+                self._tells_of,
             )
         return found
 
@@ -138,26 +156,31 @@ class Hosted:
     def _needs_no_wrapper(self) -> bool:
         return self._is_bare
 
+    def _tells_of(self, kind: Kind) -> bool:
+        return kind in self._told or (self._is_process and not self.supervised.seats)
+
     def _came(self, kind: Kind) -> None:
         self._changed(self.key, (kind,))
 
     @property
-    def problem(self) -> str | None:
-        """What is the matter with it, for people."""
+    def problems(self) -> list[str]:
+        """What is the matter with it, for people, each once."""
         every = list(self._offers.values())
-        found = (self.named(words) for offers in every for words in offers.problems)
-        return "; ".join(dict.fromkeys(found)) or None
+        found = [words for one in every for words in one.problems]
+        if isinstance(self.failure, SILENT):  # which is one thing, however often it was seen
+            found.insert(0, str(self.failure))
+        return list(dict.fromkeys(map(self.named, found)))
 
     @property
     def failure(self) -> PorticoError | None:
-        """The first error that a list of it came to, if one did."""
-        every = (shelf for offers in self._offers.values() for shelf in offers.shelves.values())
-        return next((shelf.error for shelf in every if shelf.error is not None), None)
+        """Why a list of it did not come: the last time that it did not answer, if it was that."""
+        found = [one for offers in self._offers.values() for one in offers.failures]
+        last = max(found, key=lambda one: (isinstance(one[1], SILENT), one[0]), default=None)
+        return last[1] if last is not None else None
 
     def named(self, words: str) -> str:
         """What went wrong, with whose it is."""
-        whose = f"server {self.key!r}"
-        return words if whose in words else f"{whose}: {words}"
+        return named(self.key, words)
 
     def plain_name(self, name: str) -> str | None:
         """The server's own name for one of the catalogue, where no list is needed to tell."""
@@ -190,6 +213,7 @@ class Hosted:
     def _opened(self, supervised: Supervised, seat: Seat) -> None:
         """Somebody was let in: what it offers may be another than when they were last there."""
         self.instructions = seat.client.instructions
+        self._is_process = seat.child is not None
         whose = self._settle_whose(seat)
         others = (one for one in supervised.seats if one is not seat)
         if not any(whose in (None, one.caller) for one in others):
@@ -199,22 +223,26 @@ class Hosted:
     def _settle_whose(self, seat: Seat) -> str | None:
         """Whose lists those of a conversation are, which its revision tells."""
         common = self.settings.sharing != "caller" or seat.common
-        if self._is_common and not common and self._early == {seat.caller}:
-            # It was looked at before anybody knew, but by this one alone.
-            self._offers[seat.caller] = self._offers.pop(None)
+        if self._is_common and not common:
+            early = self._offers.pop(None, None)
+            if early is not None and self._early == {seat.caller}:
+                # It was looked at before anybody knew, but by this one alone.
+                self._offers[seat.caller] = early
         self._is_common, self._early = common, None
         return None if common else seat.caller
 
     def _attend(self, client: Client, caller: str | None) -> None:
         """Hear what it tells of its lists, if it does and nobody hears it yet."""
-        if client not in self._watches and any(map(client.peer.offers, TELLING)):
+        offered = [kinds for said, kinds in TOLD.items() if client.peer.offers(telling(said))]
+        self._told = frozenset(kind for kinds in offered for kind in kinds)
+        if client not in self._watches and offered:
             watch = asyncio.get_running_loop().create_task(self._watch(client, caller))
             self._watches[client] = watch
             watch.add_done_callback(lambda _: self._watches.pop(client, None))
 
     async def _watch(self, client: Client, caller: str | None) -> None:
         """Hear of changed lists for as long as the conversation lasts."""
-        tools, prompts, resources = map(client.peer.offers, TELLING)
+        tools, prompts, resources = (client.peer.offers(telling(said)) for said in TOLD)
         whose = None if self._is_common else caller
         with contextlib.suppress(PorticoError):  # it has ended, or does not tell after all
             async with client.listen(

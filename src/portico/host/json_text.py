@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from portico.host.broken import Broken
+from portico.host.broken import TOO_LONG, Broken
 
 # Deeper than any configuration, and far from the end of the stack.
 MAX_DEPTH: Final = 100
@@ -114,7 +114,10 @@ class _Reader:
             found = self._string(at) if first == '"' else None
         if found is None:
             raise Broken(self._text, at, _no_value(first))
-        return Node(at, found.end(), json.loads(found[0]))
+        try:
+            return Node(at, found.end(), json.loads(found[0]))
+        except ValueError:  # Python reads no longer ones
+            raise Broken(self._text, at, TOO_LONG) from None
 
     def _string(self, at: int) -> "re.Match[str]":
         found = _STRING.match(self._text, at)

@@ -11,12 +11,26 @@ from msgspec.structs import replace
 
 from portico.client.client import Client
 from portico.client.tools import Tools
+from portico.errors import (
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    ConnectionLost,
+    LocalProtocolError,
+    PorticoError,
+    Refused,
+)
 from portico.host.naming import Named, Names
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
 from portico.host.settings import Settings
 from portico.host.shelves import Kind, Shelf
 from portico.protocol import types as t
 from portico.protocol.schema import Validator
+
+# The server is not there, whichever list is asked for.
+ABSENT = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
+# It may be, and one sentence tells it for all lists.
+SILENT = (*ABSENT, ChannelError)
 
 N = TypeVar("N", bound=t.Noun)
 H = TypeVar("H", bound=t.Noun)
@@ -52,7 +66,8 @@ class Listing(Protocol):
 
 class Offers:
     """The four lists of a server. `bare` says whether its values need no wrapper; `came` is told of
-    a list that is another than those who looked have seen."""
+    a list that is another than those who looked have seen, and `is_told` says of which lists the
+    server itself tells."""
 
     def __init__(
         self,
@@ -61,12 +76,14 @@ class Offers:
         listing: Listing,
         bare: Callable[[], bool],
         came: Callable[[Kind], None],
+        is_told: Callable[[Kind], bool],
     ) -> None:
         self._key = key
         self._settings = settings
         self._listing = listing
         self._bare = bare
         self._came = came
+        self._is_told = is_told
         self._schemas = Tools(key)
         self.tools: Shelf[Offer[HostTool, t.Tool]]
         self.prompts: Shelf[Offer[HostPrompt, t.Prompt]]
@@ -84,9 +101,17 @@ class Offers:
         }
 
     def _shelf(self, kind: Kind, what: str, ask: Callable[[str], Awaitable[Any]]) -> Shelf[Any]:
+        async def asked(caller: str) -> Any:
+            try:
+                return await ask(caller)
+            except ABSENT as error:  # one look is one start
+                for shelf in self.shelves.values():
+                    shelf.spare(error)
+                raise
+
         words = f"the {what} of server {self._key!r}"
         limit_s = self._settings.start_s + self._settings.timeout_s
-        return Shelf(words, ask, limit_s, lambda: self._came(kind))
+        return Shelf(words, asked, limit_s, lambda: self._came(kind), lambda: self._is_told(kind))
 
     # ------------------------------------------------------------ as a whole
 
@@ -106,9 +131,19 @@ class Offers:
             await shelf.close()
 
     @property
+    def failures(self) -> list[tuple[float, PorticoError]]:
+        """What lists came to that did not come, and when."""
+        every = self.shelves.values()
+        return [(one.failed_at, one.error) for one in every if one.error is not None]
+
+    @property
     def problems(self) -> list[str]:
-        """What is the matter, for people; what can be shown all the same is shown."""
-        found = [shelf.problem for shelf in self.shelves.values() if shelf.problem is not None]
+        """What is the matter beside a silent server, for people; what can be shown is shown."""
+        troubled = [one for one in self.shelves.values() if not isinstance(one.error, SILENT)]
+        found = [one.problem for one in troubled if one.problem is not None]
+        if sum(one.is_late for one in troubled) > 1:
+            late = f"server {self._key!r} has not answered yet; look again later"
+            found = [late, *(str(one.error) for one in troubled if one.error is not None)]
         for shelf in (self.tools, self.prompts):
             names = shelf.content.names if shelf.content is not None else None
             found += [one.words for one in (names.problems if names is not None else ())]

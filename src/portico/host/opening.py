@@ -61,7 +61,8 @@ class Opener:
                 await client.open()
         except TimeoutError:
             raise self._failed(seat, f"it did not start within {seconds:g} s") from None
-        except NO_CRASH:
+        except NO_CRASH as error:
+            error.args = (named(self._entry.key, str(error)),)
             raise
         except PorticoError as error:
             raise self._failed(seat, str(error)) from error
@@ -74,8 +75,7 @@ class Opener:
         except PorticoError:
             raise
         except Exception as error:
-            key = self._entry.key
-            words = f"server {key!r}: what its configuration refers to is not there: {error}"
+            words = f"what its configuration refers to is not there: {error}"
             raise LocalProtocolError(words) from error
 
     def _furnished(self, seat: Seat, target: object) -> Client:

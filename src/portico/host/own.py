@@ -21,15 +21,21 @@ def configured(servers: Mapping[str, Target | Entry] | Config) -> Config:
     return Config(entries={key: entry_of(key, given) for key, given in servers.items()})
 
 
-def unless_broken(config: Config, before: Config) -> Config:
-    """What files say now; where one cannot be read that could be before, what they said then.
+def is_broken(config: Config, before: Config) -> bool:
+    """Whether a file cannot be read now that could be before.
 
     A comma too many, while somebody writes, is no reason to stop every server.
     """
-    known = {problem.words for problem in before.problems}
-    if all(problem.server or problem.words in known for problem in config.problems):
-        return config
-    return Config(entries=before.entries, problems=config.problems, warnings=config.warnings)
+    return not _of_files(config) <= _of_files(before)
+
+
+def _of_files(config: Config) -> set[tuple[str, str]]:
+    """What is wrong with whole files, wherever in them."""
+    return {
+        (problem.place.file if problem.place is not None else "", problem.words)
+        for problem in config.problems
+        if not problem.server
+    }
 
 
 def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) -> Entry:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:  # most servers ask nobody who they are
 
 log: logging.Logger = logging.getLogger("portico.host")
 
+CLOSED = "this host is closed; make another one"
+# What it has opened lives in the loop in which it was opened.
+ELSEWHERE = "this host is used in another event loop; make another one for this loop"
+
 ALL: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
 
 
@@ -71,15 +75,26 @@ class Roof:
         self._leaving: dict[asyncio.Task[None], Hosted] = {}
         self._states: dict[Supervised, State] = {}
         self._is_closed = False
-        self.config: Config = config
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.snapshot: Snapshot = self._made(config, None)
-        self._handling = Handling(lambda: self.snapshot, wait_s)
+        self._handling = Handling(self._now, wait_s)
         self.handler: Handler = stack(self._handling.handle, self._layers)
 
     def use(self, layer: Middleware) -> None:
         """Put a layer inside those that are there."""
         self._layers.append(layer)
         self.handler = stack(self._handling.handle, self._layers)
+
+    def _now(self) -> Snapshot:
+        """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""
+        if self._is_closed:
+            raise LocalProtocolError(CLOSED)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise LocalProtocolError(ELSEWHERE)
+            self._loop = loop
+        return self.snapshot
 
     # ------------------------------------------------------------ generations
 
@@ -92,11 +107,11 @@ class Roof:
             won = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
             claim = Claim(namespace, won)
             old = before.hosted.get(key) if before is not None else None
-            hosted[key] = (
-                old
-                if old is not None and _is_same(old, entry, claim)
-                else Hosted(entry, claim, self._supervise, self._listing, self._changed)
-            )
+            if old is not None and _is_same(old, entry, claim):
+                old.entry = entry  # which may stand in another line now
+                hosted[key] = old
+            else:
+                hosted[key] = Hosted(entry, claim, self._supervise, self._listing, self._changed)
         generation = before.generation + 1 if before is not None else 1
         problems = (*config.problems, *claims.problems)
         return Snapshot(generation, hosted, claims.aliases, problems)
@@ -119,10 +134,10 @@ class Roof:
     def reload(self, config: Config) -> None:
         """This is what holds from now on. Raises `LocalProtocolError` after the end."""
         if self._is_closed:
-            raise LocalProtocolError("this host is closed; make another one")
+            raise LocalProtocolError(CLOSED)
         before = self.snapshot
         after = self._made(config, before)
-        self.snapshot, self.config = after, config
+        self.snapshot = after
         gone = [one for key, one in before.hosted.items() if after.hosted.get(key) is not one]
         come = [key for key, one in after.hosted.items() if before.hosted.get(key) is not one]
         for one in gone:

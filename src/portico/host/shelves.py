@@ -2,7 +2,8 @@
 
 Rules: a list that does not come costs its own server, and nobody else: whoever looks waits for so
 long, learns what the matter is, and goes on without. What came once is kept until the server says
-that it has changed; what did not come is not asked for again by everybody who looks.
+that it has changed, or for a while where it never would; what did not come is not asked for again
+by everybody who looks.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from portico.errors import Fault, PorticoError, RemoteProtocolError, TimedOut
+from portico.errors import ConnectionLost, Fault, PorticoError, RemoteProtocolError, TimedOut
 
 log: logging.Logger = logging.getLogger("portico.host")
 
@@ -21,6 +22,8 @@ Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 WAIT_S = 20.0
 # A server that could not be listed is not asked again for so long, but by who wants it fresh.
 RETRY_S = 30.0
+# A server that does not tell of changes may have made some: who looks after so long asks again.
+UNTOLD_S = 60.0
 # A list is not asked for again within so long because of a name that is not in it: models make up
 # names faster than servers make tools.
 ANEW_S = 5.0
@@ -39,7 +42,8 @@ T = TypeVar("T", bound=Listed)
 
 class Shelf(Generic[T]):
     """One list. `what` it is stands in errors; `ask` asks the server for it, for a caller, and may
-    take `limit_s`; `came` is told of one that is another than those who looked have seen."""
+    take `limit_s`; `came` is told of one that is another than those who looked have seen, and
+    `is_told` says whether the server tells when it changes."""
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class Shelf(Generic[T]):
         ask: Callable[[str], Awaitable[T]],
         limit_s: float,
         came: Callable[[], None],
+        is_told: Callable[[], bool],
     ) -> None:
         self.content: T | None = None
         self.error: PorticoError | None = None
@@ -54,20 +59,23 @@ class Shelf(Generic[T]):
         self._ask = ask
         self._limit_s = limit_s
         self._came = came
+        self._is_told = is_told
         self._is_stale = True
         # Somebody looked and did not find it; somebody was told already that it has changed.
         self._was_missed = False
         self._was_told = False
         self._changes = 0
-        self._failed_at = 0.0
+        self.failed_at: float = 0.0
         self._came_at = -ANEW_S
         self._begun_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is here, and nobody said that it has changed."""
-        return not self._is_stale
+        """Whether it is here, nobody said that it has changed, and somebody would."""
+        if self._is_stale:
+            return False
+        return self._is_told() or _now() < self._came_at + UNTOLD_S  # R1006, R1013
 
     @property
     def is_busy(self) -> bool:
@@ -90,11 +98,11 @@ class Shelf(Generic[T]):
 
         Never raises: `problem` says what went wrong.
         """
-        if not self._is_stale and not fresh:
+        if self.is_fresh and not fresh:
             return self.content
         now = _now()
         if self._task is None:
-            if self.error is not None and not fresh and now < self._failed_at + RETRY_S:
+            if self.error is not None and not fresh and now < self.failed_at + RETRY_S:
                 return self.content
             self._begin(caller)
         assert self._task is not None
@@ -114,18 +122,27 @@ class Shelf(Generic[T]):
             assert self._task is not None
             await asyncio.wait([self._task])
         if self.error is not None or self.content is None:
-            error = self.error or TimedOut(f"{self._what} are not asked for any more")
+            words = f"{self._what} are not asked for any more: it was closed meanwhile"
+            error = self.error or ConnectionLost(words)
             raise error.with_traceback(None)
         return self.content
+
+    def spare(self, error: PorticoError) -> None:
+        """Another list could not be asked for, so that it is of no use to ask for this one."""
+        if self._is_stale and self._task is None:
+            self._fail(error)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether somebody looked and went on without it, and it may still come."""
+        return self.error is None and self.content is None and self._was_missed
 
     @property
     def problem(self) -> str | None:
         """What is the matter, for people; None where nothing is."""
-        if self.error is not None:
-            return str(self.error)
-        if self.content is None and self._was_missed:
+        if self.is_late:
             return f"{self._what} have not come yet; look again later"
-        return None
+        return str(self.error) if self.error is not None else None
 
     def _begin(self, caller: str) -> None:
         self._begun_at = _now()
@@ -162,7 +179,7 @@ class Shelf(Generic[T]):
 
     def _fail(self, error: PorticoError) -> None:
         self.error = error
-        self._failed_at = _now()
+        self.failed_at = _now()
 
     async def close(self) -> None:
         """Nobody looks any more."""

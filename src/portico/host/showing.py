@@ -6,6 +6,7 @@ blotted out. Blotting is no proof: what must stay secret is referred to.
 
 import re
 import shlex
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,6 +16,11 @@ from portico.logs import BLOT, redacted
 
 # A long word of letters and digits alone is more often a key than anything that people read.
 _KEY: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_-]{20,}")
+
+# Names of secrets, here, where values are short and names are all that tells: `X-Auth`, `GH_PAT`.
+_NAME: Final = re.compile(r"(?i)(?:^|[-_])(?:auth|pat|key)(?:$|[-_])")
+
+_ADDRESS: Final = ("http://", "https://")
 
 # A reference that another program would have understood.
 _ODD: Final = re.compile(r"\$\{[^}]*\}")
@@ -45,16 +51,17 @@ def safe(template: Template, name: str = "") -> str:
     if not template.references:
         return _literal(template.text, name)
     return "".join(
-        reference(part) if isinstance(part, Reference) else redacted(part)
+        reference(part, name) if isinstance(part, Reference) else redacted(part)
         for part in template.parts
     )
 
 
-def reference(part: Reference) -> str:
-    """A reference as it is written, without a secret in its default or its words."""
+def reference(part: Reference, name: str = "") -> str:
+    """A reference as it is written, without a secret in its default or its words; `name` is what
+    the value is called that it stands in."""
     if part.words:
         return f"(what {shlex.join(safe_words([plain(word) for word in part.words]))} prints)"
-    if part.default and part.default != _literal(part.default, part.name):
+    if part.default and any(part.default != _literal(part.default, n) for n in (part.name, name)):
         return part.text.replace(part.default, BLOT)
     return part.text
 
@@ -62,20 +69,26 @@ def reference(part: Reference) -> str:
 def _literal(text: str, name: str) -> str:
     if _ODD.fullmatch(text):
         return text
-    if name and redacted(f"{name}={text}") != f"{name}={text}":
+    if _NAME.search(name) or (name and redacted(f"{name}={text}") != f"{name}={text}"):
         return BLOT
     return BLOT if name and _KEY.fullmatch(text) else redacted(text)
 
 
 def safe_words(given: list[Template]) -> list[str]:
     """Words of a command with what looks like a secret blotted out."""
-    made: list[str] = []
+    return [
+        safe_url(one) if one.text.lower().startswith(_ADDRESS) else safe(one, name)
+        for one, name in zip(given, names(given), strict=True)
+    ]
+
+
+def names(given: Iterable[Template]) -> Iterator[str]:
+    """What the words of a command are called: each value by the option before it."""
     before = ""
     for one in given:
         is_option = one.text.startswith("-")
-        made.append(safe(one, before) if not is_option else safe(one))
+        yield "" if is_option else before
         before = one.text.lstrip("-") if is_option and "=" not in one.text else ""
-    return made
 
 
 def safe_url(url: Template) -> str:

@@ -173,13 +173,11 @@ def _take(source: Source, servers: Node | None, origin: Origin) -> None:
     if servers.members is None:
         source.wrong("this should be an object with an object for each server", servers.place)
         return
-    for key, node in servers.members.items():
-        source.drafts.append(drafted(key, node, origin))
+    found = {key: drafted(key, node, origin) for key, node in servers.members.items()}
     for twice in servers.twice:
-        name = twice.key.removeprefix(f"{servers.key}.")
-        for draft in source.drafts:
-            if draft.key == name and draft.origin == origin:
-                draft.wrong(twice, "there are two servers of this name in one file; keep one")
+        draft = found[twice.key.removeprefix(f"{servers.key}.")]
+        draft.wrong(twice, "there are two servers of this name in one file; keep one")
+    source.drafts += found.values()
 
 
 # ---------------------------------------------------------------- our own file

@@ -193,8 +193,8 @@ class Supervised:
 
     async def _sit(self, turn: Turn) -> Sitting:
         if self.draining:
-            why = "its configuration has changed" if self._draining else self._closed
-            raise CannotConnect(f"server {self.key!r}: {why}; ask again")
+            why = "its configuration has changed; ask again" if self._draining else self._closed
+            raise CannotConnect(f"server {self.key!r}: {why}")
         caller = turn.exchange.principal
         seat = self._free(caller)
         if seat is None:

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
-from portico.host.broken import Broken
+from portico.host.broken import TOO_LONG, Broken
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
@@ -47,6 +47,8 @@ def read(text: str, *, floats: Callable[[str], Any] = float) -> dict[str, Any]:
             lines = text.split("\n")[: int(found[2]) - 1]
             at = sum(len(line) + 1 for line in lines) + int(found[3]) - 1
         raise Broken(text, at, why[:1].lower() + why[1:], _key_at(text, at)) from None
+    except ValueError:  # Python reads no longer ones, and does not say where
+        raise Broken(text, 0, TOO_LONG) from None
     except RecursionError:
         raise Broken(text, 0, "its values are too deep") from None
 

@@ -89,10 +89,10 @@ def is_trusted(file: str, digest: str, wanted: Sequence[Wish], trust: Trust) -> 
 # ---------------------------------------------------------------- what is shown
 
 
-def wishes(drafts: Iterable[Draft], variables: Mapping[str, Sequence[str]]) -> list[Wish]:
+def wishes(drafts: Iterable[Draft], variables: Mapping[Draft, Sequence[str]]) -> list[Wish]:
     """All that servers want, as it stands in their files, whole. Of files with variables, whose
     values may be secrets, the names: by server."""
-    return [wish for draft in drafts for wish in _wishes(draft, variables.get(draft.key, ()))]
+    return [wish for draft in drafts for wish in _wishes(draft, variables.get(draft, ()))]
 
 
 def _wishes(draft: Draft, names: Sequence[str]) -> Iterator[Wish]:
