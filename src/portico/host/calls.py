@@ -126,7 +126,15 @@ class Calls:
     ) -> Run:
         """Let a model use the tools until it is done: offer them, make its calls, tell it the
         results. `model` is a function of (messages, tools), sync or async, that gives a reply of
-        Chat Completions, or an `OpenAICompatible`. See `RunOptions` for what more can be said."""
+        Chat Completions, or an `OpenAICompatible`. What more can be said (`RunOptions`):
+
+        - `tools` are the names of those that it may call; without it, all.
+        - `max_rounds`, `max_calls` and `max_characters` (of one result) are bounds.
+        - Where there are more tools than `max_tools`, a search is shown instead.
+        - `on_call` is told of a call before it is made, and may raise `Refused`; `on_progress`,
+          `on_result` and `on_message` are told what comes of it.
+        - `caller` is on whose behalf all of it is done.
+        """
         return await run(self, model, messages, **options)
 
     async def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> list[Any]:

@@ -37,6 +37,7 @@ from portico.host.offered import HostTool
 from portico.host.replies import Message, conversation, cut, read_reply, words_of
 from portico.host.toolbox import FOUND, MAX_FOUND, MAX_TOOLS, Toolbox
 from portico.protocol import types as t
+from portico.protocol.problems import likely
 from portico.providers.calls import Call
 from portico.providers.openai import read_call
 from portico.providers.schemas import without_fillers
@@ -139,10 +140,19 @@ async def run(
     host: Turning, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
 ) -> Run:
     """Let a model use the tools of a host until it is done, or a bound is reached; see
-    `RunOptions`. Raises what the model raises, and `LocalProtocolError` for a tool that is none."""
+    `RunOptions`. Raises what the model raises, `LocalProtocolError` for a tool that is none, and
+    `TypeError` for an option that is none."""
+    for name in options:
+        if name not in RunOptions.__annotations__:
+            raise TypeError(f"run() has no option {name!r}{_meant(name)}")
     turn = _Turn(host, conversation(messages), options)
     await turn.go(model)
     return turn.run
+
+
+def _meant(name: str) -> str:
+    known = list(RunOptions.__annotations__)
+    return likely(name, known) or f"; there are {', '.join(known)}"
 
 
 class _Turn:
