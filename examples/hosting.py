@@ -22,10 +22,8 @@ import booking
 import travel
 
 from portico import Host
-from portico.host.own import entry_of
 from portico.host.questions import Question
 from portico.host.running import ModelCall
-from portico.host.settings import Settings
 from portico.host.status import Status
 
 HERE = Path(__file__).parent
@@ -190,10 +188,10 @@ async def show_end(host: Host, crashed: asyncio.Event) -> None:
 
 async def main() -> None:
     async with serving() as url:
-        command = [sys.executable, str(HERE / "weather.py")]
+        weather = {"command": sys.executable, "args": [str(HERE / "weather.py")]}
         servers = {
-            "weather": entry_of("weather", command, Settings(revision="2025-06-18")),
-            "travel": entry_of("travel", url, Settings(revision="2025-11-25")),
+            "weather": {**weather, "revision": "2025-06-18"},
+            "travel": {"url": url, "revision": "2025-11-25"},
             "booking": booking.server,
         }
         reached = {"weather": "a process, on its pipes", "travel": url, "booking": "right here"}

@@ -46,6 +46,11 @@ def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) 
             raise LocalProtocolError(words)
         return given
     try:
+        if isinstance(given, Mapping):
+            given, own = _split(key, cast("Mapping[str, Any]", given))
+            if own is not None and settings is not None:
+                raise LocalProtocolError("its settings are said twice; say them in one place")
+            settings = settings or own
         way_to(given, Surroundings(name=key))
     except LocalProtocolError as error:
         raise LocalProtocolError(f"server {key!r}: {error}") from None
@@ -57,6 +62,77 @@ def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) 
         shown=_shown(given),
         settings=settings,
     )
+
+
+# ---------------------------------------------------------------- settings in a dict
+
+_REACHING = ("type", "command", "args", "env", "cwd", "url", "headers")
+_WHOLE = ("mcpServers", "servers")
+
+
+def _split(key: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Settings | None]:
+    """What reaches a server, and how it is kept, as `portico.toml` says it. Raises
+    `LocalProtocolError` for what is neither."""
+    if given.keys() <= {*_REACHING} or any(name in given for name in _WHOLE):
+        return given, None
+    from portico.host.keys import SETTINGS
+
+    for name in given:
+        if name not in SETTINGS and name not in _REACHING:
+            raise LocalProtocolError(_unknown(str(name), [*_REACHING, *SETTINGS]))
+    reaching = {name: value for name, value in given.items() if name in _REACHING}
+    return reaching, _settings(key, {n: v for n, v in given.items() if n in SETTINGS})
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    from portico.host.keys import MEANT
+    from portico.protocol.problems import likely
+
+    if name == "login":
+        return "'login' is for portico.toml; here it is Host(auth=…) that says who we are"
+    meant = MEANT.get(name, "")
+    hint = f"; did you mean {meant!r}?" if meant in known else likely(name, known)
+    return f"there is no {name!r} in an entry{hint or '; there are ' + ', '.join(known)}"
+
+
+def _settings(key: str, given: Mapping[str, Any]) -> Settings:
+    """The same check, in the same words, as of our own file."""
+    from portico.host import lookups
+    from portico.host.documents import Document, Node, below
+    from portico.host.drafts import Origin, drafted
+    from portico.host.inputs import Inputs
+    from portico.host.keys import defaults
+    from portico.host.resolving import settings_of
+    from portico.host.scopes import NAMED
+
+    paper = Document("", "")
+
+    def node(value: Any, name: str) -> Node:
+        if isinstance(value, Mapping):
+            table = cast("Mapping[str, Any]", value)
+            members = {one: node(table[one], below(name, one)) for one in table}
+            return Node(paper, 0, name, table, members)
+        if isinstance(value, list | tuple):
+            items = [node(one, name) for one in cast("Sequence[Any]", value)]
+            return Node(paper, 0, name, None, None, items)
+        if isinstance(value, os.PathLike):
+            value = os.fspath(cast("os.PathLike[str]", value))
+        return Node(paper, 0, name, value)
+
+    usual = defaults()
+    said = {n: v for n, v in given.items() if v is not None or usual[n] is not None}
+    if said.get("idle_s", 0) is None:
+        said["idle_s"] = False  # which is how a file says never
+    # Folders are those of whoever runs this program, as if a file stood where it runs.
+    origin = Origin(os.path.join(os.getcwd(), ""), "portico", NAMED, os.getcwd())
+    draft = drafted(key, node(said, ""), origin)
+    around = lookups.Surroundings(os.environ, os.path.expanduser("~"), Inputs(None), {})
+    made = settings_of(draft, around) if not draft.problems else Settings()
+    if draft.problems:
+        wrong = draft.problems[0]
+        where = wrong.place.key if wrong.place is not None else ""
+        raise LocalProtocolError(f"{where}: {wrong.words}")
+    return made
 
 
 def _resolving(target: Target) -> Resolve:

@@ -44,7 +44,7 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
             draft.wrong(node, words)
         for words in remarks(template, said.origin, around):
             draft.warn(node, words)
-    settings = _settings(draft, around)
+    settings = settings_of(draft, around)
     if draft.problems:
         return None
     if not draft.reaches:
@@ -84,7 +84,8 @@ def templates(draft: Draft) -> list[tuple[Said, Node, Template]]:
 # ---------------------------------------------------------------- settings
 
 
-def _settings(draft: Draft, around: Surroundings) -> Settings:
+def settings_of(draft: Draft, around: Surroundings) -> Settings:
+    """How a server is kept, as a draft says it; what is wrong is in its `problems`."""
     given: dict[str, Any] = {}
     for name in SETTINGS:
         said = draft.get(name)
