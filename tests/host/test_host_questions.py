@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from live import Records, live, live_for
-from portico import Context, Declined, Host, PorticoError, Question, Server, Turn
+from portico import Context, Declined, Host, PorticoError, Question, RemoteError, Server, Turn
 from portico.host.own import entry_of
 from portico.host.questions import Desk
 from portico.host.settings import Settings, Sharing
@@ -138,6 +138,36 @@ def test_with_nobody_to_ask_everything_is_refused_at_once(revision: str) -> None
             assert await refused(host, "desk__think")
 
     play()
+
+
+@live
+async def test_who_gave_nobody_to_ask_is_told_of_which_tool_and_how_to() -> None:
+    entry = entry_of("desk", asking(), Settings(revision=NEW, sampling=True))
+    async with Host({"desk": entry}) as host:
+        for tool, arguments in (("desk__book", {"who": "Ada"}), ("desk__think", {})):
+            words = rf"'{tool}' of server 'desk' asks, .* pass Host\(on_question=…\)"
+            with pytest.raises(RemoteError, match=words) as raised:
+                await host.call_tool(tool, arguments)
+            assert raised.value.code == -32021
+    closed = entry_of("desk", asking(), Settings(revision=NEW))
+    async with Host({"desk": closed}, on_question=lambda question: "I thought.") as host:
+        with pytest.raises(RemoteError, match="its settings have to say sampling = true"):
+            await host.call_tool("desk__think")
+
+
+@live
+async def test_who_gave_nobody_to_ask_is_told_so_by_a_prompt_of_an_older_server_too() -> None:
+    server = Server("older")
+
+    @server.prompt
+    async def plan(ctx: Context) -> str:
+        return await ctx.elicit("Which city?", str)
+
+    _ = plan
+    entry = entry_of("desk", server, Settings(revision=OLD))
+    async with Host({"desk": entry}) as host:
+        with pytest.raises(RemoteError, match=r"'desk__plan' of server 'desk' asks, .*on_question"):
+            await host.get_prompt("desk__plan")
 
 
 async def refused(host: Host, tool: str, arguments: dict[str, Any] | None = None) -> bool:

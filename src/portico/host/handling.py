@@ -10,18 +10,26 @@ else of a request or a result is.
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from msgspec.structs import replace
 
 from portico.client.asking import OnProgress
-from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from portico.errors import (
+    ChannelError,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    RemoteError,
+    RemoteProtocolError,
+)
 from portico.host.catalogue import Snapshot
 from portico.host.hosted import Hosted
 from portico.host.turns import NO_WISHES, LocalTurn, Wishes, passed_back, passed_on
 from portico.ports import Handler, Turn
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import is_bare_call, refuse_repeats
+from portico.protocol.questions import OFFERS_NONE
 from portico.protocol.reading import read
 
 CALL = "tools/call"
@@ -197,7 +205,39 @@ async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams)
     except ChannelError as error:
         error.args = (holder.named(str(error)),)
         raise
+    except RemoteError as error:
+        remedy = _remedy(error, turn, holder)
+        if not remedy:
+            raise
+        head = turn.exchange.head
+        what = head.name if head.name is not None else head.uri
+        words = f"{what!r} of server {holder.key!r} asks, and nobody can be asked; {remedy}"
+        raise RemoteError(error.code, f"{words} ({error.message})", error.data) from error
     return passed_back(result)
+
+
+def _remedy(error: RemoteError, turn: Turn, holder: Hosted) -> str:
+    """What this program has to say, so that a server may ask what it wanted to ask."""
+    if not isinstance(turn, LocalTurn):
+        return ""
+    wanted = _wanted(error)
+    if not turn.can_ask and wanted & {"elicitation", "sampling"}:
+        return "pass Host(on_question=…), which answers"
+    if "sampling" in wanted and not holder.entry.settings.sampling:
+        return "its settings have to say sampling = true"
+    return ""
+
+
+def _wanted(error: RemoteError) -> set[str]:
+    """Which capabilities an error says that we should have."""
+    data: object = error.data
+    if isinstance(data, dict):
+        wanted = cast("dict[str, object]", data).get("requiredCapabilities")
+        return set(cast("dict[str, object]", wanted)) if isinstance(wanted, dict) else set()
+    if not error.message.endswith(OFFERS_NONE):
+        return set()
+    needs = {"a user ": "elicitation", "a model ": "sampling"}
+    return {name for who, name in needs.items() if who in error.message}
 
 
 def _wishes(turn: Turn) -> Wishes:

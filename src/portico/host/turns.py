@@ -95,6 +95,11 @@ class LocalTurn:
         """Each call stands for itself."""
         return None
 
+    @property
+    def can_ask(self) -> bool:
+        """Whether this program answers what servers ask."""
+        return self._desk.is_open
+
     def post(self, frame: bytes) -> bool:
         """Tell the caller of progress or of a log message; nobody waits for its handlers."""
         told = decode(frame)

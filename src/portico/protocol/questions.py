@@ -195,6 +195,10 @@ def _with_context(params: t.CreateMessageRequestParams) -> bool:
     return params.include_context in ("thisServer", "allServers")
 
 
+# The end of what is said where nobody can be asked; in older revisions nothing else tells.
+OFFERS_NONE = "and the client offers none"
+
+
 def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
     """What a handler gets for a question that this peer cannot answer (D10)."""
     what = {
@@ -206,7 +210,7 @@ def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
         what = "a user who can be sent to a web page"
     if "tools" in needed_capability(question).get("sampling", {}):
         what = "a model that can call tools"
-    words = f"this needs {what}, and the client offers none"
+    words = f"this needs {what}, {OFFERS_NONE}"
     if peer.revision.asking is Asking.BY_RESULT:
         return incapable(words, **needed_capability(question))
     if row.name == "tools/call":
