@@ -258,8 +258,10 @@ async def test_a_handler_that_never_answers_has_refused() -> None:
     desk = Desk(on_question, ask_s=0.01)
     form = t.ElicitSchema(properties={})
     question = Asked(t.ElicitRequestParams(message="?", requested_schema=form))
-    with Records("portico.host"):
+    with Records("portico.host") as records:
         assert b'"cancel"' in bytes(await desk.ask(question))
+    words = "on_question raised TimeoutError: nothing was said in 0.01 s"
+    assert records.lines == [f"ERROR server '' is not answered: {words}"]
 
 
 @live
@@ -267,8 +269,23 @@ async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
     entry = entry_of("desk", asking(), Settings(revision=OLD))
     with Records("portico.host", "portico.client") as records:
         async with Host({"desk": entry}, on_question=lambda _: {"value": 7}) as host:
-            assert await refused(host, "desk__book", {"who": "Ada"})
-    assert records.lines
+            result = await host.call_tool("desk__book", {"who": "Ada"})
+    assert "went away" in result.text
+    start = "ERROR server 'desk' is not answered: what on_question gave is no answer: "
+    assert records.lines[0].startswith(f"{start}the answer does not fit the form: value: ")
+
+
+@live
+async def test_the_log_says_what_a_handler_raised() -> None:
+    def on_question(question: Question) -> Any:
+        raise ValueError("the disk is full")
+
+    with Records("portico.host", "portico.client") as records:
+        async with Host({"desk": asking()}, on_question=on_question) as host:
+            result = await host.call_tool("desk__book", {"who": "Ada"})
+    assert "went away" in result.text
+    raised = "on_question raised ValueError: the disk is full"
+    assert records.lines == [f"ERROR server 'desk' is not answered: {raised}"]
 
 
 def _nothing() -> None: ...

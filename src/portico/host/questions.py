@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Raw
 
 from portico.client.answers import elicited, sampled
-from portico.errors import Declined, FaultKind, RemoteError
+from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
 from portico.host.seats import Asking
 from portico.ports import Turn
 from portico.protocol import types as t
@@ -115,8 +115,7 @@ class Desk:
                 return Raw(encode(t.ElicitResult(action="decline")))
             raise _refusal(str(no) or "the user said no") from None
         except Exception as error:
-            words = "server %r is not answered: on_question came to %s"
-            log.error(words, server, type(error).__name__, exc_info=error)
+            log.error("server %r is not answered: %s", server, _reason(error), exc_info=error)
             if isinstance(params, t.ElicitRequestParams):
                 return Raw(encode(t.ElicitResult(action="cancel")))
             raise _refusal("there is no answer") from None
@@ -127,14 +126,27 @@ class Desk:
         made = self._on_question(question)
         if not inspect.isawaitable(made):
             return made
-        async with asyncio.timeout(self._ask_s):
-            return await made
+        limit = asyncio.timeout(self._ask_s)
+        try:
+            async with limit:
+                return await made
+        except TimeoutError:
+            if limit.expired():
+                raise TimeoutError(f"nothing was said in {self._ask_s:g} s") from None
+            raise
 
 
 def _answer(params: t.ElicitRequestParams | t.CreateMessageRequestParams, said: Any) -> AnyAnswer:
     if isinstance(params, t.ElicitRequestParams):
         return elicited(params, said)
     return sampled(said, "unknown")
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no answer, for whoever wrote the handler."""
+    if isinstance(error, Fault | LocalProtocolError):
+        return f"what on_question gave is no answer: {error}"
+    return f"on_question raised {type(error).__name__}: {error}"
 
 
 def _refusal(words: str) -> RemoteError:
