@@ -4,15 +4,16 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from live import live
-from portico import Host, LocalProtocolError, Server
+from portico import Handler, Host, LocalProtocolError, Server, Turn
 from portico.host.own import entry_of
 from portico.host.running import RunOptions
 from portico.host.settings import Settings
+from portico.protocol.types import Noun
 
 HELLO = """
 from portico import Server
@@ -115,3 +116,58 @@ def test_settings_of_an_entry_are_those_of_our_own_file() -> None:
 def test_what_an_entry_cannot_say_is_refused_by_name(more: dict[str, Any], words: str) -> None:
     with pytest.raises(LocalProtocolError, match=re.escape(words)):
         Host({"w": {"command": "portico", **more}})
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ("mcp.json", "use Host.from_config(…)"),
+        (Path("mcp.json"), "use Host.from_config(…)"),
+        (["a.json", "b.json"], "use Host.from_config(…)"),
+        (None, "takes a dict with a server for each key; not a NoneType"),
+        ({"mcpServers": {"a": {"command": "portico"}}}, "give what is inside of it"),
+        ({"servers": {"a": {"command": "portico"}}}, "Host(config['servers'])"),
+    ],
+)
+def test_what_is_for_from_config_is_sent_there(servers: Any, words: str) -> None:
+    with pytest.raises(LocalProtocolError, match=re.escape(words)):
+        Host(servers)
+
+
+def test_a_server_may_be_called_servers() -> None:
+    assert Host({"servers": {"command": "portico"}, "mcpServers": hello()}).servers
+
+
+async def forgetful(turn: Turn, handler: Handler) -> Noun:
+    await handler(turn)
+    return cast("Noun", None)
+
+
+def hasty(turn: Turn, handler: Handler) -> Any:
+    return None
+
+
+async def honest(turn: Turn, handler: Handler) -> Noun:
+    return await handler(turn)
+
+
+@pytest.mark.parametrize("layer", [forgetful, hasty])
+def test_a_layer_that_gives_no_answer_is_named(layer: Any) -> None:
+    @live
+    async def play() -> None:
+        async with Host({"hello": hello()}, layers=[honest, layer]) as host:
+            with pytest.raises(LocalProtocolError, match=f"the layer {layer.__name__} gave no"):
+                await host.list_tools()
+            with pytest.raises(LocalProtocolError, match=f"the layer {layer.__name__} gave no"):
+                await host.call_tool("hello__greet")
+
+    play()
+
+
+@live
+async def test_a_closed_host_lists_nothing() -> None:
+    host = Host({"hello": hello()}, layers=[honest])
+    assert [tool.name for tool in await host.list_tools()] == ["hello__greet"]
+    await host.close()
+    with pytest.raises(LocalProtocolError, match="this host is closed"):
+        await host.list_tools()

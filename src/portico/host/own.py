@@ -13,12 +13,37 @@ from portico.client.targets import Surroundings, Target, way_to
 from portico.errors import LocalProtocolError
 from portico.host.settings import Config, Entry, Resolve, Settings
 
+_REACHING = ("type", "command", "args", "env", "cwd", "url", "headers")
+# What files have around their servers.
+_WHOLE = ("mcpServers", "servers")
+
 
 def configured(servers: Mapping[str, Target | Entry] | Config) -> Config:
     """What a program gave, as a configuration. Raises `LocalProtocolError`."""
     if isinstance(servers, Config):
         return servers
+    _check_whole(servers)
     return Config(entries={key: entry_of(key, given) for key, given in servers.items()})
+
+
+def _check_whole(servers: object) -> None:
+    """Refuse what is for `from_config`, or was taken out of a file with its wrapping."""
+    if not isinstance(servers, Mapping):
+        is_file = isinstance(servers, str | os.PathLike | list | tuple)
+        files = (
+            "use Host.from_config(…) for files" if is_file else f"not a {type(servers).__name__}"
+        )
+        raise LocalProtocolError(f"a Host takes a dict with a server for each key; {files}")
+    whole = cast("Mapping[str, object]", servers)
+    for name in _WHOLE:
+        inside = whole.get(name)
+        if not isinstance(inside, Mapping):
+            continue
+        entries = cast("Mapping[str, object]", inside)
+        if all(isinstance(one, Mapping) for one in entries.values()):
+            words = f"give what is inside of it, Host(config[{name!r}])"
+            words += ", or use Host.from_config(…) for the file"
+            raise LocalProtocolError(f"{name!r} is what a file has around its servers; {words}")
 
 
 def is_broken(config: Config, before: Config) -> bool:
@@ -65,9 +90,6 @@ def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) 
 
 
 # ---------------------------------------------------------------- settings in a dict
-
-_REACHING = ("type", "command", "args", "env", "cwd", "url", "headers")
-_WHOLE = ("mcpServers", "servers")
 
 
 def _split(key: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Settings | None]:

@@ -8,6 +8,7 @@ that. Whoever watches is told once of a reload.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from portico.client.hearing import Hearing
@@ -23,7 +24,7 @@ from portico.host.settings import Config, Entry
 from portico.host.shelves import Kind
 from portico.host.supervisor import State, Status, Supervised
 from portico.host.turns import LocalTurn, local_exchange
-from portico.ports import Handler, Middleware, stack
+from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.questions import Kind as Asked
 
@@ -78,12 +79,14 @@ class Roof:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.snapshot: Snapshot = self._made(config, None)
         self._handling = Handling(self._now, wait_s)
-        self.handler: Handler = stack(self._handling.handle, self._layers)
+        self.handler: Handler = stack(
+            self._handling.handle, [_checked(one) for one in self._layers]
+        )
 
     def use(self, layer: Middleware) -> None:
         """Put a layer inside those that are there."""
         self._layers.append(layer)
-        self.handler = stack(self._handling.handle, self._layers)
+        self.handler = stack(self._handling.handle, [_checked(one) for one in self._layers])
 
     def _now(self) -> Snapshot:
         """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""
@@ -195,6 +198,21 @@ class Roof:
         if everyone:
             await asyncio.gather(*(one.close() for one in everyone))
         await self._hearing.close()
+
+
+def _checked(layer: Middleware) -> Middleware:
+    """A layer that forgot to hand on what it was answered is told so, by its name."""
+
+    async def checked(turn: Turn, inner: Handler) -> t.Noun:
+        made: object = layer(turn, inner)
+        result = await made if isawaitable(made) else None
+        if result is None:
+            name = getattr(layer, "__qualname__", type(layer).__qualname__)
+            words = "a layer is async, and returns what it got: return await handler(turn)"
+            raise LocalProtocolError(f"the layer {name} gave no answer; {words}")
+        return result
+
+    return checked
 
 
 def _is_same(hosted: Hosted, entry: Entry, claim: Claim) -> bool:
