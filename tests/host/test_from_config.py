@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from live import Records
 from portico import Host
 from portico.host.trust import Trust, TrustQuestion
 
@@ -79,6 +80,23 @@ def test_a_file_that_is_not_there_is_a_problem_of_the_host(tmp_path: Path) -> No
             return [str(problem) for problem in host.problems]
 
     assert asyncio.run(played()) == [f"{tmp_path / 'mcp.json'}:1:1: there is no such file"]
+
+
+def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+
+    async def played() -> list[str]:
+        with Records("portico.host") as records:
+            async with Host.from_config(file) as host:
+                await host.reload()
+                file.write_text(json.dumps({"mcpServers": {"broken": {"command": 5}}}))
+                await host.reload()
+                await host.reload()
+            return records.lines
+
+    missing, broken = asyncio.run(played())
+    assert missing == f"WARNING {file}:1:1: there is no such file"
+    assert broken.endswith("mcpServers.broken.command: this should be a text")
 
 
 def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: Path) -> None:

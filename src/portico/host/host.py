@@ -9,6 +9,7 @@ Rules: nothing is started before it is needed. A server sees what is sent to it 
 others. One that is broken, slow or gone is a problem in `problems`, and nobody else's.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.host.config import File
     from portico.host.inputs import Inputs, OnInput
     from portico.host.trust import Trust
+
+log: logging.Logger = logging.getLogger("portico.host")
 
 
 class Host(Calls):
@@ -81,7 +84,8 @@ class Host(Calls):
         wait_s: float = WAIT_S,
     ) -> "Host":
         """The servers of a file, or of several: of Claude Desktop, Claude Code, VS Code, Cursor,
-        Codex, or our own `portico.toml`. What is wrong with one is in `problems`.
+        Codex, or our own `portico.toml`. What is wrong with one, or a file that is not there, is
+        in `problems` and is logged; nothing is raised.
 
         A project's file is used only as far as somebody trusts it: `trust` is asked, or True.
         `on_input` answers VS Code's inputs, and `folder` is the one that is worked in, if not this.
@@ -94,8 +98,16 @@ class Host(Calls):
             on_input if isinstance(on_input, Inputs) else Inputs(on_input)
         )  # which are not asked for twice
 
+        logged: set[Problem] = set()
+
         def read() -> Config:
-            return read_config(paths, trust=trust, on_input=inputs, folder=folder)
+            config = read_config(paths, trust=trust, on_input=inputs, folder=folder)
+            for problem in config.problems:
+                if problem not in logged:
+                    log.warning("%s", problem)
+            logged.clear()  # what was mended and comes again is news
+            logged.update(config.problems)
+            return config
 
         host = cls(
             read(),
