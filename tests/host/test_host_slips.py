@@ -171,3 +171,8 @@ async def test_a_closed_host_lists_nothing() -> None:
     await host.close()
     with pytest.raises(LocalProtocolError, match="this host is closed"):
         await host.list_tools()
+
+
+def test_a_host_shows_its_servers() -> None:
+    assert repr(Host({"hello": hello(), "git": ["uvx", "git"]})) == "<Host of 'hello', 'git'>"
+    assert repr(Host({})) == "<Host of no servers>"

@@ -120,6 +120,9 @@ class Host(Calls):
         host._read = read
         return host
 
+    def __repr__(self) -> str:
+        return f"<Host of {', '.join(map(repr, self.servers)) or 'no servers'}>"
+
     async def __aenter__(self) -> "Host":
         return self
 
