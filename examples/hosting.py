@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import booking
 import travel
 
-from portico import Host
+from portico import Declined, Host
 from portico.host.questions import Question
 from portico.host.running import ModelCall
 from portico.host.status import Status
@@ -30,6 +31,7 @@ HERE = Path(__file__).parent
 WIDTH = 98
 STYLED = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 ANSWERS = {"travel": {"car": 12, "window": True}, "booking": {"row": 7, "place": "window"}}
+ONE_AT_A_TIME = asyncio.Lock()
 
 
 def title(words: str) -> None:
@@ -84,11 +86,20 @@ class Script:
 
     def tell(self, told: list[str]) -> str:
         high = json.loads(told[-3])["days"][0]["high"]
-        trip, ticket = json.loads(told[-2]), json.loads(told[-1])
-        return (
-            f"{trip['train']} to Lyon, car {trip['seat']['car']}; then {ticket['flight']} to Oslo, "
-            f"row {ticket['seat']['row']}. It is {high:g} degrees there: take a coat."
-        )
+        trip, ticket = booked(told[-2]), booked(told[-1])
+        train, flight = "No train to Lyon", "no flight to Oslo"
+        if trip:
+            train = f"{trip['train']} to Lyon, car {trip['seat']['car']}"
+        if ticket:
+            flight = f"then {ticket['flight']} to Oslo, row {ticket['seat']['row']}"
+        return f"{train}; {flight}. It is {high:g} degrees there: take a coat."
+
+
+def booked(told: str) -> Any:
+    """What came of a booking; None where whoever was asked said no."""
+    with contextlib.suppress(ValueError):
+        return json.loads(told)
+    return None
 
 
 def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
@@ -117,18 +128,53 @@ def show_result(call: ModelCall) -> None:
     line(f"{mark} {call.name}: {call.result.text}")
 
 
-def answer(question: Question) -> Any:
+async def answer(question: Question) -> Any:
     """All questions of all servers come here, with who asks and for which call."""
     names = ", ".join(call.name for call in question.calls)
     params: Any = question.params
-    line(f"?? {question.server} asks, for {names}: {params.message}")
-    said: dict[str, Any] = dict(ANSWERS[question.server])
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        for name, value in said.items():
-            typed = input(f"     {name} [{value}] ").strip()
-            said[name] = meant(typed, value)
-    line(f"!! {json.dumps(said)}")
+    async with ONE_AT_A_TIME:
+        line(f"?? {question.server} asks, for {names}: {params.message}")
+        said: dict[str, Any] = dict(ANSWERS[question.server])
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            for name, usual in said.items():
+                said[name] = await asked(name, params.requested_schema.properties[name], usual)
+        line(f"!! {json.dumps(said)}")
     return said
+
+
+async def asked(name: str, field: Any, usual: Any) -> Any:
+    """What a person says to one field, asked until it fits. Raises `Declined` for Ctrl-D."""
+    words = {"yes": True, "no": False}
+    choices = words if field.type == "boolean" else {word: word for word in field.enum or ()}
+    takes = " or ".join(choices) or "a number"
+    brackets = next((word for word, value in choices.items() if value == usual), str(usual))
+    while True:
+        said = await typed(f"     {name} ({takes}; Ctrl-D says no) [{brackets}] ")
+        if said is None:
+            print()
+            line("!! no")
+            raise Declined("the user said no")
+        said = said.strip().lower() or brackets
+        fits = [value for word, value in choices.items() if word.startswith(said)]
+        if len(fits) == 1 or (not choices and said.isdecimal()):
+            return fits[0] if fits else int(said)
+        line(f"   {said!r} is not {takes}")
+
+
+async def typed(words: str) -> str | None:
+    """A line that somebody types, while everything else goes on; None at the end of the input."""
+    print(words, end="", flush=True)
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[bytes] = loop.create_future()
+
+    def read() -> None:
+        data = os.read(sys.stdin.fileno(), 4096)  # a terminal hands over one line
+        with contextlib.suppress(RuntimeError):  # the play is over
+            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(data))
+
+    # A daemon: the end of the play does not wait for somebody to type.
+    threading.Thread(target=read, daemon=True).start()
+    return (await done).decode("utf-8", "replace") or None
 
 
 class Log(logging.Handler):
@@ -138,15 +184,6 @@ class Log(logging.Handler):
         line(f"the log: {record.getMessage()}")
 
 
-def meant(typed: str, usual: Any) -> Any:
-    """What was typed, if it is of the same kind as what is usual."""
-    if isinstance(usual, bool):
-        return typed.lower() in ("y", "yes", "true") if typed else usual
-    if isinstance(usual, int):
-        return int(typed) if typed.isdecimal() else usual
-    return typed or usual
-
-
 # ---------------------------------------------------------------- the play
 
 
@@ -154,11 +191,14 @@ def meant(typed: str, usual: Any) -> Any:
 async def serving() -> AsyncGenerator[str]:
     """The travel server over HTTP, on a free port of this machine."""
     started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    ctrl_c = signal.getsignal(signal.SIGINT)
     task = asyncio.create_task(
         travel.server.serve("http", port=0, started=lambda site: started.set_result(site.url))
     )
     try:
-        yield await started
+        url = await started
+        signal.signal(signal.SIGINT, ctrl_c)  # it ends the play, and not this server alone
+        yield url
     finally:
         task.cancel()
         await asyncio.wait([task])

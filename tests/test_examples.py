@@ -3,6 +3,7 @@
 What the servers do is asserted in `tests/examples`, one file for each.
 """
 
+import http.client
 import os
 import re
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.process import WAIT_S
+from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
 from pictures import said
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -84,6 +87,54 @@ def test_the_host_shows_what_it_promises() -> None:
     assert command == "$ scripts/demo"
     renew = "scripts/demo | .venv/bin/python tests/pictures.py scripts/demo docs/demo.svg"
     assert sorted(map(_plain, drawn)) == sorted(map(_plain, played.strip().splitlines())), renew
+
+
+def _demo() -> Terminal:
+    return Terminal(ROOT, start=[sys.executable, str(EXAMPLES / "hosting.py")], NO_COLOR="1")
+
+
+def test_the_host_asks_again_for_what_does_not_fit_and_shows_what_does() -> None:
+    with _demo() as demo:
+        demo.answer("car (a number; Ctrl-D says no) [12] ", "abc")
+        demo.until("'abc' is not a number")
+        demo.answer("car (a number; Ctrl-D says no) [12] ", "3")
+        demo.answer("window (yes or no; Ctrl-D says no) [yes] ", "n")
+        demo.answer("row (a number; Ctrl-D says no) [7] ", "")
+        demo.answer("place (window or aisle; Ctrl-D says no) [window] ", "y")
+        demo.until("'y' is not window or aisle")
+        demo.answer("place (window or aisle; Ctrl-D says no) [window] ", "aisle")
+        code, shown = demo.end()
+    assert code == 0, shown
+    assert '!! {"car": 3, "window": false}' in shown
+    assert '!! {"row": 7, "place": "aisle"}' in shown
+    assert "TGV 6607 to Lyon, car 3; then SK1 to Oslo, row 7." in shown
+
+
+def test_the_host_goes_on_where_whoever_is_asked_ends_the_input() -> None:
+    with _demo() as demo:
+        for question in (" [12] ", " [7] "):
+            demo.until(question)
+            demo.type(END_OF_INPUT)
+        code, shown = demo.end()
+    assert code == 0, shown
+    assert "Traceback" not in shown
+    assert "No train to Lyon; no flight to Oslo. It is 4 degrees there" in shown
+    assert "weather was started again" in shown
+
+
+def test_the_host_serves_on_while_it_asks_and_is_interrupted_quietly() -> None:
+    with _demo() as demo:
+        demo.until("travel   2025-11-25  http://127.0.0.1:")
+        port = demo.until("/mcp").removesuffix("/mcp")
+        demo.until(" [12] ")
+        connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=WAIT_S)
+        connection.request("GET", "/nowhere")
+        assert connection.getresponse().status == 404
+        connection.close()
+        demo.type(INTERRUPT)
+        code, shown = demo.end()
+    assert code == 130, shown
+    assert "Traceback" not in shown
 
 
 def _plain(line: str) -> str:

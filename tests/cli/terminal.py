@@ -28,6 +28,7 @@ class Terminal:
         *arguments: str,
         size: tuple[int, int] = WIDE,
         piped: bool = False,
+        start: list[str] = COMMAND,
         **more: str,
     ) -> None:
         env = environment(TERM="xterm", **more)
@@ -38,7 +39,7 @@ class Terminal:
             side, termios.TIOCSWINSZ, b"".join(n.to_bytes(2, "little") for n in (*size, 0, 0))
         )
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*start, *arguments],
             cwd=folder,
             stdin=side,
             stdout=subprocess.PIPE if piped else side,
