@@ -17,6 +17,7 @@ from portico.cli.logins import CommandLogin, KeptLogin, show_page
 from portico.cli.reaching import Terms, is_configuration, reach
 from portico.cli.screen import Screen
 from portico.cli.talking import Desk, show_json, talk, telling
+from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.text import one_line
 from portico.cli.trouble import AUTHORIZATION, Trouble
 from portico.client.authorizing import kept_login, log_out
@@ -78,6 +79,8 @@ def _addressed(terms: Terms, verb: str) -> Terms:
     if is_configuration(terms.target):
         terms = _chosen(terms, verb)
     if not (isinstance(terms.target, str) and "://" in terms.target):
+        if isinstance(terms.target, str) and terms.target.lower().endswith(CONFIGURATIONS):
+            read(terms.target)  # which says that it is not there
         raise Trouble(
             f"{verb} is for an address; a server that is started here takes what it needs from "
             "its environment: --env NAME"

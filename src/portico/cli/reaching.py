@@ -51,6 +51,7 @@ class Reach(NamedTuple):
 
 def reach(terms: Terms) -> Reach:
     """Understand which server is meant. Raises `Trouble`."""
+    target, shown, own = place(terms)
     if terms.server:
         raise Trouble("--server names one of a configuration, and this is a server by itself")
     headers = [*map(header, terms.headers), *map(header_from_env, terms.header_envs)]
@@ -58,7 +59,6 @@ def reach(terms: Terms) -> Reach:
     options: dict[str, Any] = {"timeout_s": terms.timeout_s}
     if terms.revision:
         options["revision"] = known_revision(terms.revision)
-    target, shown, own = place(terms)
     is_url = isinstance(target, str) and "://" in target
     if is_url and env:
         raise Trouble("--env is for a server that is started here, and this is an address")

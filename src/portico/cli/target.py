@@ -29,6 +29,9 @@ ENDINGS: Final = (".py", ".pyw", "")
 # Files that hold servers of a host rather than being one.
 CONFIGURATIONS: Final = (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
 
+# What such a file is called mostly, the likeliest first.
+USUAL: Final = ("mcp.json", ".mcp.json")
+
 
 class Target:
     """What somebody typed: a file or a module, and the name of a server in it."""
@@ -68,7 +71,8 @@ def read(words: str) -> Target:
         if os.path.splitext(place)[1] not in ENDINGS:
             raise Trouble(f"{place} is no Python file; name the one that has the server in it")
         return Target(place, name, is_file=True)
-    if os.sep in place or place.endswith(ENDINGS[:2]) or not _is_module(place):
+    files = (*ENDINGS[:2], *CONFIGURATIONS)
+    if os.sep in place or place.lower().endswith(files) or not _is_module(place):
         raise Trouble(_missing(place))
     return Target(place, name, is_file=False)
 
@@ -88,8 +92,14 @@ def _missing(place: str) -> str:
     folder = os.path.dirname(place)
     if folder and not os.path.isdir(folder):
         return f"there is no folder {folder}, and so no file {place}"
-    stems = {os.path.splitext(name)[0]: name for name in sorted(os.listdir(folder or "."))}
-    near = stems.get(_nearest(os.path.splitext(os.path.basename(place))[0], stems))
+    stem, ending = os.path.splitext(os.path.basename(place))
+    names = sorted(os.listdir(folder or "."))
+    usual: list[str] = []
+    if ending.lower() in CONFIGURATIONS:
+        usual = [name for name in USUAL if name in names]
+        names = [name for name in names if name.lower().endswith(CONFIGURATIONS)]
+    stems = {os.path.splitext(name)[0]: name for name in names}
+    near = stems.get(_nearest(stem, stems)) or next(iter(usual), None)
     where = folder or os.getcwd()
     return f"there is no file {place}; " + (
         f"did you mean {os.path.join(folder, near)}?" if near else f"look into {where}"

@@ -1,0 +1,76 @@
+"""Mistakes around a configuration and one's own tools, each with the sentence that it gets.
+
+Rules: real processes and real files.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.process import WEATHER, command, written
+
+PYTHON = sys.executable
+
+
+def configured(folder: Path, **servers: Any) -> Path:
+    """A folder with a configuration that nobody has to trust."""
+    (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    done = command(
+        folder, "config", "trust", "mcp.json", "--yes", PORTICO_HOME=str(folder / "home")
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def told(folder: Path, *typed: str) -> str:
+    """What is said beside the output."""
+    return command(folder, *typed, PORTICO_HOME=str(folder / "home")).stderr
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["ls", "nothere.json"],
+        ["ls", "nothere.toml", "--server", "notes"],
+        ["inspect", "nothere.JSON"],
+        ["call", "nothere.json", "notes__write"],
+        ["chat", "nothere.json", "--model", "any", "--url", "http://127.0.0.1:9/v1"],
+        ["run", "nothere.json"],
+        ["add", "nothere.json", "--to", "cursor"],
+        ["login", "nothere.json"],
+    ],
+    ids=" ".join,
+)
+def test_a_configuration_that_is_not_there_is_no_module(tmp_path: Path, typed: list[str]) -> None:
+    (tmp_path / "mcp.json").write_text("{}")
+    written(tmp_path, nothere="")
+    done = command(tmp_path, *typed)
+    words = f"portico: there is no file {typed[1]}; did you mean mcp.json?\n"
+    assert (done.returncode, done.stderr) == (2, words)
+
+
+def test_a_doctor_knows_that_a_configuration_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "mcp.json").write_text("{}")
+    done = command(tmp_path, "doctor", "mpc.json")
+    assert "FAILED   file           there is no file mpc.json\n" in done.stdout
+    assert "-> did you mean mcp.json?\n" in done.stdout
+
+
+def test_a_command_with_its_arguments_in_it_is_told_where_they_belong(tmp_path: Path) -> None:
+    written(tmp_path, server=WEATHER)
+    configured(tmp_path, odd={"command": f"{PYTHON} ./server.py --token t0ps3cr3t"})
+    words = "command is the program alone; the rest goes into args"
+    said = told(tmp_path, "ls", "mcp.json")
+    assert said == f"portico: cannot start server 'odd': {words}\n"
+    done = command(tmp_path, "doctor", "mcp.json", PORTICO_HOME=str(tmp_path / "home"))
+    assert words in " ".join(done.stdout.split())
+
+
+def test_a_command_whose_first_word_is_no_program_is_missing_as_it_stands(tmp_path: Path) -> None:
+    configured(tmp_path, odd={"command": "no-such-program-here run"})
+    assert "there is no command 'no-such-program-here run'; install it" in told(
+        tmp_path, "ls", "mcp.json"
+    )
