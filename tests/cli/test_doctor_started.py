@@ -96,7 +96,7 @@ async def test_a_command_that_is_not_there(folder: Path, monkeypatch: pytest.Mon
         assert found[1:3] == (f"there is no command {word} on the PATH", INSTALLING[word])
     assert failure(await looked_at("uvx mcp-server-git", "x"))[1:3] == (
         "there is no command 'uvx mcp-server-git'",
-        "the command is its first word alone; the others are arguments",
+        "command is the program alone; the rest goes into args",
     )
 
 

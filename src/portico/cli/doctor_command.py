@@ -16,7 +16,7 @@ from typing import Final
 from portico.cli.doctor import Check, failed, fine, warned
 from portico.cli.text import one_line
 from portico.cli.trouble import UNREACHABLE
-from portico.transport.child_command import minimal_environment
+from portico.transport.child_command import ALONE, is_whole_line, minimal_environment
 
 # Programs that one looks at for a name that was mistyped: a PATH may hold many thousands.
 MAX_PROGRAMS: Final = 20_000
@@ -85,10 +85,12 @@ def command_check(argv: Sequence[str], env: Mapping[str, str], cwd: str | None) 
         return failed(COMMAND, UNREACHABLE, words, "mend cwd, or make the folder")
     path = {**minimal_environment(os.environ), **env}.get("PATH") or os.defpath
     if os.path.dirname(word):
-        return _at(os.path.join(cwd or "", word), argv, cwd)
+        place = os.path.join(cwd or "", word)
+        is_line = not os.path.exists(place) and is_whole_line(word, path, cwd)
+        return _line(word) if is_line else _at(place, argv, cwd)
     found = shutil.which(word, path=path)
     if found is None:
-        return _missing(word, path)
+        return _line(word) if " " in word.strip() else _missing(word, path)
     return _script(found, argv, cwd)
 
 
@@ -108,12 +110,12 @@ def _at(place: str, argv: Sequence[str], cwd: str | None) -> Check:
     return _script(argv[0], argv, cwd)
 
 
+def _line(word: str) -> Check:
+    return failed(COMMAND, UNREACHABLE, f"there is no command '{one_line(word)}'", ALONE)
+
+
 def _missing(word: str, path: str) -> Check:
     shown = one_line(word)
-    if " " in word.strip():
-        words = f"there is no command '{shown}'"
-        mend = "the command is its first word alone; the others are arguments"
-        return failed(COMMAND, UNREACHABLE, words, mend)
     words = f"there is no command {shown} on the PATH"
     known = INSTALLING.get(word.removesuffix(".exe"))
     near = "" if known else _near(word, _listed(path.split(os.pathsep)))

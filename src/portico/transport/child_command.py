@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ MARK = "PORTICO_CHILD"
 # quote all of this for it (CVE-2024-27980 and its kin).
 BATCH = (".bat", ".cmd")
 UNQUOTABLE = frozenset('"&|<>^%!\r\n')
+# For who wrote a whole command line as its first word.
+ALONE = "command is the program alone; the rest goes into args"
 # A shorter value is a word or a number that says nothing, and stands in many a line.
 SECRET_CHARS = 6
 
@@ -134,7 +137,16 @@ def _missing(command: Command) -> str:
         return f"there is no folder {cwd!r} to start it in"
     if os.path.dirname(word) and os.path.exists(os.path.join(cwd or "", word)):
         return f"the program that the first line of {word!r} names is not there; install that one"
+    if is_whole_line(word, command.environment().get("PATH"), cwd):
+        return ALONE
     return f"there is no command {word!r}; install it, or give its full path"
+
+
+def is_whole_line(word: str, path: str | None, cwd: str | None) -> bool:
+    """Whether this is no program, but a program and its arguments, with spaces between them."""
+    first, _, rest = word.strip().partition(" ")
+    place = os.path.join(cwd or "", first) if os.path.dirname(first) else first
+    return bool(rest) and shutil.which(place, path=path) is not None
 
 
 def _forbidden(command: Command) -> str:
