@@ -74,3 +74,17 @@ def test_a_command_whose_first_word_is_no_program_is_missing_as_it_stands(tmp_pa
     assert "there is no command 'no-such-program-here run'; install it" in told(
         tmp_path, "ls", "mcp.json"
     )
+
+
+def test_a_file_that_nobody_trusts_is_said_once_for_all_of_its_servers(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    servers = {key: {"command": "any"} for key in ("one", "two", "three")}
+    file.write_text(json.dumps({"mcpServers": servers}))
+    mend = f"look at it, and then: portico config trust {file}"
+    assert told(tmp_path, "ls", "mcp.json") == (
+        f"portico: {file} is not trusted, so this is not used; {mend}\n"
+    )
+    done = command(tmp_path, "doctor", "mcp.json", PORTICO_HOME=str(tmp_path / "home"))
+    assert done.stdout.startswith("one, two, three\n")
+    assert done.stdout.count("FAILED") == 1
+    assert done.stdout.endswith("\n1 failed\n")

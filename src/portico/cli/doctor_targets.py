@@ -133,7 +133,8 @@ def file_check(path: str) -> Check:
 
 
 def _of_config(config: Config, terms: Terms, trusting: Trusting) -> list[Visit]:
-    """A visit to each server of a file, and one to the file itself where it is broken."""
+    """A visit to each server of a file, and one to the file itself where it is broken, or to all
+    of its servers where nobody trusts it."""
     file = str(terms.target)
     wrong: dict[str, list[Problem]] = {}
     for problem in config.problems:
@@ -141,8 +142,13 @@ def _of_config(config: Config, terms: Terms, trusting: Trusting) -> list[Visit]:
     found: list[tuple[int, Visit]] = []
     for key, problems in wrong.items():
         refused = trusting.refused.get(key)
+        alike = [
+            one for one in wrong if refused is not None and trusting.refused.get(one) == refused
+        ]
+        if alike[1:] and key != alike[0]:
+            continue
         checks = _distrusted(refused) if refused is not None else _broken(problems)
-        visit = Visit(key or file, file, [FILE, TRUST, VARIABLES], checks)
+        visit = Visit(", ".join(alike) or key or file, file, [FILE, TRUST, VARIABLES], checks)
         found.append((_line(problems[0].place) if key else 0, visit))
     for key, entry in config.entries.items():
         odd = [one for one in config.warnings if one.server == key]

@@ -7,6 +7,7 @@ output, and ends nothing; a command fails for it only where nothing else is left
 
 import asyncio
 import shlex
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,8 @@ from portico.protocol import types as t
 
 # Whoever looks at all servers outlasts the time of each: what that server says of itself is better.
 LONGER_S: Final = 5.0
+# What a reading says of each server in a file that nobody trusts.
+UNTRUSTED: Final = " is not trusted, so this is not used; "
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
@@ -45,7 +48,7 @@ def config_for(terms: Terms, screen: Screen, of: str) -> Config:
     if of:
         return _leading(config, of, str(terms.target))
     if not any(one.settings.enabled for one in config.entries.values()):
-        told = [clean(line(one)) for one in config.problems]
+        told = map(clean, _lines(config.problems))
         empty = f"{one_line(str(terms.target))} has no servers"
         raise Trouble("; ".join(told) or empty, USAGE)
     return config
@@ -112,9 +115,18 @@ async def address_in(config: Config, key: str) -> str:
 
 def show_problems(problems: Sequence[Problem], screen: Screen) -> None:
     """Tell what does not work, beside the output."""
-    for problem in problems:
-        words = line(problem) if problem.place is not None else problem.words
+    for words in _lines(problems):
         screen.note(f"portico: {clean(words, lines=True)}\n")
+
+
+def _lines(problems: Sequence[Problem]) -> list[str]:
+    """What is wrong; that a file is not trusted is said once for all of its servers."""
+    said = Counter(one.words for one in problems if UNTRUSTED in one.words)
+    told = [
+        line(one) if one.place is not None and said[one.words] < 2 else one.words
+        for one in problems
+    ]
+    return [words for n, words in enumerate(told) if words not in told[:n]]
 
 
 def plain_problems(problems: Sequence[Problem]) -> list[dict[str, Any]]:
