@@ -71,8 +71,9 @@ def test_a_tool_that_fails_says_so_on_the_other_stream() -> None:
 def test_a_crash_is_told_with_its_reason_where_that_is_asked_for() -> None:
     arguments = ("call", "travel.py", "refund", "euros=3", "days_left=0")
     code, words = told(EXAMPLES, *arguments)
-    assert (code, words.count("\n")) == (1, 1)
+    assert (code, words.count("\n")) == (1, 2)
     assert words.startswith("portico: refund said: refund failed (id ")
+    assert words.endswith(")\nits log has more: add --debug\n")
     assert told(EXAMPLES, *arguments, "--debug")[1].endswith(
         "ZeroDivisionError('float division by zero')\n"
     )

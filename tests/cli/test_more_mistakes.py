@@ -4,6 +4,7 @@ Rules: real processes and real files.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,17 @@ import pytest
 from cli.process import WEATHER, command, written
 
 PYTHON = sys.executable
+CRASH = """
+from portico import Server
+
+server = Server("x")
+
+
+@server.tool
+def go() -> int:
+    "Go."
+    return 1 // 0
+"""
 
 
 def configured(folder: Path, **servers: Any) -> Path:
@@ -88,3 +100,18 @@ def test_a_file_that_nobody_trusts_is_said_once_for_all_of_its_servers(tmp_path:
     assert done.stdout.startswith("one, two, three\n")
     assert done.stdout.count("FAILED") == 1
     assert done.stdout.endswith("\n1 failed\n")
+
+
+@pytest.mark.parametrize("typed", [["crash.py", "go"], ["mcp.json", "x__go"]], ids=" ".join)
+def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
+    tmp_path: Path, typed: list[str]
+) -> None:
+    written(tmp_path, crash=CRASH)
+    run = ["-m", "portico.cli.main", "run", "crash.py"]
+    configured(tmp_path, x={"command": PYTHON, "args": run})
+    first, *more = told(tmp_path, "call", *typed).splitlines()
+    assert re.fullmatch(rf"portico: {typed[1]} said: go failed \(id \w+\)", first)
+    assert more == ["its log has more: add --debug"]
+    said = told(tmp_path, "call", *typed, "--debug")
+    assert re.search(r"^\S+ writes: ZeroDivisionError: integer division", said, re.MULTILINE)
+    assert "its log has more" not in said

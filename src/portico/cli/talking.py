@@ -105,7 +105,8 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
     def overhear(line: str) -> None:
         screen.note(f"{found.shown} writes: {one_line(line)}\n")
 
-    if terms.debug and "env" in found.options:
+    started = "env" in found.options
+    if terms.debug and started:
         found.options["on_stderr"] = overhear
     connecting = connect(
         found.target,
@@ -117,15 +118,19 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
     )
     async with connecting as client:
         clients.append(client)
-        return await deed(Desk(One(client), screen))
+        return await deed(Desk(One(client, started=started), screen))
 
 
 async def _talk_to_many(config: "Config", terms: Terms, screen: Screen, deed: Talk) -> int:
     from portico.cli.talking_many import open_many
 
     many = open_many(config, terms, screen, hearing(screen, lambda: "a server"))
-    async with many.host:
-        return await deed(Desk(many, screen))
+    try:
+        async with many.host:
+            return await deed(Desk(many, screen))
+    finally:  # by now all of it is read
+        for key, line in many.written() if terms.debug else ():
+            screen.note(f"{one_line(key)} writes: {one_line(line)}\n")
 
 
 def hearing(screen: Screen, who: Callable[[], str]) -> OnLog:
