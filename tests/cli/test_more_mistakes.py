@@ -115,3 +115,13 @@ def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
     said = told(tmp_path, "call", *typed, "--debug")
     assert re.search(r"^\S+ writes: ZeroDivisionError: integer division", said, re.MULTILINE)
     assert "its log has more" not in said
+
+
+def test_a_file_of_ones_own_is_looked_at_with_ls(tmp_path: Path) -> None:
+    written(tmp_path, server=WEATHER)
+    typed = ["add", "server.py", "--to", "claude-code", "--name", "weather", "--write"]
+    said = told(tmp_path, *typed, "--file", "mcp.json")
+    assert said.endswith(" now; portico ls mcp.json shows it\n")
+    # The place of the client itself, however it is named.
+    said = told(tmp_path, *typed, "--file", ".mcp.json")
+    assert said.endswith(" now; start claude anew; /mcp shows it\n")

@@ -11,13 +11,14 @@ import shutil
 import sys
 from difflib import get_close_matches
 from itertools import pairwise
+from shlex import quote
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from portico.cli.entry_file import EntryFile
 from portico.cli.reaching import SCRIPTS, address, header, uses_us, variable
 from portico.cli.standing import Standing
-from portico.cli.target import read
+from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.text import clean, one_line
 from portico.cli.trouble import FAILED, Trouble, Voice
 from portico.host.broken import Broken
@@ -112,8 +113,17 @@ def _write(
     if not file.has_folder and not wish.file and not wish.project:
         voice.say(f"its folder was not there: is {dialect.title} installed here?")
     kept = file.replace(name, new, old=text)
-    voice.say(f"{name} is in {file.shown} now{_kept(kept)}; {dialect.afterwards}")
+    voice.say(f"{name} is in {file.shown} now{_kept(kept)}; {_afterwards(wish, dialect)}")
     return new
+
+
+def _afterwards(wish: Wish, dialect: Dialect) -> str:
+    """What a person does next: in the client, or with a file that is none of its own."""
+    usual = [_place(dialect, "", project=scope == "project") for scope in dialect.files]
+    own = not wish.file or os.path.abspath(wish.file) in usual
+    if own or not wish.file.lower().endswith(CONFIGURATIONS):
+        return dialect.afterwards
+    return f"portico ls {clean(quote(wish.file))} shows it"
 
 
 def _kept(kept: str) -> str:
