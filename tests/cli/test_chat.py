@@ -437,6 +437,8 @@ def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
     ("arguments", "more", "words"),
     [
         ((), {"OPENAI_MODEL": ""}, "say which model: --model NAME"),
+        (("--url", "127.0.0.1:9/v1"), {}, "portico: write http://127.0.0.1:9/v1\n"),
+        (("--url", "llm.example/v1"), {}, "portico: write https://llm.example/v1\n"),
         (("--json",), {}, "chat has no --json"),
         (("--url", "http://models.example"), {}, "is not https"),
         (("--url", ""), {"OPENAI_BASE_URL": "", "OPENAI_API_KEY": ""}, "OpenAI wants a key"),
@@ -451,3 +453,14 @@ def test_what_was_mistyped_is_said_in_one_sentence(
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.count("\n") == 1
     assert words in done.stderr
+
+
+def test_a_server_that_failed_is_not_said_to_be_idle(folder: Path) -> None:
+    with (
+        Scripted([]) as provider,
+        Terminal(folder, "chat", "servers.json", NO_COLOR="1", **at(provider)) as chat,
+    ):
+        chat.answer("you> ", "/servers")
+        shown = chat.answer("you> ", "/quit")
+    assert "  fruit   ready" in shown
+    assert "  broken  failed" in shown

@@ -87,3 +87,25 @@ async def test_two_calls_are_asked_for_one_after_the_other() -> None:
     )
     assert first is None
     assert isinstance(second, Refused)
+
+
+@live
+async def test_the_time_of_a_call_begins_when_it_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("portico.cli.consent.monotonic", lambda: now[0])
+
+    class Slow(Person):
+        async def ask(self, words: str) -> str | None:
+            now[0] += 30
+            return await super().ask(words)
+
+    consent, made = Consent(Slow("yes"), asyncio.Lock()), call(READS)
+    await consent.ask(made)
+    now[0] += 2
+    made.seconds = 32.0
+    assert consent.seconds(made) == 2
+    other = call(READS)  # nobody was asked for it
+    other.seconds = 1.5
+    assert consent.seconds(other) == 1.5

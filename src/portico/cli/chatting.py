@@ -84,6 +84,10 @@ def chosen(wish: Wish) -> OpenAICompatible:
     if not name:
         raise Trouble("say which model: --model NAME, or OPENAI_MODEL in the environment")
     url = wish.url or os.environ.get("OPENAI_BASE_URL", "") or USUAL_URL
+    if "://" not in url:
+        shown = one_line(url.rpartition("@")[2].partition("?")[0])
+        is_here = shown.startswith(("127.", "localhost", "[::1]"))
+        raise Trouble(f"write {'http' if is_here else 'https'}://{shown}")
     # The usual key belongs to the usual address, or to the one that stands beside it: whoever
     # types another one says which key goes there.
     is_usual = not wish.url or urlsplit(wish.url).netloc == urlsplit(USUAL_URL).netloc
@@ -253,7 +257,7 @@ class Chat:
         if not call.server:  # nobody was asked for a search, nor for a tool that is none
             name = " ".join([name, *lines_of(call.arguments)])
         mark = "<- error:" if result.is_error else "<-"
-        line = f"{mark} {name} {call.seconds:.1f} s: {words}"
+        line = f"{mark} {name} {self._consent.seconds(call):.1f} s: {words}"
         screen.note(f"{cut(line, (screen.places or 100) - 20)}{lines}\n")
 
     # ------------------------------------------------------------ commands
@@ -293,8 +297,14 @@ class Chat:
         self._show_rows(rows, "there are no resources")
 
     def _show_servers(self, _: str) -> None:
+        failed = self._host.failures
         rows = [
-            [one_line(one.key), one.state, one_line(one.revision or ""), one_line(one.last_error)]
+            [
+                one_line(one.key),
+                "failed" if one.state == "idle" and one.key in failed else one.state,
+                one_line(one.revision or ""),
+                one_line(one.last_error),
+            ]
             for one in self._host.status()
         ]
         self._show_rows(rows, "there are no servers")

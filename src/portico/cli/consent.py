@@ -7,6 +7,7 @@ wrote cannot act on the terminal, nor pose as ours.
 """
 
 import asyncio
+from time import monotonic
 from typing import Any, Final
 
 from portico.cli.screen import Screen
@@ -40,9 +41,20 @@ class Consent:
         self._yes = yes
         # What was allowed for the whole conversation: a tool's name, and what it was then.
         self._allowed: dict[str, bytes] = {}
+        # Calls that are under way, and when each was allowed.
+        self._since: dict[int, tuple[ModelCall, float]] = {}
 
     async def ask(self, call: ModelCall) -> None:
         """Show a call, and let a person decide. Raises `SaidNo`."""
+        await self._ask(call)
+        self._since[id(call)] = call, monotonic()
+
+    def seconds(self, call: ModelCall) -> float:
+        """How long a call took that is over, without the time in which a person thought of it."""
+        found = self._since.pop(id(call), None)
+        return call.seconds if found is None else monotonic() - found[1]
+
+    async def _ask(self, call: ModelCall) -> None:
         async with self._lock:
             self._show(call)
             if self._yes:
@@ -60,6 +72,7 @@ class Consent:
     def forget(self) -> None:
         """A new conversation: nothing is allowed."""
         self._allowed.clear()
+        self._since.clear()
 
     async def _decide(self, call: ModelCall) -> None:
         reads = only_reads(call.tool)
