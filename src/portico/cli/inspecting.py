@@ -7,7 +7,7 @@ before it is painted. What is found to mend fails nothing, unless that is asked 
 import textwrap
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -204,7 +204,9 @@ def _mend(findings: list[Finding], screen: Screen) -> str:
 
 def _tool(tool: t.Tool, screen: Screen) -> str:
     described = {
-        name: first_line(one.get("description") if isinstance(one, dict) else "")  # type: ignore[union-attr]
+        name: first_line(
+            cast("dict[str, Any]", one).get("description") if isinstance(one, dict) else ""
+        )
         for name, one in members(tool.input_schema).items()
     }
     rows = [[one_line(name), words] for name, words in described.items() if words]

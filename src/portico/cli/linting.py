@@ -8,7 +8,7 @@ or model provider refuses or misses; a note is advice. Tokens are an estimate, a
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from portico.cli.text import one_line
 from portico.client.signatures import members
@@ -126,7 +126,7 @@ def _of_schema(tool: t.Tool) -> Iterator[Finding]:
 
 
 def _described(schema: object) -> bool:
-    return isinstance(schema, dict) and bool(schema.get("description"))  # type: ignore[union-attr]
+    return isinstance(schema, dict) and bool(cast("dict[str, Any]", schema).get("description"))
 
 
 def _alike(tools: Sequence[t.Tool]) -> Iterator[Finding]:

@@ -34,8 +34,6 @@ from portico.protocol import types as t
 
 # Whoever looks at all servers outlasts the time of each: what that server says of itself is better.
 LONGER_S: Final = 5.0
-# What a reading says of each server in a file that nobody trusts.
-UNTRUSTED: Final = " is not trusted, so this is not used; "
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
@@ -121,7 +119,7 @@ def show_problems(problems: Sequence[Problem], screen: Screen) -> None:
 
 def _lines(problems: Sequence[Problem]) -> list[str]:
     """What is wrong; that a file is not trusted is said once for all of its servers."""
-    said = Counter(one.words for one in problems if UNTRUSTED in one.words)
+    said = Counter(one.words for one in problems if one.untrusted)
     told = [
         line(one) if one.place is not None and said[one.words] < 2 else one.words
         for one in problems

@@ -182,7 +182,7 @@ class Reader:
             return True
         words = f"{source.file} is not trusted, so this is not used; look at it, and then"
         words += f": portico config trust {quote(source.file)}"
-        found = [Problem(draft.key, words, draft.place) for draft in drafts]
+        found = [Problem(draft.key, words, draft.place, untrusted=True) for draft in drafts]
         self.untrusted[source.file] = found
         self.problems += found
         return False

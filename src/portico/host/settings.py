@@ -44,11 +44,13 @@ class Place(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What is wrong with one server, or with a file (then `server` is empty)."""
+    """What is wrong with one server, or with a file (then `server` is empty). `untrusted` is said
+    of each server of a file that nobody trusts, in the same words."""
 
     server: str
     words: str
     place: Place | None = None
+    untrusted: bool = False
 
     def __str__(self) -> str:
         return f"{self.place}: {self.words}" if self.place is not None else self.words
