@@ -19,7 +19,7 @@ class Bench:
     """A crew that does what it is given, and what each job came to."""
 
     def __init__(self) -> None:
-        self.crew: Crew[Job] = Crew(self._do)
+        self.crew: Crew[Job] = Crew(self._do, lambda data: None)
         self.done: list[Any] = []
 
     async def _do(self, job: Job, task: "asyncio.Task[None]") -> None:

@@ -14,7 +14,8 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.jsonrpc_text import FOREIGN as _FOREIGN
-from portico.protocol.jsonrpc_text import depth, doubled, may_be_deep, no_json, refuse_repeats
+from portico.protocol.jsonrpc_text import LONG, depth, doubled, may_be_deep, no_json
+from portico.protocol.jsonrpc_text import refuse_repeats as refuse_repeats
 from portico.protocol.jsonrpc_text import repeats as repeats
 
 # Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
@@ -163,6 +164,21 @@ def decode(body: bytes) -> Frame | Batch:
         if len(body) == size and body[-2] == _CLOSING_BRACE:
             return Reply(id, envelope.result)
     return _classify(body, envelope)
+
+
+def needs_no_reading(body: bytes) -> bool:
+    """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
+    long one that is not known without reading."""
+    return (
+        len(body) < LONG
+        and body.count(b"{") + body.count(b"[") < MAX_DEPTH  # around params there is one more
+        and body.isascii()
+    )
+
+
+def starts_reply(raw_id: bytes) -> bytes:
+    """How the answer to a request begins, as `encode_reply` writes it; a brace ends it."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":' % raw_id
 
 
 def _check_text(body: bytes) -> None:

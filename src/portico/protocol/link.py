@@ -154,8 +154,10 @@ class Link:
         `parts` are the params of a request, split, where somebody has seen that it comes from
         the peer of this link: HTTP recognises it by its headers, too.
         """
-        if self.phase is Phase.CLOSED:
+        if self._handshake.phase is Phase.CLOSED:
             return [Dropped("a message after the end")]
+        if type(frame) is Request:
+            return self._receive_request(frame, parts)
         if isinstance(frame, Batch):
             return self._receive_batch(frame, now)
         return self._receive_frame(frame, now, parts)
@@ -421,6 +423,20 @@ class Link:
         `revision` is for a probe, before the peer is known. Raises `LocalProtocolError` for
         what may not be sent now, to this peer, at this revision; nothing is in flight then.
         """
+        made = self.draft(method, params, now, timeout_s, max_s, progress, revision)
+        return made.id, encode_request(made.raw_id, method, made.params)
+
+    def draft(
+        self,
+        method: str,
+        params: t.RequestParams | None,
+        now: float,
+        timeout_s: float,
+        max_s: float,
+        progress: bool,
+        revision: Revision | None,
+    ) -> Request:
+        """The same before it is written, for who need not write it."""
         peer = self._handshake.peer_for(method, revision)
         informed = self._handshake.knows(peer)
         row = self._terms.sent(method, peer, notification=False, informed=informed)
@@ -432,9 +448,9 @@ class Link:
             _check_asking(noun, peer)
         id = self._flight.next_id
         body = self.shaper(peer.revision).params(noun, id if progress else None)
-        data = encode_request(b"%d" % id, method, body)
+        made = Request(id, method, Raw(body), b"%d" % id)
         self._flight.open(row, now, timeout_s, max_s, progress, getattr(noun, "name", None))
-        return id, data
+        return made
 
     def ping(self, now: float, timeout_s: float = TIMEOUT_S) -> tuple[RequestId, bytes]:
         """Ask whether somebody is there; where there is no ping, discovery says so too (D23)."""
@@ -461,6 +477,10 @@ class Link:
         data = call.cancellation(reason)
         self._flight.settle(id)
         return data
+
+    def forget(self, id: RequestId) -> None:
+        """The answer to one of our requests is there, and needed no reading."""
+        self._flight.settle(id)
 
     # ------------------------------------------------------------ time and end
 

@@ -11,6 +11,7 @@ context or by swallowing a cancellation, is for nobody: its task then ends.
 
 import asyncio
 import types
+from asyncio import current_task
 
 # For whoever makes tasks of their own kind ("Extending asyncio" in Python's documentation).
 from asyncio.tasks import _enter_task as enter_task  # pyright: ignore[reportPrivateUsage]
@@ -18,11 +19,11 @@ from asyncio.tasks import _leave_task as leave_task  # pyright: ignore[reportPri
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 J = TypeVar("J")
 Task: TypeAlias = "asyncio.Task[None]"
-Work: TypeAlias = "Coroutine[Any, Any, None]"
+Work: TypeAlias = "Coroutine[Any, Any, bytes | None]"
 
 # How many may be begun at once inside of each other, where a handler is a client of a server in
 # this process: each takes some twenty frames of Python's stack.
@@ -51,9 +52,15 @@ class Hand:
         """Whether what ran in it has left something behind."""
         return bool(self.task.cancelling()) or self.context != self.own
 
-    def fits(self, context: Context) -> bool:
-        """Whether something can be begun in its name, in this context."""
-        return self.door is not None and not self.door.done() and context == self.own
+    def fits(self, outer: "asyncio.Task[Any] | None") -> bool:
+        """Whether something can be begun in its name now, inside of this task."""
+        door = self.door
+        return (
+            door is not None
+            and not door.done()
+            and copy_context() == self.own
+            and _nested.get(outer, 0) < MAX_NESTED
+        )
 
     def let_go(self) -> None:
         """Nobody needs it any more."""
@@ -62,10 +69,12 @@ class Hand:
 
 
 class Crew(Generic[J]):
-    """The hands of one conversation. `answer` does one job in a task, and never raises."""
+    """The hands of one conversation. `answer` does one job in a task, and never raises; `deliver`
+    is given what came of it, where anything did."""
 
-    def __init__(self, answer: Callable[[J, Task], Work]) -> None:
+    def __init__(self, answer: Callable[[J, Task], Work], deliver: Callable[[bytes], None]) -> None:
         self._answer = answer
+        self._deliver = deliver
         # What is to be done, whether somebody is about to do so, and who does.
         self._called: deque[J] = deque()
         self._led = False
@@ -82,9 +91,22 @@ class Crew(Generic[J]):
 
     def call(self, job: J) -> None:
         """Do this: now, where somebody rests who can; else in a turn of the loop soon."""
+        data = self.begin(job)
+        if data is not None:
+            self._deliver(data)
+
+    def begin(self, job: J) -> bytes | None:
+        """The same; but what came of it, where it is done by now, is for whoever calls this."""
+        hand = self._resting
+        if hand is not None and not self._held and not self._called:
+            outer = current_task(hand.loop)
+            if hand.fits(outer):
+                return self._begin(hand, self._answer(job, hand.task), outer)
+            self._dismiss()
         self._called.append(job)
-        if not self._held:
-            self._go()
+        if not self._held and not self._led:
+            self._lead(copy_context())
+        return None
 
     def hold(self) -> None:
         """More is called right now: nothing begins before `release`."""
@@ -93,13 +115,13 @@ class Crew(Generic[J]):
     def release(self) -> None:
         """Begin what was called meanwhile."""
         self._held = False
-        if self._called:
-            self._go()
-
-    def _go(self) -> None:
+        if not self._called:
+            return
         hand = self._resting
         if hand is not None:
-            if hand.fits(copy_context()) and self._begin(hand):
+            outer = current_task(hand.loop)
+            if hand.fits(outer):
+                self._begin(hand, self._answers(hand), outer)
                 if not self._called:
                     return
             else:
@@ -119,37 +141,33 @@ class Crew(Generic[J]):
 
     # ------------------------------------------------------------ at once
 
-    def _begin(self, hand: Hand) -> bool:
+    def _begin(self, hand: Hand, work: Work, outer: "asyncio.Task[Any] | None") -> bytes | None:
         """Begin in the name of one who rests, and leave it to them where it has to wait.
 
-        To the loop, and so to whatever a handler uses of asyncio, this is that task. False where
-        too many have begun inside of each other.
+        To the loop, and so to whatever a handler uses of asyncio, this is that task, and no more
+        the one that runs now.
         """
         loop, task = hand.loop, hand.task
-        outer = asyncio.current_task(loop)
-        depth = _nested.get(outer, 0)
-        if depth >= MAX_NESTED:
-            return False
         self._resting = None
-        called = self._called
-        work = self._answer(called.popleft(), task) if len(called) == 1 else self._answers(hand)
+        _nested[task] = _nested.get(outer, 0) + 1
         if outer is not None:
             leave_task(loop, outer)
         enter_task(loop, task)
-        _nested[task] = depth + 1
         try:
             hand.begun = work, hand.context.run(work.send, None)
-        except StopIteration:
-            if self._resting is None and not self._ending and not hand.spoiled:
+        except StopIteration as done:
+            if self._resting is not None or self._ending or hand.spoiled:
+                hand.let_go()
+            else:
                 self._resting = hand
-                return True
+            return done.value
         finally:
             del _nested[task]
             leave_task(loop, task)
             if outer is not None:
                 enter_task(loop, outer)
         hand.let_go()
-        return True
+        return None
 
     # ------------------------------------------------------------ in a turn of the loop
 
@@ -185,7 +203,9 @@ class Crew(Generic[J]):
         """Do what is to be done, as long as nothing waits."""
         called, answer, task = self._called, self._answer, hand.task
         while called:
-            await answer(called.popleft(), task)
+            data = await answer(called.popleft(), task)
+            if data is not None:
+                self._deliver(data)
             if hand.spoiled:
                 return
 
@@ -205,20 +225,22 @@ class Crew(Generic[J]):
             return False
         work, waited = hand.begun
         hand.begun = None
-        await _continued(work, waited, given_up)
+        data = await _continued(work, waited, given_up)
+        if data is not None:
+            self._deliver(data)
         return not hand.spoiled
 
 
 @types.coroutine
 def _continued(
     work: Work, waited: Any, given_up: BaseException | None
-) -> Generator[Any, Any, None]:
+) -> Generator[Any, Any, bytes | None]:
     """Go on with what was begun elsewhere, and waits for something."""
     if given_up is not None and (waited is None or not waited.cancel()):
         try:
             waited = work.throw(given_up)
-        except StopIteration:
-            return
+        except StopIteration as done:
+            return done.value
     while True:
         try:
             yield waited
@@ -228,8 +250,7 @@ def _continued(
         except BaseException as error:
             try:
                 waited = work.throw(error)
-            except StopIteration:
-                return
+            except StopIteration as done:
+                return done.value
         else:
-            yield from work
-            return
+            return cast("bytes | None", (yield from work))

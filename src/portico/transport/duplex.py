@@ -30,7 +30,7 @@ from portico.protocol.events import (
     Told,
 )
 from portico.protocol.exchange import LISTEN, Exchange
-from portico.protocol.jsonrpc import RequestId
+from portico.protocol.jsonrpc import Request, RequestId, encode_request
 from portico.protocol.link import MAX_S, TIMEOUT_S, Link
 from portico.protocol.revision import Revision
 from portico.protocol.types import NotificationParams, RequestParams
@@ -44,8 +44,9 @@ log: logging.Logger = logging.getLogger("portico.transport")
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0
-# So many calls may be answered at once, in memory, before everybody else in the loop has a turn.
-AT_ONCE = 64
+# So many calls may be answered at once, in memory, before everybody else in the loop has a turn:
+# some two milliseconds.
+AT_ONCE = 128
 # An alarm may ring that much early, by the last digit of the time alone.
 ROUNDING_S = 1e-6
 
@@ -134,7 +135,7 @@ class Duplex:
         self._loop = asyncio.get_running_loop()
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
-        self._crew = Crew(self._run)
+        self._crew = Crew(self._run, channel.write)
         # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
         self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
         self._early: dict[RequestId, Raw | PorticoError] = {}
@@ -156,6 +157,17 @@ class Duplex:
             else:
                 self._act(event)
 
+    def take(self, request: Request) -> bytes | None:
+        """A request has arrived that needs no reading. Its answer, where it is there at once: it is
+        for whoever calls this."""
+        events = self.link.take(request, 0.0)
+        first = events[0] if events else None
+        if type(first) is Call and first.exchange.row.name != LISTEN:
+            return self._crew.begin(first.exchange)
+        for event in events:
+            self._act(event)
+        return None
+
     def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
         """Messages that have arrived together, or what was none: all are read, then answered."""
         self._crew.hold()
@@ -174,7 +186,7 @@ class Duplex:
     def _act(self, event: Event) -> None:
         match event:  # the most frequent first
             case Answered():
-                self._settle(event)
+                self._settle(event.id, event.outcome)
             case Send():
                 self.channel.write(event.data)
             case Call():
@@ -201,56 +213,55 @@ class Duplex:
 
     def _call(self, exchange: Exchange) -> None:
         if exchange.row.name == LISTEN:  # which waits, and for that only
-            work = self._run(exchange, None)
+            work = self._stay(exchange)
             task = self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
             task.add_done_callback(lambda _: self._tasks.pop(exchange, None))
             return
         self._crew.call(exchange)
 
-    async def _run(self, exchange: Exchange, task: "asyncio.Task[None] | None") -> None:
+    async def _stay(self, exchange: Exchange) -> None:
+        data = await self._run(exchange, None)
+        if data is not None:
+            self.channel.write(data)
+
+    async def _run(self, exchange: Exchange, task: "asyncio.Task[None] | None") -> bytes | None:
+        """What is to be written in the end."""
         if exchange.settled:  # it was cancelled before it had begun
-            return
+            return None
         if task is not None:
             self._tasks[exchange] = task
         turn = DuplexTurn(exchange, self)
-        asked = exchange.question is not None
-        held = self.link.hold(self._clock()) if asked else ()
+        held = self.link.hold(self._clock()) if exchange.question is not None else ()
         if held:
             self._set_alarm()
         try:
-            data = await self._answer(turn)
-            if data is not None:
-                self.channel.write(data)
+            return await self._answer(turn)
         except asyncio.CancelledError:
-            data = turn.exchange.abandon()  # the rest of its batch may be ready now
-            if data is not None:
-                self.channel.write(data)
+            return exchange.abandon()  # the rest of its batch may be ready now
         except ConnectionLost:
-            pass
+            return None
         except Exception as error:
             log.error("the service raised %s", type(error).__name__, exc_info=error)
             fault = Fault(FaultKind.INTERNAL, "the server failed; its log says why")
-            data = turn.exchange.fail(fault)
-            if data is not None:
-                self.channel.write(data)
+            return exchange.fail(fault)
         finally:
-            self._tasks.pop(turn.exchange, None)
+            self._tasks.pop(exchange, None)
             if held:
                 self.link.release(held, self._clock())
                 self._set_alarm()
 
-    def _settle(self, event: Answered) -> None:
-        if event.id not in self._waiting:
+    def _settle(self, id: RequestId, outcome: Raw | PorticoError) -> None:
+        if id not in self._waiting:
             return
-        future = self._waiting.pop(event.id)
+        future = self._waiting.pop(id)
         if future is None:
-            self._early[event.id] = event.outcome
+            self._early[id] = outcome
         elif future.done():
             return
-        elif isinstance(event.outcome, PorticoError):
-            future.set_exception(event.outcome)
+        elif isinstance(outcome, PorticoError):
+            future.set_exception(outcome)
         else:
-            future.set_result(event.outcome)
+            future.set_result(outcome)
 
     # ------------------------------------------------------------ out
 
@@ -271,8 +282,9 @@ class Duplex:
         if self._at_once >= AT_ONCE:  # before it is sent: whoever gives up here has asked nothing
             self._at_once = 0
             await asyncio.sleep(0)
-        id = self._ask(method, params, timeout_s, None, progressed, probing)
-        outcome = self._early.pop(id, None)
+        request = self._ask(method, params, timeout_s, None, progressed, probing)
+        id = request.id
+        outcome = self._put(request) or self._early.pop(id, None)
         if outcome is not None:  # in memory: there was nothing to wait for
             self._at_once += 1
             self._progressing.pop(id, None)
@@ -299,7 +311,9 @@ class Duplex:
         Whoever begins calls `give_up` in the end.
         """
         answer: asyncio.Future[Raw] = self._loop.create_future()
-        return self._ask(method, params, timeout_s, answer), answer
+        request = self._ask(method, params, timeout_s, answer)
+        self._put(request)
+        return request.id, answer
 
     def _ask(
         self,
@@ -309,25 +323,23 @@ class Duplex:
         answer: "asyncio.Future[Raw] | None",
         progressed: Progressing | None = None,
         probing: Revision | None = None,
-    ) -> RequestId:
-        """Ask the peer; `probing` is a revision that it may not speak. Without a future for the
-        answer, one that comes at once is in `_early`."""
+    ) -> Request:
+        """A request that is about to be sent; `probing` is a revision that the peer may not speak.
+        Without a future for the answer, one that comes at once is in `_early`."""
         if self._deaf:
             raise ConnectionLost(self._deaf)
         now = self._clock()
-        id, data = self.link.request(
-            method,
-            params,
-            now=now,
-            timeout_s=timeout_s,
-            max_s=MAX_S if timeout_s < MAX_S else timeout_s,
-            progress=progressed is not None,
-            revision=probing,
-        )
-        if progressed is not None:  # before it is sent: it may be answered at once
-            self._progressing[id] = progressed
-        self._send(id, data, now + timeout_s, answer)
-        return id
+        max_s = MAX_S if timeout_s < MAX_S else timeout_s
+        wanted = progressed is not None
+        request = self.link.draft(method, params, now, timeout_s, max_s, wanted, probing)
+        if progressed is not None:
+            self._progressing[request.id] = progressed
+        self._wait_for(request.id, now + timeout_s, answer)
+        return request
+
+    def _put(self, request: Request) -> Raw | None:
+        """Send it. Its answer, where that needed neither a channel nor a reader."""
+        self.channel.write(encode_request(request.raw_id, request.method, request.params))
 
     def give_up(self, id: RequestId) -> None:
         """Nobody waits for this answer any more: the peer is told, if it has not given it."""
@@ -342,22 +354,20 @@ class Duplex:
         now = self._clock()
         data = self.link.initialize(now, timeout_s, revision).data
         answer: asyncio.Future[Raw] = self._loop.create_future()
-        self._send(id, data, now + timeout_s, answer)
+        self._wait_for(id, now + timeout_s, answer)
+        self.channel.write(data)
         try:
             return await answer
         finally:
             if self._waiting.pop(id, None) is not None:
                 self.close("the handshake was given up")
 
-    def _send(
-        self, id: RequestId, data: bytes, until: float, answer: "asyncio.Future[Raw] | None"
-    ) -> None:
+    def _wait_for(self, id: RequestId, until: float, answer: "asyncio.Future[Raw] | None") -> None:
         self._waiting[id] = answer
         # One alarm rings for all: it is set anew only where it would come too late for this one,
         # and where it comes too early it finds nothing to do.
         if self._alarm is None or until < self._alarm_at:
             self._set_alarm()
-        self.channel.write(data)
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
         """Tell the peer something."""

@@ -27,7 +27,6 @@ from portico.errors import (
 )
 from portico.ports import Hearer, Passport
 from portico.protocol import httprules as rules
-from portico.protocol.events import Answered
 from portico.protocol.httprules_gate import EVENTS_TYPE
 from portico.protocol.jsonrpc import Request, RequestId, decode
 from portico.protocol.link import Link
@@ -245,7 +244,7 @@ class SseConversation(Held):
     def fail(self, id: RequestId, method: str, error: PorticoError) -> None:
         """A request was not taken, and will not be answered."""
         if id in self._waiting:
-            self._settle(Answered(id, method, error))
+            self._settle(id, error)
             if method == "initialize":
                 self.close(str(error))
             else:

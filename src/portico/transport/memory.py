@@ -12,9 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
+from msgspec import Raw
+
 from portico.errors import ConnectionLost, LocalProtocolError
 from portico.ports import Hearer, Service
 from portico.protocol.events import Told
+from portico.protocol.jsonrpc import (
+    Request,
+    encode_request,
+    needs_no_reading,
+    starts_reply,
+)
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.transport.duplex import Duplex, Held
@@ -31,6 +39,10 @@ CLEAN_UP_S = 5.0
 
 # Hears every message as it is written: who says it, and what.
 Listener: TypeAlias = Callable[[Side, bytes], None]
+
+
+# Takes a request as it is, and gives its answer where it is there at once.
+Take: TypeAlias = Callable[[Request], bytes | None]
 
 
 class Reader(Protocol):
@@ -52,6 +64,7 @@ class End:
         self._overhear = overhear
         self._reader: Reader | None = None
         self._leave: Callable[[], None] | None = None
+        self._takes: Take | None = None
         self._arrived: deque[bytes] = deque()
         self._unread = 0
         self._reading: asyncio.Handle | None = None
@@ -64,16 +77,19 @@ class End:
     def __repr__(self) -> str:
         return f"End({self.side.value}, {self._over or 'open'})"
 
-    def join(self, reader: Reader, leave: Callable[[], None] | None = None) -> None:
-        """Hand what arrives here to this reader; at the end call `leave`."""
+    def join(
+        self, reader: Reader, leave: Callable[[], None] | None = None, take: Take | None = None
+    ) -> None:
+        """Hand what arrives here to this reader; at the end call `leave`. `take` is for requests
+        that need no reading."""
         if self._reader is not None:
             raise LocalProtocolError(f"this end is joined already: {self!r}")
-        self._reader, self._leave = reader, leave
+        self._reader, self._leave, self._takes = reader, leave, take
         self._wake()
 
-    def carry(self, link: Link, hearer: Hearer) -> Held:
+    def carry(self, link: Link, hearer: Hearer) -> "Joined":
         """Carry a client's conversation."""
-        held = Held(link, self, hearer, loop_time)
+        held = Joined(link, self, hearer)
         self.join(held, hearer.gone)
         return held
 
@@ -90,6 +106,30 @@ class End:
             other._keep(frame)
         else:
             other._read_now(other._reader, frame)
+
+    def hand(self, request: Request) -> bytes | None:
+        """Send a request on its way: as it is, where the other side would read it now, and would
+        find nothing wrong with how it is written. The answer, where it is there at once."""
+        other = self.other
+        take = other._takes
+        if (
+            take is None
+            or other._busy
+            or other._arrived
+            or other._ending is not None
+            or self._over is not None
+            or self._overhear is not None
+            or not needs_no_reading(bytes(request.params))
+        ):
+            self.write(encode_request(request.raw_id, request.method, request.params))
+            return None
+        other._busy = True
+        try:
+            return take(request)
+        finally:
+            other._busy = False
+            if other._arrived or other._ending is not None:
+                other._wake()
 
     async def drain(self) -> None:
         """Wait while the other side has much to read."""
@@ -186,6 +226,27 @@ class End:
             self._reader.close(why)
 
 
+class Joined(Held):
+    """A client's conversation with a server in this loop. What is asked is handed over as it is,
+    and an answer that is there before anybody has to wait is known by how it begins."""
+
+    def __init__(self, link: Link, end: End, hearer: Hearer) -> None:
+        super().__init__(link, end, hearer, loop_time)
+        self._end = end
+
+    def _put(self, request: Request) -> Raw | None:
+        data = self._end.hand(request)
+        if data is None:
+            return None
+        id, opening = request.id, starts_reply(request.raw_id)
+        if data.startswith(opening) and needs_no_reading(data) and id in self._waiting:
+            del self._waiting[id]
+            self.link.forget(id)
+            return Raw(data[len(opening) : -1])
+        self.receive(data)
+        return None
+
+
 def pair(overhear: Listener | None = None) -> tuple[End, End]:
     """The two ends of a new conversation: the client's, then the server's."""
     near, far = End(Side.CLIENT, overhear), End(Side.SERVER, overhear)
@@ -213,7 +274,7 @@ def serve_end(
         service.told(event, link.peer)
 
     duplex = Duplex(link, end, service.answer, told=told, clock=loop_time, debug=debug)
-    end.join(duplex, service.watch(duplex.news))
+    end.join(duplex, service.watch(duplex.news), duplex.take)
     return duplex
 
 
