@@ -195,11 +195,13 @@ class Dispatch:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
         head, raw = turn.exchange.head, turn.exchange.request.params
         if is_bare_call(head, raw):  # as nearly all are: they were split already
-            refuse_repeats(head.arguments)
-            params = t.CallToolRequestParams(name=str(head.name), arguments=head.arguments)
+            params = t.CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
             params = read(t.CallToolRequestParams, raw)
-        entry = self._found(self._catalogue.tools, params.name, "tool", turn)
+        entry = self._catalogue.tools.get(params.name)
+        if entry is None or entry.scopes:
+            refuse_repeats(params.arguments)
+            entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return entry.run(turn, params)
 
     async def _get_prompt(self, turn: Turn) -> t.Noun:

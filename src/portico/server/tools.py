@@ -19,6 +19,7 @@ from msgspec import UNSET
 from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
+from portico.protocol.jsonrpc import refuse_repeats
 from portico.protocol.problems import expected, told
 from portico.protocol.revision import BadToolInput
 from portico.protocol.schema import Schema, Validator
@@ -69,6 +70,8 @@ class BoundTool(Bound):
         self._timeout_s = timeout_s
         self._text = text
         self._single_use = single_use
+        # Whether the function's own types are all that arguments must fit.
+        self._glances = input_schema is None
         self._simple = self.alone and self.inline and timeout_s is None
         self._codec: Codec | None = None
         self._promise: Validator | None = None
@@ -86,15 +89,18 @@ class BoundTool(Bound):
 
     async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
         """Answer a call."""
-        raw = bytes(params.arguments)
-        if raw[:1] != b"{":
-            raw = self._none(raw)
-        try:
-            arguments = self.decode(raw)
-        except Fault as fault:
-            if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
-                return failed(f"{self.name}: {fault.message}")
-            raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
+        arguments = self.signature.glance(params.arguments) if self._glances else None
+        if arguments is None:
+            refuse_repeats(params.arguments)
+            raw = bytes(params.arguments)
+            if raw[:1] != b"{":
+                raw = self._none(raw)
+            try:
+                arguments = self.decode(raw)
+            except Fault as fault:
+                if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
+                    return failed(f"{self.name}: {fault.message}")
+                raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
         try:
             if self._simple:  # as most are, and without a detour
                 made = self.function(**arguments)
