@@ -32,6 +32,7 @@ from portico.server.content import (
     Link,
     Result,
     clean,
+    data_result,
     encoded,
     result_of,
     text_result,
@@ -160,8 +161,11 @@ class BoundTool(Bound):
     def _result(self, value: Any) -> t.CallToolResult:
         codec = self._codec
         if codec is not None and type(value) in _SCALARS:  # as many are, and without a detour
-            data = encoded(value, codec)
-            result = result_of(value, data, text=self._text)
+            try:
+                data = codec.encode(value)
+            except LocalProtocolError:
+                data = encoded(value, codec)  # which puts right what can be
+            result = data_result(value, data, self._text)
             if len(data) < SMALL_BYTES:
                 return result
         else:
@@ -171,14 +175,14 @@ class BoundTool(Bound):
 
     def _made(self, value: Any) -> t.CallToolResult:
         if isinstance(value, _WRITTEN_OUT):
-            return self._checked(result_of(value, None, text=self._text))
+            return self._checked(result_of(value, text=self._text))
         if self._codec is not None:
             if type(value) is str and self._text and self._codec.takes_any_text:
                 return text_result(value)
-            return result_of(value, encoded(value, self._codec), text=self._text)
+            return data_result(value, encoded(value, self._codec), self._text)
         if self._promise is not None:
-            return self._checked(result_of(value, encoded(value), text=self._text))
-        return result_of(value, None, text=self._text)
+            return self._checked(data_result(value, encoded(value), self._text))
+        return result_of(value, text=self._text)
 
     def _checked(self, result: t.CallToolResult) -> t.CallToolResult:
         """What an author wrote out still keeps the tool's promise (R0377)."""
