@@ -37,6 +37,8 @@ MAX_SUBSCRIPTIONS = 1000
 # Each of them is kept; no address that people use is longer.
 MAX_URI_CHARACTERS = 8192
 
+_ANY_ROOT = OutputRoot.ANY
+
 E = TypeVar("E", bound=Entry)
 
 
@@ -125,7 +127,7 @@ class Dispatch:
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
         if not isinstance(result, t.CallToolResult):
             return None
-        if turn.exchange.peer.revision.output_root is OutputRoot.ANY:
+        if turn.exchange.peer.revision.output_root is _ANY_ROOT:
             return False  # a value is sent as it is there
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
