@@ -190,7 +190,7 @@ def state(link: Link) -> Any:
     """All that a link would remember."""
     running = [exchange.request.id for exchange in link._incoming]
     levels = [exchange.peer.log_level for exchange in link._incoming]
-    batches = len(link._incoming._waiting), link._incoming.in_batch
+    batches = len(link._incoming._waiting), link._incoming.batch is not None
     return msgspec.json.encode(link.record()), running, levels, batches
 
 

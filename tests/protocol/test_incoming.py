@@ -70,11 +70,11 @@ def test_running_requests_are_bounded() -> None:
 def test_the_answers_to_a_batch_go_out_when_the_last_is_there() -> None:
     incoming = Incoming()
     box = incoming.begin_batch()
-    assert incoming.in_batch
+    assert incoming.batch is box
     one, two = exchange(incoming, 1), exchange(incoming, 2)
     assert incoming.answer(b'{"id":0}') is None
     assert incoming.end_batch(box) is None
-    assert not incoming.in_batch
+    assert incoming.batch is None
     assert two.settle(DONE) is None
     assert ids(one.settle(DONE)) == [0, 2, 1]
 

@@ -392,3 +392,51 @@ async def test_structs_and_models_are_read_and_written(revision: Revision) -> No
         assert found == '{"x":3,"y":3}'
         assert await client.text("greet", {"person": {"name": "ann"}}) == '{"name":"ANN"}'
         assert "person.name" in await client.refused("greet", {"person": {"name": "a"}})
+
+
+# ---------------------------------------------------------------- a member twice
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        b'{"city":"Oslo","city":"Bergen"}',
+        b'{"city": "Oslo", "city": "Oslo"}',
+        b'{"city":"Oslo","days":3,"days":4}',
+        b'{"city":"Oslo","place":{"x":1,"x":2}}',
+    ],
+)
+@pytest.mark.parametrize("name", ["forecast", "loose", "guarded", "unknown"])
+@live
+async def test_arguments_with_a_member_twice_reach_no_function(
+    revision: Revision, name: str, arguments: bytes
+) -> None:
+    server, ran = Server("twice"), list[str]()
+
+    @server.tool
+    async def forecast(city: str, days: int = 3) -> None:
+        ran.append(city)
+
+    @server.tool(input_schema={"type": "object"})
+    async def loose(city: str, **others: Any) -> None:
+        ran.append(city)
+
+    @server.tool(scopes={"weather"})
+    async def guarded(city: str) -> None:
+        ran.append(city)
+
+    async with talk(server, revision) as client:
+        meta = b"{}"
+        if not revision.handshake:
+            meta = (
+                b'{"io.modelcontextprotocol/protocolVersion":"%b",'
+                b'"io.modelcontextprotocol/clientCapabilities":{}}' % revision.date.encode()
+            )
+        client.say(
+            b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":'
+            b'{"name":"%b","arguments":%b,"_meta":%b}}' % (name.encode(), arguments, meta)
+        )
+        await client.until(lambda: any(one.get("id") == 7 for one in client.heard))
+        error = client.heard[-1]["error"]
+    assert (error["code"], ran) == (-32602, [])
+    assert error["message"] == "an object has the same member twice; send each once"

@@ -24,7 +24,7 @@ class Send(Struct, frozen=True):
     fault: Fault | None = None
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """The peer wants something: answer the exchange with `settle` or `fail`."""
 
     exchange: Exchange

@@ -58,9 +58,9 @@ class Exchange(Struct, eq=False):
     question: "Question | None" = None
     deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None
     logs: bool = True
+    scopes: frozenset[str] | None = None
     last_progress: float | None = None
     settled: bool = False
-    scopes: frozenset[str] | None = None
     token: t.ProgressToken | UnsetType | None = UNSET
 
     def __repr__(self) -> str:

@@ -19,10 +19,6 @@ MAX_RUNNING = 1_000
 MAX_BATCHES = 16
 
 
-# What runs under an id that nothing runs under.
-_NOBODY: "tuple[None, None]" = (None, None)
-
-
 class Box:
     """One batch: the answers that are ready, how many are not, and which ids were used."""
 
@@ -40,38 +36,35 @@ class Incoming:
     """The peer's requests in work."""
 
     def __init__(self) -> None:
-        self._running: dict[RequestId | None, tuple[Exchange, Box | None]] = {}
+        # The batch in which what is being received stands.
+        self.batch: Box | None = None
+        self._running: dict[RequestId | None, Exchange] = {}
+        # The batches of those that came in one.
+        self._boxes: dict[Exchange, Box] = {}
         self._waiting: set[Box] = set()
-        self._current: Box | None = None
 
     def __len__(self) -> int:
         return len(self._running)
 
     def __iter__(self) -> Iterator[Exchange]:
-        return iter([exchange for exchange, _ in self._running.values()])
-
-    @property
-    def in_batch(self) -> bool:
-        """Whether what is being received stands in a batch."""
-        return self._current is not None
+        return iter([*self._running.values()])
 
     def get(self, id: RequestId | None) -> Exchange | None:
         """The request that runs under this id."""
-        found = self._running.get(id)
-        return found[0] if found is not None else None
+        return self._running.get(id)
 
     def uses(self, id: RequestId) -> bool:
         """Whether an answer under this id would be taken for that of another request."""
-        return id in self._running or (self._current is not None and id in self._current.ids)
+        return id in self._running or (self.batch is not None and id in self.batch.ids)
 
     def claim(self, id: RequestId) -> bool:
         """A request with this id was read; for the rest of its batch the id is taken. False where
         it is in use."""
-        if self._current is None:
+        if self.batch is None:
             return id not in self._running
         if self.uses(id):
             return False
-        self._current.ids.add(id)
+        self.batch.ids.add(id)
         return True
 
     def open(self, exchange: Exchange) -> None:
@@ -80,47 +73,48 @@ class Incoming:
         A batch too many is read all the same: what answers us or cancels something needs no
         room, and each request learns under its own id that it must wait.
         """
-        running, box = self._running, self._current
+        running, box = self._running, self.batch
         if len(running) >= MAX_RUNNING:
             raise Fault(FaultKind.INTERNAL, "too many requests at once; try again later")
         if box is not None:
             if len(self._waiting) >= MAX_BATCHES:
                 raise Fault(FaultKind.INTERNAL, "too many batches at once; try again later")
             box.open += 1
-        running[exchange.request.id] = (exchange, box)
+            self._boxes[exchange] = box
+        running[exchange.request.id] = exchange
 
     def close(self, exchange: Exchange, data: bytes | None) -> bytes | None:
         """A request is over: what to send, which is nothing yet inside an unfinished batch.
 
         One that was given up before is not in here any more, though its id may be again.
         """
-        id = exchange.request.id
-        running, box = self._running.get(id, _NOBODY)
-        if running is not exchange:
+        id, running = exchange.request.id, self._running
+        if running.get(id) is not exchange:
             return None
-        del self._running[id]
-        if box is None:
+        del running[id]
+        if not self._boxes or exchange not in self._boxes:
             return data
+        box = self._boxes.pop(exchange)
         box.open -= 1
         if data is not None:
             box.frames.append(data)
-        return self._finished(box) if box is not self._current else None
+        return self._finished(box) if box is not self.batch else None
 
     def answer(self, data: bytes) -> bytes | None:
         """An answer that is ready at once: what to send now."""
-        if self._current is None:
+        if self.batch is None:
             return data
-        self._current.frames.append(data)
+        self.batch.frames.append(data)
         return None
 
     def begin_batch(self) -> Box:
         """What comes now stands in one batch."""
-        self._current = Box()
-        return self._current
+        self.batch = Box()
+        return self.batch
 
     def end_batch(self, box: Box) -> bytes | None:
         """The batch was read: its answer, if that is complete already."""
-        self._current = None
+        self.batch = None
         self._waiting.add(box)
         return self._finished(box)
 
@@ -133,5 +127,6 @@ class Incoming:
         """Forget all of them, and say which they were."""
         exchanges = list(self)
         self._running.clear()
+        self._boxes.clear()
         self._waiting.clear()
         return exchanges

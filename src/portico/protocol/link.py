@@ -67,6 +67,9 @@ from portico.protocol.terms import Terms, fitting
 if TYPE_CHECKING:
     from portico.protocol.questions import Question
 
+# A member of an Enum takes longer to find than the question that it is for.
+_CLOSED = Phase.CLOSED
+
 # R0237: every request has a time-out; these hold where the caller names none.
 TIMEOUT_S = 60.0
 MAX_S = 600.0
@@ -109,6 +112,7 @@ class Link:
         if identity.side is not side:
             raise LocalProtocolError(f"a {side.value} needs {side.value.title()}Capabilities")
         self.side = side
+        self._serving = side is Side.SERVER
         self.identity: Identity = identity
         self.accepts = accepts
         self.principal = principal
@@ -120,6 +124,7 @@ class Link:
         self._recogniser = Recogniser(accepts)
         self._flight = Flight()
         self._incoming = Incoming()
+        self._closed = self._incoming.close
         self._shapers: dict[Revision, Shaper] = {}
         self._logs = identity.logs
 
@@ -141,7 +146,7 @@ class Link:
             frame = decode(data)
         except Fault as fault:
             return self.refuse(fault)
-        if self._handshake.phase is not Phase.CLOSED:  # the most frequent first
+        if self._handshake.phase is not _CLOSED:  # the most frequent first
             if type(frame) is Request:
                 return self._receive_request(frame, None)
             if type(frame) is Reply:
@@ -230,7 +235,7 @@ class Link:
             return self._fault(fault, request.raw_id, peer.revision if peer else None)
 
     def _recognise(self, request: Request, meta: Raw) -> Peer | None:
-        if self.side is Side.SERVER:
+        if self._serving:
             known = self._handshake.peer
             if known is None and request.method == PING and self.accepts.handshakes:
                 known = Peer(self.accepts.handshakes[0], t.ClientCapabilities())  # D27
@@ -243,12 +248,11 @@ class Link:
         return session
 
     def _serve(self, request: Request, parts: Head, peer: Peer) -> list[Event]:
-        row = self._terms.received(request.method, peer)
+        row, revision = self._terms.received(request.method, peer), peer.revision
         if row.result is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
-        if self._incoming.in_batch and not peer.revision.batches:
+        if self._incoming.batch is not None and not revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")
-        revision = peer.revision
         shaper = self._shapers.get(revision)
         exchange = Exchange(
             request,
@@ -257,10 +261,10 @@ class Link:
             peer,
             shaper if shaper is not None else self.shaper(revision),
             self.principal,
-            self._question(row, request, peer) if self.side is Side.CLIENT else None,
-            self._incoming.close,
+            None if self._serving else self._question(row, request, peer),
+            self._closed,
             self._logs,
-            scopes=self.scopes,
+            self.scopes,
         )
         if revision.handshake and parts.meta:
             exchange.check_token()
@@ -278,7 +282,7 @@ class Link:
         return asked(row, request.params, self.identity.capabilities, peer.revision)
 
     def _initialize(self, request: Request) -> list[Event]:
-        if self._incoming.in_batch:
+        if self._incoming.batch is not None:
             raise Fault(FaultKind.INVALID_REQUEST, "initialize inside a batch")  # D26, R0236
         params = read(t.InitializeRequestParams, request.params)
         revision = self._handshake.answer(params)

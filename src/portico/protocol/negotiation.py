@@ -9,7 +9,7 @@ pipe is never locked to one way of opening.
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -83,6 +83,11 @@ class Signs(Struct, frozen=True):
     routed: bool = False
 
 
+# A `_meta` as it was written, the version that it names, and who that is, if it is spoken here.
+Known: TypeAlias = tuple[Raw, str, Peer | None]
+_NOBODY: Known = (NOTHING, "", None)
+
+
 class Recogniser:
     """Tells peers by their requests, for one set of accepted revisions."""
 
@@ -98,7 +103,8 @@ class Recogniser:
             if not any(name in old.methods for old in older)
         )
         self._enveloping = bool(accepts.enveloped)
-        self._remembered: dict[bytes, tuple[str, Peer | None]] = {}
+        self._remembered: dict[bytes, Known] = {}
+        self._latest: Known = _NOBODY
 
     def recognise(
         self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
@@ -109,11 +115,14 @@ class Recogniser:
         Raises `Fault` in the order of D4: `_meta`, the version header, the version.
         """
         if meta:
-            raw = bytes(meta)
-            steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
-            found = self._remembered.get(steady) or self._enveloped(raw, steady)
+            found: Known | None = self._latest
+            if meta != found[0]:  # which looks no further than to the first difference
+                raw = bytes(meta)
+                steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
+                found = self._remembered.get(steady) or self._enveloped(raw, steady)
             if found is not None:
-                version, peer = found
+                self._latest = found
+                _, version, peer = found
                 if signs is not None and signs.version != version:
                     raise mismatch("MCP-Protocol-Version", signs.version, version)
                 if peer is None:
@@ -121,7 +130,7 @@ class Recogniser:
                 return peer
         return self._without_envelope(request, signs, known)
 
-    def _enveloped(self, raw: bytes, steady: bytes) -> tuple[str, Peer | None] | None:
+    def _enveloped(self, raw: bytes, steady: bytes) -> Known | None:
         """Read a `_meta`; None where it does not speak of a revision at all."""
         try:
             marks = _marks.decode(raw)
@@ -143,17 +152,18 @@ class Recogniser:
             # D11: a revision that opens with a handshake cannot be spoken by envelope. What else
             # an unknown one has in its envelope is not ours to judge.
             if revision is None or revision.handshake:
-                return version, None
+                return NOTHING, version, None
         envelope = read(Envelope, raw)
         checked_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
         # With a token that cannot be taken off, no other request is the same.
-        if len(steady) <= MAX_REMEMBERED_BYTES and _TOKEN not in steady:
-            if len(self._remembered) >= MAX_REMEMBERED:
-                self._remembered.clear()
-            self._remembered[steady] = (envelope.version, peer)
-        return envelope.version, peer
+        if len(steady) > MAX_REMEMBERED_BYTES or _TOKEN in steady:
+            return NOTHING, envelope.version, peer
+        if len(self._remembered) >= MAX_REMEMBERED:
+            self._remembered.clear()
+        known = self._remembered[steady] = (Raw(steady), envelope.version, peer)
+        return known
 
     def _without_envelope(
         self, request: Request, signs: Signs | None, known: Peer | None

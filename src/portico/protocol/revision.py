@@ -26,6 +26,10 @@ class Opening(Enum):
     ENVELOPE = "every request says it in _meta"
 
 
+# Asked for with each request; a member of an Enum takes longer to find than all the rest of it.
+_HANDSHAKE = Opening.HANDSHAKE
+
+
 class Asking(Enum):
     """How a server asks for the user, a model or the roots."""
 
@@ -158,7 +162,7 @@ class Revision(Struct, frozen=True, eq=False):
     @property
     def handshake(self) -> bool:
         """Whether a conversation begins with `initialize`."""
-        return self.opening is Opening.HANDSHAKE
+        return self.opening is _HANDSHAKE
 
     def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
         """The row of a method, or None where neither this revision nor an extension has it.

@@ -56,10 +56,14 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class Stamp(Struct, frozen=True):
-    """What the results of one type get: their own word, as a member and as the first bytes."""
+    """What the results of one type get: their own word, as a member and as the first bytes.
+
+    `message` is a whole reply, with room for the id and for what follows those first bytes.
+    """
 
     word: str
     head: bytes
+    message: bytes
     cacheable: bool
 
 
@@ -110,7 +114,8 @@ class Shaper:
         kind = type(noun)
         if kind in LISTS and origin is None:
             return self._list(kind, noun)
-        return _headed(*self._made(kind, noun, origin, wrap))
+        stamp, shaped = self._made(kind, noun, origin, wrap)
+        return _headed(stamp, write(shaped))
 
     def reply(
         self,
@@ -121,21 +126,26 @@ class Shaper:
     ) -> bytes:
         """The same as a whole message; a large one is written in one piece."""
         kind = type(noun)
-        if kind in LISTS and origin is None:
+        if kind is t.CallToolResult:
+            if _is_large(cast("t.CallToolResult", noun)):
+                _, shaped = self._made(kind, noun, origin, wrap, whole=True)
+                shaped = _written_once(cast("t.CallToolResult", shaped))
+                return line(write(Message(Raw(raw_id), shaped)))
+        elif kind in LISTS and origin is None:
             return encode_reply(raw_id, self._list(kind, noun))
-        if kind is t.CallToolResult and _is_large(cast("t.CallToolResult", noun)):
-            _, shaped = self._made(kind, noun, origin, wrap, whole=True)
-            shaped = _written_once(cast("t.CallToolResult", shaped))
-            return line(write(Message(Raw(raw_id), shaped)))
-        return encode_reply(raw_id, _headed(*self._made(kind, noun, origin, wrap)))
+        stamp, shaped = self._made(kind, noun, origin, wrap)
+        body = write(shaped)
+        if stamp is not None and len(body) > 2:
+            return line(stamp.message % (raw_id, body[1:]))
+        return encode_reply(raw_id, _headed(stamp, body))
 
     def _list(self, kind: type[t.Noun], noun: t.Noun) -> bytes:
         kept = self._kept.get(id(noun))
         if kept is None:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
-            body = _headed(*self._made(kind, noun, None, None))
-            kept = self._kept[id(noun)] = (noun, body)
+            stamp, shaped = self._made(kind, noun, None, None)
+            kept = self._kept[id(noun)] = (noun, _headed(stamp, write(shaped)))
         return kept[1]
 
     def _made(
@@ -146,8 +156,8 @@ class Shaper:
         wrap: bool | None,
         *,
         whole: bool = False,
-    ) -> tuple[bytes, t.Noun]:
-        """What to write: first bytes that are always the same, and a noun.
+    ) -> tuple[Stamp | None, t.Noun]:
+        """What to write: a stamp, for the first bytes that are always the same, and a noun.
 
         With `whole` there are no such bytes, and all is in the noun.
         """
@@ -158,18 +168,18 @@ class Shaper:
         passing = (WRAPPING if wrap else OWN) if origin is None else Passing(origin, bool(wrap))
         result: Any = self._fit(noun, passing)
         if stamp is None:
-            return b"", result
+            return None, result
         if stamp.cacheable:
             result = _with_cache_hints(result)
         if result.meta is None and result.result_type is None and not whole:
-            return stamp.head, result
+            return stamp, result
         given, word = result.result_type, stamp.word
         if given is not None and given != word and given in TAKEN:
             raise LocalProtocolError(f"{kind.__name__} is of resultType {word}, not {given}")
         meta = dict(result.meta or {})
         if self._info is not None:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
-        return b"", replace(result, meta=meta or None, result_type=given or word)
+        return None, replace(result, meta=meta or None, result_type=given or word)
 
     def params(self, noun: t.Noun, progress_token: t.ProgressToken | None = None) -> bytes:
         """The bytes of params; those of a request get the envelope where there is one."""
@@ -232,7 +242,8 @@ class Shaper:
             if self._info is not None:
                 members["_meta"] = {t.SERVER_INFO_KEY: self._info}
             head = encode(members)[:-1] + b","
-            stamp = Stamp(word, head, issubclass(kind, t.CacheableResult))
+            message = encode_reply(b"%b", head.replace(b"%", b"%%") + b"%b")
+            stamp = Stamp(word, head, message, issubclass(kind, t.CacheableResult))
         self._stamps[kind] = stamp
         return stamp
 
@@ -281,11 +292,10 @@ class Message(Struct, frozen=True, gc=False):
     jsonrpc: str = "2.0"
 
 
-def _headed(head: bytes, noun: t.Noun) -> bytes:
-    body = write(noun)
-    if not head:
+def _headed(stamp: Stamp | None, body: bytes) -> bytes:
+    if stamp is None:
         return body
-    return head + body[1:] if len(body) > 2 else head[:-1] + b"}"
+    return stamp.head + body[1:] if len(body) > 2 else stamp.head[:-1] + b"}"
 
 
 def _is_large(result: t.CallToolResult) -> bool:

@@ -11,8 +11,8 @@ arguments raise `Fault`, whatever they are; an argument that is not sent is left
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
-from typing import Annotated, Any, TypeAlias, Union, cast
+from functools import cached_property, partial
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, Union, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
@@ -55,6 +55,10 @@ _OF_THE_PARAMETER = (
     *("alias", "alias_priority", "validation_alias", "serialization_alias"),
     *("default", "default_factory", "validate_default"),
 )
+
+
+# What is written as it was read, or shorter: a float is not, `1e3` becomes `1000.0`.
+_SHORTENED = frozenset({str, int, bool, str | None, int | None, bool | None})
 
 
 class Hidden(Struct, frozen=True):
@@ -207,6 +211,39 @@ class Signature:
 
     # ------------------------------------------------------------ calls
 
+    @cached_property
+    def _glance(self) -> Callable[[Raw], dict[str, Any]] | None:
+        """Made on use. A dict does not mind members that nobody declared: their length shows."""
+        fields: dict[str, Any] = {}
+        for parameter in self.parameters:
+            codec = parameter.codec
+            if (
+                parameter.fill is not None
+                or parameter.wire != parameter.name
+                or not isinstance(codec, PlainCodec)
+                or not _is_shortened(codec.type)
+            ):
+                return None
+            kind = codec.type
+            fields[parameter.name] = kind if parameter.required else NotRequired[kind]
+        made = cast("Any", TypedDict)("Arguments", fields)
+        return msgspec.json.Decoder(made).decode
+
+    def glance(self, raw: Raw) -> dict[str, Any] | None:
+        """The same as `decode`, for arguments that are plain and right; None for all others.
+
+        They are known by their length: written again, nothing becomes longer, and what was there
+        twice or is not declared is gone. So these need no `refuse_repeats`.
+        """
+        decode = self._glance
+        if decode is None or not raw:
+            return None
+        try:
+            found = decode(raw)
+            return found if len(_encode(found)) == len(raw) else None
+        except Exception:  # whatever it is, `decode` says it
+            return None
+
     def decode(self, raw: bytes | Raw) -> dict[str, Any]:
         """The arguments to call the function with. Raises `Fault` that says all that is wrong."""
         raw = bytes(raw) or b"{}"
@@ -258,6 +295,13 @@ class Signature:
 
 
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_encode = msgspec.json.Encoder().encode
+
+
+def _is_shortened(kind: Any) -> bool:
+    if typing.get_origin(kind) is Annotated:
+        kind = kind.__origin__
+    return kind in _SHORTENED or typing.get_origin(kind) is Literal
 
 
 def _own_doc(function: Any) -> str | None:

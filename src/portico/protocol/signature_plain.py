@@ -32,6 +32,8 @@ _FORMAT_WORDS = {
 _WHERE = r"(?s)^(.*?) - at (?:`key` in )?`\$(.*)`$"
 _STEP = r"\.(\w+)|\[(\d+)\]"
 
+_EXACT = frozenset({str, int, bool})
+
 
 class PlainCodec(Codec):
     """An annotation that msgspec reads. Raises `Unfit` for others."""
@@ -46,16 +48,16 @@ class PlainCodec(Codec):
             decode = msgspec.json.Decoder(self.type).decode
         except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
             raise Unfit(cut(str(error), MAX_WORDS)) from None
-        # Any text at all, of any length.
-        self._is_text = self.type is str
+        # Whose values all fit, and are written as they are: whatever their length or size.
+        self._exact = self.type if self.type in _EXACT else None
         schema = inlined(describe(info, walk.notes))
         super().__init__(where, schema, decode, walk.notes.titles)
 
     def encode(self, value: Any) -> bytes:
-        if self._is_text and type(value) is str and value.isascii():
-            return _encode(value)  # nothing could be wrong with it
         try:
             encoded = _encode(value)
+            if type(value) is self._exact:
+                return encoded  # nothing could be wrong with it
             # msgspec writes null for NaN and Infinity, and nobody would notice.
             if b"null" in encoded and endless(msgspec.to_builtins(value, enc_hook=show)):
                 raise ValueError(ENDLESS)

@@ -31,7 +31,7 @@ Values = dict[str, str | list[str]]
 
 
 class RunTool(Protocol):
-    """Answers `tools/call`."""
+    """Answers `tools/call`. Who reads the arguments looks whether a member is there twice."""
 
     def __call__(self, turn: Turn, params: t.CallToolRequestParams, /) -> Awaitable[t.Noun]: ...
 

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
@@ -308,7 +308,7 @@ def encoded(value: Any, codec: Codec | None = None) -> bytes:
 
 def too_large(blocks: Iterable[Any], data: Any = None) -> str:
     """What to say of contents that are too large to be sent; nothing where they are not."""
-    size = len(data) if isinstance(data, msgspec.Raw | str) else 0
+    size = len(data) if isinstance(data, Raw | str) else 0
     for block in blocks:
         if type(block) is t.TextContent:  # most of all
             size += len(block.text)
@@ -327,22 +327,28 @@ def text_result(value: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=shown)], structured_content=shown)
 
 
-def result_of(value: Any, data: bytes | None, *, text: bool = True) -> t.CallToolResult:
-    """A handler's value as a result. `data` is its JSON where the tool has an output schema.
+def data_result(value: Any, data: bytes, text: bool) -> t.CallToolResult:
+    """A value that has an output schema, and its JSON, as a result.
 
     With `text=False` structured data has no copy in words, for clients that read both.
     """
-    if data is not None:
+    if text:
         shown = clean(value) if isinstance(value, str) else data.decode()
-        copy: list[Block] = [t.TextContent(text=shown)] if text else []
-        return t.CallToolResult(content=copy, structured_content=msgspec.Raw(data))
+        copy: list[Block] = [t.TextContent(text=shown)]
+    else:
+        copy = []
+    return t.CallToolResult(content=copy, structured_content=Raw(data))
+
+
+def result_of(value: Any, *, text: bool = True) -> t.CallToolResult:
+    """A value without an output schema as a result; `text` as in `data_result`."""
     if isinstance(value, t.CallToolResult):
         return value
     if isinstance(value, Result):
         content: list[Block] = blocks_of(value.content)
         structured = value.data
         if structured is not UNSET:
-            structured = msgspec.Raw(encoded(structured))
+            structured = Raw(encoded(structured))
             if not content and text:
                 content = [t.TextContent(text=bytes(structured).decode())]
         return t.CallToolResult(

@@ -37,6 +37,8 @@ MAX_SUBSCRIPTIONS = 1000
 # Each of them is kept; no address that people use is longer.
 MAX_URI_CHARACTERS = 8192
 
+_ANY_ROOT = OutputRoot.ANY
+
 E = TypeVar("E", bound=Entry)
 
 
@@ -125,7 +127,7 @@ class Dispatch:
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
         if not isinstance(result, t.CallToolResult):
             return None
-        if turn.exchange.peer.revision.output_root is OutputRoot.ANY:
+        if turn.exchange.peer.revision.output_root is _ANY_ROOT:
             return False  # a value is sent as it is there
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
@@ -195,11 +197,13 @@ class Dispatch:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
         head, raw = turn.exchange.head, turn.exchange.request.params
         if is_bare_call(head, raw):  # as nearly all are: they were split already
-            refuse_repeats(head.arguments)
-            params = t.CallToolRequestParams(name=str(head.name), arguments=head.arguments)
+            params = t.CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
             params = read(t.CallToolRequestParams, raw)
-        entry = self._found(self._catalogue.tools, params.name, "tool", turn)
+        entry = self._catalogue.tools.get(params.name)
+        if entry is None or entry.scopes:
+            refuse_repeats(params.arguments)
+            entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return entry.run(turn, params)
 
     async def _get_prompt(self, turn: Turn) -> t.Noun:

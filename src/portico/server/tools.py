@@ -19,6 +19,7 @@ from msgspec import UNSET
 from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Turn
 from portico.protocol import types as t
+from portico.protocol.jsonrpc import refuse_repeats
 from portico.protocol.problems import expected, told
 from portico.protocol.revision import BadToolInput
 from portico.protocol.schema import Schema, Validator
@@ -31,6 +32,7 @@ from portico.server.content import (
     Link,
     Result,
     clean,
+    data_result,
     encoded,
     result_of,
     text_result,
@@ -69,6 +71,8 @@ class BoundTool(Bound):
         self._timeout_s = timeout_s
         self._text = text
         self._single_use = single_use
+        # Whether the function's own types are all that arguments must fit.
+        self._glances = input_schema is None
         self._simple = self.alone and self.inline and timeout_s is None
         self._codec: Codec | None = None
         self._promise: Validator | None = None
@@ -86,15 +90,18 @@ class BoundTool(Bound):
 
     async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
         """Answer a call."""
-        raw = bytes(params.arguments)
-        if raw[:1] != b"{":
-            raw = self._none(raw)
-        try:
-            arguments = self.decode(raw)
-        except Fault as fault:
-            if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
-                return failed(f"{self.name}: {fault.message}")
-            raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
+        arguments = self.signature.glance(params.arguments) if self._glances else None
+        if arguments is None:
+            refuse_repeats(params.arguments)
+            raw = bytes(params.arguments)
+            if raw[:1] != b"{":
+                raw = self._none(raw)
+            try:
+                arguments = self.decode(raw)
+            except Fault as fault:
+                if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
+                    return failed(f"{self.name}: {fault.message}")
+                raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
         try:
             if self._simple:  # as most are, and without a detour
                 made = self.function(**arguments)
@@ -154,8 +161,11 @@ class BoundTool(Bound):
     def _result(self, value: Any) -> t.CallToolResult:
         codec = self._codec
         if codec is not None and type(value) in _SCALARS:  # as many are, and without a detour
-            data = encoded(value, codec)
-            result = result_of(value, data, text=self._text)
+            try:
+                data = codec.encode(value)
+            except LocalProtocolError:
+                data = encoded(value, codec)  # which puts right what can be
+            result = data_result(value, data, self._text)
             if len(data) < SMALL_BYTES:
                 return result
         else:
@@ -165,14 +175,14 @@ class BoundTool(Bound):
 
     def _made(self, value: Any) -> t.CallToolResult:
         if isinstance(value, _WRITTEN_OUT):
-            return self._checked(result_of(value, None, text=self._text))
+            return self._checked(result_of(value, text=self._text))
         if self._codec is not None:
             if type(value) is str and self._text and self._codec.takes_any_text:
                 return text_result(value)
-            return result_of(value, encoded(value, self._codec), text=self._text)
+            return data_result(value, encoded(value, self._codec), self._text)
         if self._promise is not None:
-            return self._checked(result_of(value, encoded(value), text=self._text))
-        return result_of(value, None, text=self._text)
+            return self._checked(data_result(value, encoded(value), self._text))
+        return result_of(value, text=self._text)
 
     def _checked(self, result: t.CallToolResult) -> t.CallToolResult:
         """What an author wrote out still keeps the tool's promise (R0377)."""
