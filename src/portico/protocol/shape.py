@@ -83,12 +83,15 @@ class Shaper:
         self.revision = revision
         own = fitter(revision)
         self._fit = own.fit
+        self._usual = own.usual
         self._stamps: dict[type[t.Noun], Stamp | None] = {}
         self._spoken: set[type[t.Noun]] = set()
         # By the identity of a noun, which is kept with its bytes so that it stays the only one.
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
+        # The answer to a call, with room for the id and for what follows the stamp.
+        self._called = b""
         # The envelope as it is written, a comma before each member.
         self._head = b""
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
@@ -131,6 +134,10 @@ class Shaper:
                 _, shaped = self._made(kind, noun, origin, wrap, whole=True)
                 shaped = _written_once(cast("t.CallToolResult", shaped))
                 return line(write(Message(Raw(raw_id), shaped)))
+            usual = self._usual(noun, wrap)
+            if usual is not None:
+                message = self._called or self._message()
+                return line(message % (raw_id, write(usual)[1:]))
         elif kind in LISTS and origin is None:
             return encode_reply(raw_id, self._list(kind, noun))
         stamp, shaped = self._made(kind, noun, origin, wrap)
@@ -246,6 +253,11 @@ class Shaper:
             stamp = Stamp(word, head, message, issubclass(kind, t.CacheableResult))
         self._stamps[kind] = stamp
         return stamp
+
+    def _message(self) -> bytes:
+        stamp = self._stamp(t.CallToolResult)
+        self._called = stamp.message if stamp is not None else encode_reply(b"%b", b"{%b")
+        return self._called
 
 
 def _members(noun: t.Noun) -> list[tuple[str, Any]]:
