@@ -442,6 +442,25 @@ def test_a_server_that_is_only_known_by_its_revision_may_be_asked_anything() -> 
         client.request("prompts/list", now=0.0)
 
 
+def test_what_may_be_asked_is_found_out_anew_for_another_server_and_at_the_end() -> None:
+    tools = t.ServerCapabilities(tools=t.ToolsCapability())
+    client = client_of(MODERN)
+    for _ in range(2):
+        client.adopt(Peer(MODERN, tools))
+        for _ in range(2):
+            client.request("tools/list", now=0.0)
+        client.adopt(Peer(MODERN, t.ServerCapabilities()))
+        for _ in range(2):
+            with pytest.raises(LocalProtocolError, match="needs tools"):
+                client.request("tools/list", now=0.0)
+    client.adopt(MODERN)
+    for _ in range(2):
+        client.request("tools/list", now=0.0)
+    client.close()
+    with pytest.raises(LocalProtocolError, match="the link is closed"):
+        client.request("tools/list", now=0.0)
+
+
 def test_a_probe_goes_out_before_anything_is_known() -> None:
     client = client_of(MODERN, accepts=EVERY)
     id, data = client.request("server/discover", now=0.0, revision=MODERN)

@@ -25,7 +25,7 @@ MAX_HELD_S = 600.0
 WHOLE_S = 10.0
 
 
-class Sent(Struct):
+class Sent(Struct, gc=False):
     """One request on its way: when to give up, and what was last heard of it.
 
     `limit` is the latest `deadline` that progress can bring about. Without a deadline it stays

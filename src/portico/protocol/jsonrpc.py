@@ -444,10 +444,15 @@ def encode(value: object) -> bytes:
         raise LocalProtocolError(f"this cannot be written as JSON: {error}") from error
 
 
+# Params that are empty take no place.
+_REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
+_BARE_REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b%b}'
+
+
 def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
     """A request; `params` is encoded already, empty for none."""
-    tail = b',"params":%b}' % params if params else b"}"
-    return line(b'{"jsonrpc":"2.0","id":%b,"method":%b%b' % (raw_id, _written(method), tail))
+    frame = _REQUEST if params else _BARE_REQUEST
+    return line(frame % (raw_id, _written(method), params))
 
 
 def encode_notification(method: str, params: bytes) -> bytes:

@@ -10,7 +10,7 @@ changes nothing.
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from portico.errors import (
     ConnectionLost,
@@ -71,6 +71,9 @@ if TYPE_CHECKING:
 TIMEOUT_S = 60.0
 MAX_S = 600.0
 
+# Members of an enumeration are looked up at some cost, and this one for every request.
+OPEN = Phase.OPEN
+
 PING = "ping"
 DISCOVER = "server/discover"
 SET_LEVEL = "logging/setLevel"
@@ -89,6 +92,14 @@ NOT_BY_HAND = {
 }
 # R0835: all other news of a server that pushes on subscriptions names its subscription.
 UNTAGGED = frozenset({"notifications/message"})
+
+
+class Agreed(Struct, frozen=True):
+    """What is found out once for each method that is asked of one peer."""
+
+    peer: Peer
+    row: Method
+    shaper: Shaper
 
 
 class Link:
@@ -121,6 +132,8 @@ class Link:
         self._flight = Flight()
         self._incoming = Incoming()
         self._shapers: dict[Revision, Shaper] = {}
+        self._agreed: dict[str, Agreed] = {}
+        self._asks = side is Side.SERVER
         self._logs = identity.logs
 
     @property
@@ -437,20 +450,31 @@ class Link:
         revision: Revision | None,
     ) -> Request:
         """The same before it is written, for who need not write it."""
-        peer = self._handshake.peer_for(method, revision)
-        informed = self._handshake.knows(peer)
-        row = self._terms.sent(method, peer, notification=False, informed=informed)
-        noun = fitting(row, params)
-        meta: dict[str, Any] | None = getattr(noun, "meta", None)
-        if meta and t.PROGRESS_TOKEN_KEY in meta:  # R0076: two callers could choose the same
+        handshake, terms = self._handshake, self._agreed.get(method)
+        if terms is None or terms.peer is not handshake.peer or handshake.phase is not OPEN:
+            terms = self._agree(method, revision)
+        row = terms.row
+        noun: Any = params if type(params) is row.params else fitting(row, params)
+        if noun.meta and t.PROGRESS_TOKEN_KEY in noun.meta:
+            # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
-        if self.side is Side.SERVER:
-            _check_asking(noun, peer)
+        if self._asks:
+            _check_asking(noun, terms.peer)
         id = self._flight.next_id
-        body = self.shaper(peer.revision).params(noun, id if progress else None)
+        body = terms.shaper.params(noun, id if progress else None)
         made = Request(id, method, Raw(body), b"%d" % id)
         self._flight.open(row, now, timeout_s, max_s, progress, getattr(noun, "name", None))
         return made
+
+    def _agree(self, method: str, probed: Revision | None) -> Agreed:
+        """On what terms a request may be sent now; they hold for as long as its peer is ours."""
+        peer = self._handshake.peer_for(method, probed)
+        informed = self._handshake.knows(peer)
+        row = self._terms.sent(method, peer, notification=False, informed=informed)
+        terms = Agreed(peer, row, self.shaper(peer.revision))
+        if peer is self._handshake.peer:
+            self._agreed[method] = terms
+        return terms
 
     def ping(self, now: float, timeout_s: float = TIMEOUT_S) -> tuple[RequestId, bytes]:
         """Ask whether somebody is there; where there is no ping, discovery says so too (D23)."""

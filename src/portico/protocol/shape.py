@@ -80,13 +80,15 @@ class Shaper:
         own = fitter(revision)
         self._fit = own.fit
         self._stamps: dict[type[t.Noun], Stamp | None] = {}
-        self._spoken: set[type[t.Noun]] = set()
+        # Whether it is said by a request, for each noun that was.
+        self._spoken: dict[type[t.Noun], bool] = {}
         # By the identity of a noun, which is kept with its bytes so that it stays the only one.
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
-        # The envelope as it is written, a comma before each member.
-        self._head = b""
+        # What the params of a request begin with, where nothing else is in their `_meta`: alone,
+        # and before a token.
+        self._head, self._token_head = b"", b'{"_meta":{"%b":' % _TOKEN
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
         if envelope is not None and not revision.handshake:
             self._envelope = {
@@ -94,7 +96,8 @@ class Shaper:
                 for name, value in _members(envelope)
                 if value is not None
             }
-            self._head = b"," + encode(self._envelope)[1:-1]
+            self._head = b'{"_meta":%b' % encode(self._envelope)
+            self._token_head = b'%b,"%b":' % (self._head[:-1], _TOKEN)
 
     # ------------------------------------------------------------ whole messages
 
@@ -174,25 +177,25 @@ class Shaper:
     def params(self, noun: t.Noun, progress_token: t.ProgressToken | None = None) -> bytes:
         """The bytes of params; those of a request get the envelope where there is one."""
         kind = type(noun)
-        if kind not in self._spoken:
-            self._check_spoken(kind)
-        shaped = self._fit(noun, OWN)
-        if isinstance(shaped, t.SubscriptionsListenRequestParams) and not self._tasks:
+        asks = self._spoken.get(kind)
+        if asks is None:
+            asks = self._check_spoken(kind)
+        shaped: Any = self._fit(noun, OWN)
+        if not self._tasks and kind is t.SubscriptionsListenRequestParams:
             # Only who speaks the extension may ask for news of tasks.
             wanted = replace(shaped.notifications, task_ids=None)
             shaped = replace(shaped, notifications=wanted)
         head = b""
-        if isinstance(shaped, t.RequestParams):
+        if asks:
             if shaped.meta is not None:
                 shaped = self._with_envelope(shaped, progress_token)
-            else:
+            elif progress_token is None:
                 head = self._head
-                if progress_token is not None:
-                    head += b',"%b":%b' % (_TOKEN, encode(progress_token))
+            else:
+                head = b"%b%b}" % (self._token_head, encode(progress_token))
         body = write(shaped)
         if head:
-            meta = b'{"_meta":{%b}' % head[1:]
-            return b"%b,%b" % (meta, body[1:]) if len(body) > 2 else meta + b"}"
+            return b"%b,%b" % (head, body[1:]) if len(body) > 2 else head + b"}"
         return body if body != b"{}" else b""
 
     def _with_envelope(
@@ -218,10 +221,11 @@ class Shaper:
 
     # ------------------------------------------------------------ once for each type
 
-    def _check_spoken(self, kind: type[t.Noun]) -> None:
+    def _check_spoken(self, kind: type[t.Noun]) -> bool:
         if not self.revision.knows(*kind.span):
             raise LocalProtocolError(f"there is no {kind.__name__} in {self.revision.date}")
-        self._spoken.add(kind)
+        asks = self._spoken[kind] = issubclass(kind, t.RequestParams)
+        return asks
 
     def _stamp(self, kind: type[t.Noun]) -> Stamp | None:
         self._check_spoken(kind)

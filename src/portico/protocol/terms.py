@@ -26,7 +26,6 @@ class Terms:
         self._extensions = frozenset(identity.capabilities.extensions or ())
         # What was found before, and depends on nothing that another request could change.
         self._received: dict[tuple[str, Revision], Method] = {}
-        self._sent: dict[tuple[str, Revision], Method] = {}
 
     def received(self, method: str, peer: Peer) -> Method:
         """The row of a method that the peer may send now. Raises `Fault` where it may not."""
@@ -56,9 +55,6 @@ class Terms:
 
         `informed` is whether the peer has said what it can do; else nothing is held against it.
         """
-        known = None if informed else self._sent.get((method, peer.revision))
-        if known is not None and known.is_notification is notification:
-            return known
         spoken = self._extensions & peer.extensions if informed else self._extensions
         row = peer.revision.method(method, spoken)
         if (
@@ -73,8 +69,6 @@ class Terms:
             )
         own = row.needed_of(self._side) is self._side
         if row.needs is None or not (own or informed):
-            if not informed:
-                self._sent[method, peer.revision] = row
             return row
         if not declares(self._meant(row, peer, self._side), row.needs):
             whose = "this side" if own else "the peer"
