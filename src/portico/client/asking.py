@@ -21,7 +21,7 @@ from portico.client.hearing import Hearing
 from portico.client.listening import LISTS, UPDATED, Listenings
 from portico.client.pinging import Pinging
 from portico.client.roots import Watching
-from portico.client.rounds import MAX_ROUNDS, Rounds
+from portico.client.rounds import MAX_ROUNDS, NUMBERS, Rounds
 from portico.client.speaking import Speaker
 from portico.client.tools import Tools
 from portico.client.visiting import Visits
@@ -120,6 +120,9 @@ class Asker:
         self._speaker = Speaker(self._way, self, identity, accepts, seconds, renewed=self._renewed)
         self._tools = Tools(self._way.name)
         self._closing: asyncio.Task[None] | None = None
+        # The one that it was opened in: to ask for it at each call takes a system call, in some
+        # Pythons.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._watches: list[Pinging | Watching] = []
         if ping_s is not None:
             self._watches.append(Pinging(self._speaker, ping_s, timeout_s))
@@ -133,6 +136,7 @@ class Asker:
 
         Raises where there is none, or nobody.
         """
+        self._loop = asyncio.get_running_loop()
         if revision is not None:
             self._speaker.limit(Revisions([revision]))
         try:
@@ -251,8 +255,8 @@ class Asker:
         kind: type[R],
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-        *,
         headers: Headers = (),
+        *,
         fresh: bool = False,
         behalf: Behalf | None = None,
     ) -> R:
@@ -261,26 +265,30 @@ class Asker:
         principal, level = "", self._level
         if behalf is not None:
             answering, principal, level = behalf
-        kept = None if fresh else self._kept(method, params, principal)
-        if kept is not None:
-            return cast("R", self._read(method, kept))
+        cacheable = method in CACHEABLE
+        if cacheable and not fresh:
+            kept = self._kept(method, params, principal)
+            if kept is not None:
+                return self._read(method, kept)
         seconds = self.timeout_s if timeout_s is None else timeout_s
-        progressed = self._reporting(on_progress)
+        progressed = None
+        if on_progress is not None:
+            progressed = _unheard if on_progress is ignored else self._reporting(on_progress)
         made: dict[str, int] = {}
         first = params
-        rounds = Rounds(method, self._way.name, seconds)
-        for number in range(MAX_ROUNDS + 1):
+        began = (self._loop or asyncio.get_running_loop()).time()
+        rounds: Rounds | None = None
+        for number in NUMBERS:
             changes = self._cache.changes
             said = params if level is None else self._with_level(params, level)
             try:
-                asking = self._speaker.request(
-                    method, said, seconds, progressed=progressed, headers=headers
-                )
+                asking = self._speaker.request(method, said, seconds, progressed, headers)
                 # The first has this bound already, and most calls have no other.
-                raw = await (rounds.of_server(asking) if number else asking)
+                raw = await (asking if rounds is None else rounds.of_server(asking))
             except RemoteError as error:
                 if number == MAX_ROUNDS:
                     raise
+                rounds = rounds or Rounds(method, self._way.name, seconds, began)
                 visiting = self._visits.answer(error, made, self.peer, seconds, answering)
                 if not await rounds.of_people(visiting):
                     raise
@@ -290,11 +298,12 @@ class Asker:
             result = self._read(method, raw)
             if not isinstance(result, t.InputRequiredResult):
                 # R1003: after a question it depends on the answer; after a change it may be older.
-                if params is first and changes == self._cache.changes:
+                if cacheable and params is first and changes == self._cache.changes:
                     self._keep(method, params, raw, result, principal)
-                return cast("R", result)
+                return result
             if number == MAX_ROUNDS:
                 break
+            rounds = rounds or Rounds(method, self._way.name, seconds, began)
             answers = await rounds.of_people(answering.to_all(self._asked(method, result)))
             shaper = self.conversation.link.shaper(self.peer.revision)
             params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)
@@ -308,8 +317,8 @@ class Asker:
             words = f"{method} asks for what this client does not offer: {fault.message}"
             raise self._named(RemoteProtocolError(words)) from None
 
-    def _read(self, method: str, raw: Raw) -> t.Noun:
-        peer = self.peer
+    def _read(self, method: str, raw: Raw) -> Any:
+        peer = self._found or self.peer
         try:
             return read_result(peer.revision.methods[method], raw, peer)
         except Fault as fault:
@@ -322,10 +331,7 @@ class Asker:
         meta: dict[str, Any] = params.meta or {}
         return replace(params, meta=meta | {t.LOG_LEVEL_KEY: level})
 
-    def _reporting(self, handler: OnProgress | None) -> Progressing | None:
-        if handler is None or handler is ignored:
-            return None if handler is None else _unheard
-
+    def _reporting(self, handler: OnProgress) -> Progressing:
         def progressed(params: t.ProgressNotificationParams) -> None:
             self._hearing.tell(handler, params.progress, params.total, params.message)
 
@@ -334,18 +340,15 @@ class Asker:
     # ------------------------------------------------------------ what may be kept
 
     def _kept(self, method: str, params: t.RequestParams, principal: str) -> Raw | None:
-        if not self._cacheable(method) or self._speaker.closed:
+        if not self.peer.revision.stamped or self._speaker.closed:
             return None
         return self._cache.get(principal, method, params, _now())
 
     def _keep(
         self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun, principal: str
     ) -> None:
-        if self._cacheable(method) and isinstance(result, t.CacheableResult):
+        if self.peer.revision.stamped and isinstance(result, t.CacheableResult):
             self._cache.put(principal, method, params, raw, result, _now())
-
-    def _cacheable(self, method: str) -> bool:
-        return method in CACHEABLE and self.peer.revision.stamped
 
     # ------------------------------------------------------------ news
 

@@ -14,10 +14,10 @@ from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
 
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from portico.client.answers import Answering
-from portico.client.asking import Asker, Behalf, OnLog, OnProgress, ignored
+from portico.client.asking import Asker, Behalf, Headers, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.listening import Listening
@@ -125,47 +125,63 @@ class Client(Asker):
         `returns` is the type of `result.data`. The time-out begins anew with every progress that
         the tool reports.
         """
-        raw = Raw(encode(dict(arguments or {})))
-        params = t.CallToolRequestParams(name=name, arguments=raw)
-        result = await self._call(params, timeout_s, on_progress)
-        wrapped = False
-        if result.structured_content is not UNSET and may_be_wrapped(result.structured_content):
+        given = arguments if isinstance(arguments, dict) else dict(arguments or {})
+        params = t.CallToolRequestParams(name=name, arguments=Raw(encode(given)))
+        report = on_progress or self._on_progress or ignored
+        headers = self._tools.headers(params) if self._tools.mirrored else ()
+        try:
+            result = await self._ask(CALL, params, t.CallToolResult, timeout_s, report, headers)
+        except PorticoError as error:
+            result = await self._call_again(error, params, timeout_s, report, headers)
+        structured, wrapped = result.structured_content, False
+        if type(structured) is dict and may_be_wrapped(structured):
             wrapped = await self._is_wrapped(name, result)
-        return ToolResult(name, result, returns, self._tools.output(name), wrapped=wrapped)
+        output = self._tools.output(name) if self._tools.outputs else None
+        return ToolResult(name, result, returns, output, wrapped=wrapped)
 
     async def _call(
         self,
         params: t.CallToolRequestParams,
         timeout_s: float | None,
         on_progress: OnProgress | None,
+        behalf: Behalf | None,
+    ) -> t.CallToolResult:
+        """The result of a call as the protocol has it."""
+        report = on_progress or self._on_progress or ignored
+        headers = self._tools.headers(params) if self._tools.mirrored else ()
+        kind = t.CallToolResult
+        try:
+            return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
+        except PorticoError as error:
+            return await self._call_again(error, params, timeout_s, report, headers, behalf)
+
+    async def _call_again(
+        self,
+        error: PorticoError,
+        params: t.CallToolRequestParams,
+        timeout_s: float | None,
+        report: OnProgress,
+        before: Headers,
         behalf: Behalf | None = None,
     ) -> t.CallToolResult:
-        name, raw = params.name, bytes(params.arguments or b"{}")
-        report = on_progress or self._on_progress or ignored
-        headers = self._tools.headers(name, raw)
-        kind = t.CallToolResult
+        """The result after all, where a call failed for the headers that were sent with it; else
+        the error, with what it leaves open."""
         refused = False
         try:
-            try:
-                return await self._ask(
-                    CALL, params, kind, timeout_s, report, headers=headers, behalf=behalf
-                )
-            except RemoteError as error:
-                if not self._is_mismatch(error):
-                    raise
-                refused = True
-                await self.list_tools(fresh=True)  # R0899
-                refused = False
-                again = self._tools.headers(name, raw)
-                if again == headers:
-                    raise
-                return await self._ask(
-                    CALL, params, kind, timeout_s, report, headers=again, behalf=behalf
-                )
-        except ChannelError as error:
-            if not (error.unheard or refused):  # D19
-                what, more = split_remarks(str(error))
-                error.args = (f"{what}; whether it had an effect is unknown{more}",)
+            if not (isinstance(error, RemoteError) and self._is_mismatch(error)):
+                raise error
+            refused = True
+            await self.list_tools(fresh=True)  # R0899
+            refused = False
+            headers = self._tools.headers(params)
+            if headers == before:
+                raise error
+            kind = t.CallToolResult
+            return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
+        except ChannelError as lost:
+            if not (lost.unheard or refused):  # D19
+                what, more = split_remarks(str(lost))
+                lost.args = (f"{what}; whether it had an effect is unknown{more}",)
             raise
 
     async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:

@@ -14,20 +14,22 @@ from portico.protocol.link import MAX_S
 
 # A server that asks again and again never answers; ours stop at so many themselves.
 MAX_ROUNDS = 10
+# The first is no round of questions.
+NUMBERS = range(MAX_ROUNDS + 1)
 
 T = TypeVar("T")
 
 
 class Rounds:
-    """What is left of the time of one call that is answered with questions."""
+    """What is left of the time of one call that is answered with questions, since it `began`."""
 
-    def __init__(self, method: str, server: str, timeout_s: float) -> None:
+    def __init__(self, method: str, server: str, timeout_s: float, began: float) -> None:
         self._method = method
         self._server = server
         # A call that was given more time than all calls have is given it once, not in each round.
         self._server_s = max(MAX_S, timeout_s)
         self._people_s = MAX_HELD_S
-        self._ends_at = asyncio.get_running_loop().time() + self._server_s
+        self._ends_at = began + self._server_s
 
     @property
     def _call(self) -> str:

@@ -69,6 +69,9 @@ HARMLESS = frozenset(
     }
 )
 
+# Members of an enumeration are looked up at some cost, and this one for every request.
+CLOSED = Phase.CLOSED
+
 Headers = Iterable[tuple[str, str]]
 # Called with a conversation that was begun anew, before anybody else speaks in it.
 Renewed: TypeAlias = Callable[[Conversation, Opening], Awaitable[None]]
@@ -127,11 +130,11 @@ class Speaker:
         self._ear: Ear | None = None
         self._gone_by: Way = way
         self._lock = asyncio.Lock()
+        # Whether anybody looks at what follows.
+        self.watched: bool = False
         # Requests that wait for an answer, and when the server was last heard of.
         self.busy: int = 0
         self.heard_at: float = 0.0
-        # Whether anybody looks at that.
-        self.watched: bool = False
         self._closed: str | None = None
 
     @property
@@ -252,18 +255,19 @@ class Speaker:
         method: str,
         params: t.RequestParams,
         timeout_s: float,
-        *,
         progressed: Progressing | None = None,
         headers: Headers = (),
     ) -> Raw:
         """The raw answer to a request, from a conversation begun anew where that does no harm."""
-        self.busy += 1
+        watched = self.watched
+        if watched:
+            self.busy += 1
         try:
             conversation = self._conversation
             if (
                 conversation is None
                 or self._closed is not None
-                or conversation.link.phase is Phase.CLOSED
+                or conversation.link.phase is CLOSED
             ):
                 conversation = await self.ready(method)
             try:
@@ -276,8 +280,8 @@ class Speaker:
                 method, params, timeout_s, progressed=progressed, headers=headers
             )
         finally:
-            self.busy -= 1
-            if self.watched:
+            if watched:
+                self.busy -= 1
                 self.note()
 
     async def _recover(self, method: str, conversation: Conversation, error: PorticoError) -> None:

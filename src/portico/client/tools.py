@@ -25,20 +25,21 @@ class Tools:
 
     def __init__(self, server: str) -> None:
         self._server = server
-        # What each tool takes, by its name.
+        # What each tool takes, by its name; what it gives, and which of its arguments go into
+        # headers, too, for those of which this is known.
         self.inputs: dict[str, dict[str, Any]] = {}
-        self._outputs: dict[str, dict[str, Any]] = {}
+        self.outputs: dict[str, dict[str, Any]] = {}
+        self.mirrored: dict[str, tuple[ParamHeader, ...]] = {}
         self._listed = False
         self._validators: dict[str, Validator | None] = {}
-        self._headers: dict[str, tuple[ParamHeader, ...]] = {}
 
     def clear(self) -> None:
         """Nothing is known any more: they have changed, or the server is another one."""
         self.inputs.clear()
         self._listed = False
-        self._outputs.clear()
+        self.outputs.clear()
         self._validators.clear()
-        self._headers.clear()
+        self.mirrored.clear()
 
     def learn(self, tools: Iterable[t.Tool], *, mirrors: bool, stale: bool = False) -> list[Tool]:
         """Remember what the whole list tells; those in it that can be used, nearly always all.
@@ -56,7 +57,7 @@ class Tools:
             usable.append(Tool.of(tool))
             self.inputs[tool.name] = tool.input_schema
             if tool.output_schema is not None and not stale:
-                self._outputs[tool.name] = tool.output_schema
+                self.outputs[tool.name] = tool.output_schema
         return usable
 
     def _mirror(self, tool: t.Tool) -> bool:
@@ -67,13 +68,15 @@ class Tools:
             log.warning(words, self._server, tool.name, error)
             return False
         if headers:
-            self._headers[tool.name] = headers
+            self.mirrored[tool.name] = headers
         return True
 
-    def headers(self, tool: str, arguments: bytes) -> list[tuple[str, str]]:
-        """The headers that mirror these arguments, as far as a list has told of any."""
-        params = self._headers.get(tool)
-        return headers_for_call(params, msgspec.json.decode(arguments)) if params else []
+    def headers(self, call: t.CallToolRequestParams) -> tuple[tuple[str, str], ...]:
+        """The headers that mirror the arguments of a call, as far as a list has told of any."""
+        params = self.mirrored.get(call.name)
+        if params is None:
+            return ()
+        return tuple(headers_for_call(params, msgspec.json.decode(call.arguments or b"{}")))
 
     def wraps(self, tool: str, meta: Mapping[str, Any], *, bare: bool) -> bool | None:
         """Whether `{"result": value}` is the value of this tool in a wrapper; None where only its
@@ -82,7 +85,7 @@ class Tools:
         fastmcp: object = meta.get("fastmcp")
         if isinstance(fastmcp, dict) and cast("dict[str, Any]", fastmcp).get("wrap_result") is True:
             return True
-        schema = self._outputs.get(tool)
+        schema = self.outputs.get(tool)
         if schema is not None:
             return _is_wrapper(schema, bare=bare)
         if not bare:
@@ -91,10 +94,10 @@ class Tools:
 
     def output(self, tool: str) -> Validator | None:
         """What the structured content of a tool must fit, where a list has told of it."""
-        if tool not in self._outputs:
+        if tool not in self.outputs:
             return None
         if tool not in self._validators:
-            self._validators[tool] = self._compiled(tool, self._outputs[tool])
+            self._validators[tool] = self._compiled(tool, self.outputs[tool])
         return self._validators[tool]
 
     def _compiled(self, tool: str, schema: dict[str, Any]) -> Validator | None:
