@@ -138,6 +138,9 @@ _encode = msgspec.json.Encoder().encode
 # A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
 # not too deep.
 _SHALLOW = 5 * MAX_DEPTH + 1
+# And where there are arrays: to open an object takes four bytes, and an array three less; so this
+# is for the length and three more for each array.
+_OPENED = 4 * MAX_DEPTH
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
@@ -157,7 +160,12 @@ def decode(body: bytes) -> Frame | Batch:
     that, and nothing into params but what was split off there: none is there twice, and `raw_id`
     is what stood there. Of the four only params can end with a brace, and so they are the last.
     """
-    if len(body) > _SHALLOW or _BRACKET in body or not body.isascii():
+    size = len(body)
+    if (
+        size > _SHALLOW
+        or (_BRACKET in body and size + 3 * body.count(b"[") > _OPENED)
+        or not body.isascii()
+    ):
         _check_text(body)
     try:
         usual = _usual.decode(body)
