@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import RequestId, encode, encode_notification
-from portico.protocol.methods import Method
 
 # Calls that wait at once. A peer that stops answering must not make us remember for ever.
 MAX_SENT = 10_000
@@ -93,26 +92,32 @@ class Flight:
         """Those that still wait, oldest first; copies, so that nobody else moves a deadline."""
         return tuple(replace(call) for call in self._sent.values())
 
+    def reserve(self, method: str, timeout_s: float, max_s: float) -> int:
+        """The id of a new request, which no other will have."""
+        if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
+            # R0237: a call that may wait for ever is one that nobody ends.
+            raise LocalProtocolError(f"{method}: a time-out is a number of seconds above 0")
+        if len(self._sent) >= MAX_SENT:
+            raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
+        id = self.next_id
+        self.next_id = id + 1
+        return id
+
     def open(
         self,
-        row: Method,
+        id: int,
+        method: str,
         now: float,
         timeout_s: float,
         max_s: float,
         wants_progress: bool,
         name: str | None = None,
     ) -> Sent:
-        """A new request under the next id. `name` is what it is about, for people."""
-        if not (0 < timeout_s <= max_s < inf or (isfinite(timeout_s) and 0 < max_s < timeout_s)):
-            # R0237: a call that may wait for ever is one that nobody ends.
-            raise LocalProtocolError(f"{row.name}: a time-out is a number of seconds above 0")
-        if len(self._sent) >= MAX_SENT:
-            raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
+        """A new request under an id that was reserved. `name` is what it is about, for people."""
         least = timeout_s if timeout_s < max_s else max_s
-        id, limit = self.next_id, now + max_s
-        call = Sent(id, row.name, now, now + least, limit, timeout_s, wants_progress, None, name)
-        self.next_id += 1
-        self._sent[call.id] = call
+        until, limit = now + least, now + max_s
+        call = Sent(id, method, now, until, limit, timeout_s, wants_progress, None, name)
+        self._sent[id] = call
         return call
 
     def get(self, id: RequestId | None) -> Sent | None:

@@ -144,6 +144,7 @@ _OPENED = 4 * MAX_DEPTH
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
+_ID_AT, _RESULT_MEMBER = len(b'{"jsonrpc":"2.0","id":'), b',"result":'
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _NAME, _URI = len(b',"name":""'), len(b',"uri":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
@@ -215,9 +216,13 @@ def needs_no_reading(body: bytes) -> bool:
     )
 
 
-def starts_reply(raw_id: bytes) -> bytes:
-    """How the answer to a request begins, as `encode_reply` writes it; a brace ends it."""
-    return b'{"jsonrpc":"2.0","id":%b,"result":' % raw_id
+def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:
+    """The result in the answer to a request, as `encode_reply` has written it; None for anything
+    else, and where it needs reading."""
+    at = _ID_AT + len(raw_id)
+    if reply.startswith(_RESULT_MEMBER, at) and needs_no_reading(reply):
+        return Raw(reply[at + len(_RESULT_MEMBER) : -1])
+    return None
 
 
 def _check_text(body: bytes) -> None:

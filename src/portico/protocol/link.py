@@ -8,7 +8,7 @@ changes nothing.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Raw, Struct
 
@@ -411,10 +411,10 @@ class Link:
         """Begin the handshake, with our newest revision that has one or with a chosen one."""
         revision = self._handshake.begin(revision)
         body = self.shaper(revision).params(self.identity.greeting(revision))
-        row = revision.methods[HANDSHAKE_METHOD]
-        call = self._flight.open(row, now, timeout_s, timeout_s, False)
+        id = self._flight.reserve(HANDSHAKE_METHOD, timeout_s, timeout_s)
+        self._flight.open(id, HANDSHAKE_METHOD, now, timeout_s, timeout_s, False)
         self._handshake.step("initialize")
-        return Send(encode_request(encode(call.id), HANDSHAKE_METHOD, body))
+        return Send(encode_request(encode(id), HANDSHAKE_METHOD, body))
 
     def adopt(self, peer: Peer | Revision) -> None:
         """Speak with this server without a handshake: each request will say it all.
@@ -440,20 +440,21 @@ class Link:
         `revision` is for a probe, before the peer is known. Raises `LocalProtocolError` for
         what may not be sent now, to this peer, at this revision; nothing is in flight then.
         """
-        made = self.draft(method, params, now, timeout_s, max_s, progress, revision)
+        made = self.draft(method, params, timeout_s, max_s, progress, revision)
+        self.expect(made, params, now, timeout_s, max_s, progress)
         return made.id, encode_request(made.raw_id, method, made.params)
 
     def draft(
         self,
         method: str,
         params: t.RequestParams | None,
-        now: float,
         timeout_s: float,
         max_s: float,
         progress: bool,
         revision: Revision | None,
     ) -> Request:
-        """The same before it is written, for who need not write it."""
+        """The same before it is written, and before anybody waits for an answer: `expect` is for
+        those who do."""
         handshake, terms = self._handshake, self._agreed.get(method)
         if terms is None or terms.peer is not handshake.peer or handshake.phase is not OPEN:
             terms = self._agree(method, revision)
@@ -464,11 +465,23 @@ class Link:
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
         if self._asks:
             _check_asking(noun, terms.peer)
-        id = self._flight.next_id
-        body = terms.shaper.params(noun, id if progress else None)
-        made = Request(id, method, Raw(body), b"%d" % id)
-        self._flight.open(row, now, timeout_s, max_s, progress, getattr(noun, "name", None))
-        return made
+        flight = self._flight
+        body = terms.shaper.params(noun, flight.next_id if progress else None)
+        id = flight.reserve(method, timeout_s, max_s)
+        return Request(id, method, Raw(body), b"%d" % id)
+
+    def expect(
+        self,
+        made: Request,
+        params: t.RequestParams | None,
+        now: float,
+        timeout_s: float,
+        max_s: float,
+        progress: bool,
+    ) -> None:
+        """Wait for the answer to a request that was drafted with these."""
+        name = getattr(params, "name", None)
+        self._flight.open(cast("int", made.id), made.method, now, timeout_s, max_s, progress, name)
 
     def _agree(self, method: str, probed: Revision | None) -> Agreed:
         """On what terms a request may be sent now; they hold for as long as its peer is ours."""
@@ -505,10 +518,6 @@ class Link:
         data = call.cancellation(reason)
         self._flight.settle(id)
         return data
-
-    def forget(self, id: RequestId) -> None:
-        """The answer to one of our requests is there, and needed no reading."""
-        self._flight.settle(id)
 
     # ------------------------------------------------------------ time and end
 

@@ -55,6 +55,8 @@ HANDSHAKE_METHOD = "initialize"
 
 _TOKEN = PROGRESS_TOKEN_KEY.encode()
 _LAST_TOKEN = b',"%b":' % _TOKEN
+# No `_meta` begins like this.
+_NOTHING_LIKE_IT = b"\0"
 _BACKSLASH = ord("\\")
 
 
@@ -104,7 +106,9 @@ class Recogniser:
         )
         self._enveloping = bool(accepts.enveloped)
         self._remembered: dict[bytes, Known] = {}
+        # Who was recognised last; and how their `_meta` begins, up to a token for progress.
         self._latest: Known = _NOBODY
+        self._before_token = _NOTHING_LIKE_IT
 
     def recognise(
         self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
@@ -117,11 +121,10 @@ class Recogniser:
         if meta:
             found: Known | None = self._latest
             if meta != found[0]:  # which looks no further than to the first difference
-                raw = bytes(meta)
-                steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
-                found = self._remembered.get(steady) or self._enveloped(raw, steady)
+                raw, before = bytes(meta), self._before_token
+                if not (raw.startswith(before) and _is_token(raw[len(before) : -1])):
+                    found = self._look_up(raw)
             if found is not None:
-                self._latest = found
                 _, version, peer = found
                 if signs is not None and signs.version != version:
                     raise mismatch("MCP-Protocol-Version", signs.version, version)
@@ -129,6 +132,15 @@ class Recogniser:
                     raise unsupported(version, self.accepts)
                 return peer
         return self._without_envelope(request, signs, known)
+
+    def _look_up(self, raw: bytes) -> Known | None:
+        steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
+        found = self._remembered.get(steady) or self._enveloped(raw, steady)
+        if found is not None:
+            self._latest = found
+            taken_off = steady is not raw
+            self._before_token = steady[:-1] + _LAST_TOKEN if taken_off else _NOTHING_LIKE_IT
+        return found
 
     def _enveloped(self, raw: bytes, steady: bytes) -> Known | None:
         """Read a `_meta`; None where it does not speak of a revision at all."""
@@ -209,10 +221,13 @@ def _without_token(raw: bytes) -> bytes:
     be there twice. What still has that name in it is not remembered.
     """
     at = raw.rfind(_LAST_TOKEN)
-    digits = raw[at + len(_LAST_TOKEN) : -1]
-    if at < 0 or not digits.isdigit() or len(digits) > MAX_DIGITS or _BACKSLASH in raw:
+    if at < 0 or not _is_token(raw[at + len(_LAST_TOKEN) : -1]) or _BACKSLASH in raw:
         return raw
     return raw[:at] + b"}"
+
+
+def _is_token(digits: bytes) -> bool:
+    return digits.isdigit() and len(digits) <= MAX_DIGITS
 
 
 class _Marks(Struct):

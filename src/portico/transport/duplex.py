@@ -283,8 +283,11 @@ class Duplex:
             self._at_once = 0
             await asyncio.sleep(0)
         request = self._ask(method, params, timeout_s, None, progressed, probing)
-        id = request.id
-        outcome = self._put(request) or self._early.pop(id, None)
+        self._put(request)
+        return await self._answer_to(request.id)
+
+    async def _answer_to(self, id: RequestId) -> Raw:
+        outcome = self._early.pop(id, None)
         if outcome is not None:  # in memory: there was nothing to wait for
             self._at_once += 1
             self._progressing.pop(id, None)
@@ -328,17 +331,29 @@ class Duplex:
         Without a future for the answer, one that comes at once is in `_early`."""
         if self._deaf:
             raise ConnectionLost(self._deaf)
-        now = self._clock()
         max_s = MAX_S if timeout_s < MAX_S else timeout_s
         wanted = progressed is not None
-        request = self.link.draft(method, params, now, timeout_s, max_s, wanted, probing)
+        request = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
+        self._expect(request, params, self._clock(), timeout_s, answer, progressed)
+        return request
+
+    def _expect(
+        self,
+        request: Request,
+        params: RequestParams,
+        now: float,
+        timeout_s: float,
+        answer: "asyncio.Future[Raw] | None",
+        progressed: Progressing | None,
+    ) -> None:
+        """Somebody waits for the answer to a request, from now on."""
+        max_s = MAX_S if timeout_s < MAX_S else timeout_s
+        self.link.expect(request, params, now, timeout_s, max_s, progressed is not None)
         if progressed is not None:
             self._progressing[request.id] = progressed
         self._wait_for(request.id, now + timeout_s, answer)
-        return request
 
-    def _put(self, request: Request) -> Raw | None:
-        """Send it. Its answer, where that needed neither a channel nor a reader."""
+    def _put(self, request: Request) -> None:
         self.channel.write(encode_request(request.raw_id, request.method, request.params))
 
     def give_up(self, id: RequestId) -> None:

@@ -10,22 +10,24 @@ Closing either end ends both, and what was written before arrives before the end
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw
 
 from portico.errors import ConnectionLost, LocalProtocolError
-from portico.ports import Hearer, Service
+from portico.ports import Hearer, Progressing, Service
 from portico.protocol.events import Told
 from portico.protocol.jsonrpc import (
     Request,
     encode_request,
     needs_no_reading,
-    starts_reply,
+    plain_result,
 )
-from portico.protocol.link import Link
+from portico.protocol.link import MAX_S, TIMEOUT_S, Link
 from portico.protocol.methods import Side
-from portico.transport.duplex import Duplex, Held
+from portico.protocol.revision import Revision
+from portico.protocol.types import RequestParams
+from portico.transport.duplex import AT_ONCE, Duplex, Held
 
 # What may be on its way to an end. Both read in every turn of the loop, so only a handler that
 # writes this much without a pause gets here, and it would never stop.
@@ -226,25 +228,79 @@ class End:
             self._reader.close(why)
 
 
+class Draft(NamedTuple):
+    """A request that may be answered before anybody has to wait for it."""
+
+    request: Request
+    params: RequestParams
+    now: float
+    timeout_s: float
+    progressed: Progressing | None
+
+
 class Joined(Held):
     """A client's conversation with a server in this loop. What is asked is handed over as it is,
-    and an answer that is there before anybody has to wait is known by how it begins."""
+    and nobody begins to wait for an answer that is there at once: only where anything else comes
+    first does the call go on as all others do."""
 
     def __init__(self, link: Link, end: End, hearer: Hearer) -> None:
         super().__init__(link, end, hearer, loop_time)
         self._end = end
+        self._draft: Draft | None = None
 
-    def _put(self, request: Request) -> Raw | None:
+    async def request(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        progressed: Progressing | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
+    ) -> Raw:
+        """Ask the server for its raw answer, and wait for it where that is needed."""
+        if self._draft is not None or self._at_once >= AT_ONCE or self._deaf:
+            return await super().request(
+                method, params, timeout_s, progressed=progressed, probing=probing
+            )
+        max_s = MAX_S if timeout_s < MAX_S else timeout_s
+        wanted = progressed is not None
+        request = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
+        draft = Draft(request, params, self._clock(), timeout_s, progressed)
+        self._draft = draft
         data = self._end.hand(request)
-        if data is None:
-            return None
-        id, opening = request.id, starts_reply(request.raw_id)
-        if data.startswith(opening) and needs_no_reading(data) and id in self._waiting:
-            del self._waiting[id]
-            self.link.forget(id)
-            return Raw(data[len(opening) : -1])
-        self.receive(data)
-        return None
+        if self._draft is draft:
+            result = plain_result(data, request.raw_id) if data is not None else None
+            if result is not None:
+                self._draft = None
+                self._at_once += 1
+                return result
+            self._keep()
+        if data is not None:
+            self.receive(data)
+        return await self._answer_to(request.id)
+
+    def _keep(self) -> None:
+        """Something has come that is not the answer, or nothing: the call has to wait."""
+        if self._draft is not None:
+            request, params, now, timeout_s, progressed = self._draft
+            self._draft = None
+            self._expect(request, params, now, timeout_s, None, progressed)
+
+    def _put(self, request: Request) -> None:
+        data = self._end.hand(request)
+        if data is not None:
+            self.receive(data)
+
+    def receive(self, frame: bytes) -> None:
+        """One message has arrived."""
+        self._keep()
+        super().receive(frame)
+
+    def close(self, why: str, more: str = "") -> None:
+        """The channel is gone."""
+        self._keep()
+        super().close(why, more)
 
 
 def pair(overhear: Listener | None = None) -> tuple[End, End]:
