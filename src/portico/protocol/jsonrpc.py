@@ -208,12 +208,11 @@ def _size(split: Head) -> int:
 
 def needs_no_reading(body: bytes) -> bool:
     """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
-    long one that is not known without reading."""
+    long one that is not known without reading. Around params there is one level more."""
+    size, arrays = len(body), body.count(b"[")
     return (
-        len(body) < LONG
-        and body.count(b"{") + body.count(b"[") < MAX_DEPTH  # around params there is one more
-        and body.isascii()
-    )
+        size + 3 * arrays < _OPENED - 4 or (size < LONG and arrays + body.count(b"{") < MAX_DEPTH)
+    ) and body.isascii()
 
 
 def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:

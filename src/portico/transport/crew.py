@@ -156,10 +156,15 @@ class Crew(Generic[J]):
         try:
             hand.begun = work, hand.context.run(work.send, None)
         except StopIteration as done:
-            if self._resting is not None or self._ending or hand.spoiled:
-                hand.let_go()
-            else:
+            if (
+                self._resting is None
+                and not self._ending
+                and not task.cancelling()
+                and hand.context == hand.own
+            ):
                 self._resting = hand
+            else:
+                hand.let_go()
             return done.value
         finally:
             del _nested[task]

@@ -334,19 +334,19 @@ class Duplex:
         max_s = MAX_S if timeout_s < MAX_S else timeout_s
         wanted = progressed is not None
         request = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
-        self._expect(request, params, self._clock(), timeout_s, answer, progressed)
+        self._expect(request, params, timeout_s, answer, progressed)
         return request
 
     def _expect(
         self,
         request: Request,
         params: RequestParams,
-        now: float,
         timeout_s: float,
         answer: "asyncio.Future[Raw] | None",
         progressed: Progressing | None,
     ) -> None:
         """Somebody waits for the answer to a request, from now on."""
+        now = self._clock()
         max_s = MAX_S if timeout_s < MAX_S else timeout_s
         self.link.expect(request, params, now, timeout_s, max_s, progressed is not None)
         if progressed is not None:

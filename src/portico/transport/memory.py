@@ -10,7 +10,7 @@ Closing either end ends both, and what was written before arrives before the end
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Raw
 
@@ -119,8 +119,8 @@ class End:
             or other._busy
             or other._arrived
             or other._ending is not None
-            or self._over is not None
             or self._overhear is not None
+            or self._over is not None
             or not needs_no_reading(bytes(request.params))
         ):
             self.write(encode_request(request.raw_id, request.method, request.params))
@@ -228,14 +228,8 @@ class End:
             self._reader.close(why)
 
 
-class Draft(NamedTuple):
-    """A request that may be answered before anybody has to wait for it."""
-
-    request: Request
-    params: RequestParams
-    now: float
-    timeout_s: float
-    progressed: Progressing | None
+# A request that may be answered before anybody has to wait for it, and what it was asked with.
+Draft: TypeAlias = tuple[Request, RequestParams, float, Progressing | None]
 
 
 class Joined(Held):
@@ -266,8 +260,7 @@ class Joined(Held):
         max_s = MAX_S if timeout_s < MAX_S else timeout_s
         wanted = progressed is not None
         request = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
-        draft = Draft(request, params, self._clock(), timeout_s, progressed)
-        self._draft = draft
+        self._draft = draft = (request, params, timeout_s, progressed)
         data = self._end.hand(request)
         if self._draft is draft:
             result = plain_result(data, request.raw_id) if data is not None else None
@@ -283,9 +276,9 @@ class Joined(Held):
     def _keep(self) -> None:
         """Something has come that is not the answer, or nothing: the call has to wait."""
         if self._draft is not None:
-            request, params, now, timeout_s, progressed = self._draft
+            request, params, timeout_s, progressed = self._draft
             self._draft = None
-            self._expect(request, params, now, timeout_s, None, progressed)
+            self._expect(request, params, timeout_s, None, progressed)
 
     def _put(self, request: Request) -> None:
         data = self._end.hand(request)
