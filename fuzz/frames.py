@@ -166,9 +166,11 @@ def check_frame(frame: Frame, other: JSON) -> None:
     if isinstance(frame, Request | Notification):
         held(frame.method == other.get("method"), "the method was read as another one")
         check_raw(frame.params, other.get("params"))
+        early = frame.head if isinstance(frame, Request) else None
         try:
-            head(frame.params)
+            held(early in (None, head(frame.params)), "params were split in two ways")
         except Fault as fault:
+            held(early is None, "params were split that cannot be")
             check_fault(fault)
     elif isinstance(frame, Reply):
         check_raw(frame.result, other.get("result"))

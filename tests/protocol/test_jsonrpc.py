@@ -351,6 +351,53 @@ def test_a_member_of_params_that_is_there_twice_is_refused(params: bytes) -> Non
     with pytest.raises(Fault) as caught:
         head(Raw(params))
     assert caught.value.kind is FaultKind.INVALID_PARAMS
+    assert request(CALL % params).head is None
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b"{}",
+        b'{"_meta":{"a":1}}',
+        b'{"name":"n"}',
+        b'{"uri":"file:///a","_meta":{}}',
+        b'{"arguments":{"x":"}"},"name":"n","_meta":{"a":{"a":1,"a":2}}}',
+        b'{"name":"n","arguments":[1]}',
+    ],
+)
+def test_params_of_nothing_else_are_split_with_the_frame(params: bytes) -> None:
+    found = request(CALL % params)
+    assert found.head == head(Raw(params))
+    assert (bytes(found.params), found.raw_id) == (params, b"7")
+    for odd in (b" " + CALL, CALL.replace(b"7", b'"7"'), CALL.replace(b"}", b',"x":"}"}')):
+        found = request(odd % params)
+        assert (bytes(found.params), found.head) == (params, None)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"name":"n" }',
+        b'{"name":"\\u0061"}',
+        '{"name":"é"}'.encode(),
+        b'{"name":null}',
+        b'{"name":7}',
+        b'{"name":1e400}',
+        b'{"uri":["u"]}',
+        b'{"n\\u0061me":"n"}',
+        b'{"cursor":"n"}',
+        b'{"name":"n","cursor":""}',
+    ],
+)
+def test_params_of_anything_else_are_left_whole(params: bytes) -> None:
+    found = request(CALL % params)
+    assert (bytes(found.params), found.head) == (params, None)
+
+
+def request(body: bytes) -> Request:
+    frame = decode(body)
+    assert isinstance(frame, Request)
+    return frame
 
 
 def test_what_is_inside_meta_and_arguments_is_left_to_whoever_reads_them() -> None:
@@ -387,10 +434,13 @@ def test_an_integer_of_five_thousand_digits_is_kept_as_it_is_until_somebody_read
         (b'{"name":"a", "arguments":{}}', False),
         (b'{"name":"\\u0061","arguments":{}}', False),
         (b'{"name":7,"arguments":{}}', False),
+        (b'{"name":"a","arguments":{},"uri":"u"}', False),
     ],
 )
 def test_a_call_of_nothing_but_a_name_and_arguments_is_known_by_its_length(
     params: bytes, bare: bool
 ) -> None:
     raw = Raw(params)
-    assert is_bare_call(head(raw), raw) is bare
+    assert is_bare_call(Request(7, "a", raw), head(raw)) is bare
+    found = request(CALL % params)
+    assert is_bare_call(found, found.head or head(raw)) is bare

@@ -100,14 +100,14 @@ class Handling:
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, turn: Turn) -> t.Noun:
-        head, raw = turn.exchange.head, turn.exchange.request.params
+        head, request = turn.exchange.head, turn.exchange.request
         if isinstance(turn, LocalTurn):  # it was written here, a moment ago
             name, arguments = str(head.name), head.arguments
-        elif is_bare_call(head, raw):  # as nearly all are: they were split already
+        elif is_bare_call(request, head):  # as nearly all are: they were split already
             refuse_repeats(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
-            params = read(t.CallToolRequestParams, raw)
+            params = read(t.CallToolRequestParams, request.params)
             name, arguments = params.name, params.arguments
         snapshot, caller = self._now(), turn.exchange.principal
         holder = snapshot.holder("tools", name, caller)

@@ -173,7 +173,7 @@ def admit(
     `extensions` are those that this server speaks. The faults come in the order of D4; whose they
     are is not known by then, so they are numbered and answered without a revision.
     """
-    head = jsonrpc.head(request.params)
+    head = request.head or jsonrpc.head(request.params)
     peer = recogniser.recognise(request, head.meta, signs(headers), known)
     if peer is ENDED or (peer is None and known is ENDED):
         raise unknown_session()

@@ -44,13 +44,26 @@ _QUOTE = b'"'
 _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
+class Head(Struct, frozen=True, gc=False):
+    """The members of params that say where a request goes, split off in one pass."""
+
+    meta: Raw = msgspec.field(name="_meta", default=NOTHING)
+    name: Any = None
+    uri: Any = None
+    arguments: Raw = NOTHING
+
+
 class Request(Struct, frozen=True, gc=False):
-    """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte."""
+    """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte.
+
+    `head` is what params hold, split, where they were seen to hold nothing else; see `head`.
+    """
 
     id: RequestId
     method: str
     params: Raw = NOTHING
     raw_id: bytes = b""
+    head: Head | None = None
 
 
 class Notification(Struct, frozen=True, gc=False):
@@ -95,22 +108,25 @@ class _Envelope(Struct, gc=False):
     error: Raw = NOTHING
 
 
+class _Usual(Struct, gc=False):
+    """The same with params that are split at once."""
+
+    jsonrpc: Literal["2.0"]
+    id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None = UNSET
+    method: str | UnsetType = UNSET
+    params: Head | UnsetType = UNSET
+    result: Raw = NOTHING
+    error: Raw = NOTHING
+
+
 class _Error(Struct):
     code: int | float
     message: str
     data: Raw = NOTHING
 
 
-class Head(Struct, frozen=True, gc=False):
-    """The members of params that say where a request goes, split off in one pass."""
-
-    meta: Raw = msgspec.field(name="_meta", default=NOTHING)
-    name: Any = None
-    uri: Any = None
-    arguments: Raw = NOTHING
-
-
 _envelope = msgspec.json.Decoder(_Envelope)
+_usual = msgspec.json.Decoder(_Usual)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
 _head = msgspec.json.Decoder(Head)
@@ -126,7 +142,6 @@ _SHALLOW = 5 * MAX_DEPTH + 1
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
-_CALL_FRAME = len(b'{"_meta":,"name":"","arguments":}')
 _NAME, _URI = len(b',"name":""'), len(b',"uri":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
 _BARE_FRAME = len(b'{"jsonrpc":"2.0"}')
@@ -139,31 +154,47 @@ def decode(body: bytes) -> Frame | Batch:
 
     This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes it is
     known by its length. Nothing but these four members, each in its shortest spelling, fits into
-    that: none is there twice, and `raw_id` is what stood there. Of the four only params can end
-    with a brace, and then they are an object.
+    that, and nothing into params but what was split off there: none is there twice, and `raw_id`
+    is what stood there. Of the four only params can end with a brace, and so they are the last.
     """
     if len(body) > _SHALLOW or _BRACKET in body or not body.isascii():
         _check_text(body)
     try:
-        envelope = _envelope.decode(body)
+        usual = _usual.decode(body)
     except _FOREIGN:
         if body.lstrip()[:1] == b"[":
             return _decode_batch(body)
-        return _decode_loosely(body)
-    id, method, params = envelope.id, envelope.method, envelope.params
-    if type(id) is int and type(method) is str and params:
+        return _decode_single(body)
+    id, method, split = usual.id, usual.method, usual.params
+    if type(id) is int:
         raw_id = b"%d" % id
-        if (
-            len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + len(params)
-            and body[-2] == _CLOSING_BRACE
-        ):
-            return Request(id, method, params, raw_id)
-    elif type(id) is int and envelope.result and method is UNSET:
-        # The same for a reply: of its three members only the result can end with a brace.
-        size = _REPLY_FRAME + len(b"%d" % id) + len(envelope.result)
-        if len(body) == size and body[-2] == _CLOSING_BRACE:
-            return Reply(id, envelope.result)
-    return _classify(body, envelope)
+        if type(method) is str and split is not UNSET:
+            size = _size(split)
+            if (
+                len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + size
+                and body[-2] == _CLOSING_BRACE
+            ):
+                return Request(id, method, Raw(body[-1 - size : -1]), raw_id, split)
+        elif usual.result and method is UNSET:
+            # The same for a reply: of its three members only the result can end with a brace.
+            size = _REPLY_FRAME + len(raw_id) + len(usual.result)
+            if len(body) == size and body[-2] == _CLOSING_BRACE:
+                return Reply(id, usual.result)
+    return _decode_single(body)
+
+
+def _size(split: Head) -> int:
+    """How long params are that hold nothing but this, in its shortest spelling."""
+    size = 1  # two braces, less the comma that the first member has not
+    if type(split.name) is str:
+        size += _NAME + len(split.name)
+    if type(split.uri) is str:
+        size += _URI + len(split.uri)
+    if split.meta:
+        size += _META + len(split.meta)
+    if split.arguments:
+        size += _ARGUMENTS + len(split.arguments)
+    return size if size > 1 else 2
 
 
 def needs_no_reading(body: bytes) -> bool:
@@ -217,13 +248,18 @@ def _decode_batch(body: bytes) -> Batch:
 
 def _decode_item(body: bytes) -> Frame | Fault:
     try:
-        envelope = _envelope.decode(body)
-    except _FOREIGN:
-        envelope = None
-    try:
-        return _classify(body, envelope) if envelope else _decode_loosely(body)
+        return _decode_single(body)
     except Fault as fault:
         return fault
+
+
+def _decode_single(body: bytes) -> Frame:
+    """Whatever else is no batch."""
+    try:
+        envelope = _envelope.decode(body)
+    except _FOREIGN:
+        return _decode_loosely(body)
+    return _classify(body, envelope)
 
 
 def _classify(body: bytes, envelope: _Envelope) -> Frame:
@@ -361,36 +397,16 @@ def head(params: Raw) -> Head:
         split = _head.decode(params)
     except _FOREIGN as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
-    name, meta, arguments = split.name, split.meta, split.arguments
-    if (  # most of all, and so without detours
-        type(name) is str
-        and meta
-        and arguments
-        and len(params) == _CALL_FRAME + len(meta) + len(name) + len(arguments)
-    ):
-        return split
-    uri = split.uri
-    size = 1  # two braces, less the comma that the first member has not
-    if type(name) is str:
-        size += _NAME + len(name)
-    if type(uri) is str:
-        size += _URI + len(uri)
-    if meta:
-        size += _META + len(meta)
-    if arguments:
-        size += _ARGUMENTS + len(arguments)
-    if size != len(params):
+    if _size(split) != len(params):
         refuse_repeats(params)
     return split
 
 
-def is_bare_call(split: Head, params: Raw) -> bool:
+def is_bare_call(request: Request, split: Head) -> bool:
     """Whether params hold a name and arguments, perhaps a `_meta`, and certainly nothing else."""
-    name, meta, arguments = split.name, split.meta, split.arguments
-    if type(name) is not str or not arguments:
+    if type(split.name) is not str or not split.arguments or split.uri is not None:
         return False
-    size = _NAME + len(name) + _ARGUMENTS + len(arguments) + 1
-    return len(params) == (size + _META + len(meta) if meta else size)
+    return split is request.head or len(request.params) == _size(split)
 
 
 # ---------------------------------------------------------------- what is wrong with it?

@@ -238,7 +238,7 @@ class Link:
             return [*self._fault(fault, b""), Dropped("a request with an id that is in use")]
         peer = self._handshake.peer if known is not None else None
         try:
-            parts = known if known is not None else head(request.params)
+            parts = known or request.head or head(request.params)
             if peer is None:
                 peer = self._recognise(request, parts.meta)
             if peer is None:

@@ -195,11 +195,12 @@ class Dispatch:
 
     def _call_tool(self, turn: Turn) -> Awaitable[t.Noun]:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
-        head, raw = turn.exchange.head, turn.exchange.request.params
-        if is_bare_call(head, raw):  # as nearly all are: they were split already
+        exchange = turn.exchange
+        head, request = exchange.head, exchange.request
+        if is_bare_call(request, head):  # as nearly all are: they were split already
             params = t.CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
-            params = read(t.CallToolRequestParams, raw)
+            params = read(t.CallToolRequestParams, request.params)
         entry = self._catalogue.tools.get(params.name)
         if entry is None or entry.scopes:
             refuse_repeats(params.arguments)
