@@ -279,7 +279,7 @@ class Link:
             self._logs,
             self.scopes,
         )
-        if revision.handshake and parts.meta:
+        if parts.meta and revision.handshake:
             exchange.check_token()
         if row.name in ANSWERED_HERE:
             if row.name == SET_LEVEL:

@@ -83,6 +83,7 @@ class Shaper:
         self.revision = revision
         own = fitter(revision)
         self._fit = own.fit
+        self._usual = own.usual
         self._stamps: dict[type[t.Noun], Stamp | None] = {}
         # Whether it is said by a request, for each noun that was.
         self._spoken: dict[type[t.Noun], bool] = {}
@@ -90,6 +91,8 @@ class Shaper:
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
+        # The answer to a call, with room for the id and for what follows the stamp.
+        self._called = b""
         # What the params of a request begin with, where nothing else is in their `_meta`: alone,
         # and before a token.
         self._head, self._token_head = b"", b'{"_meta":{"%b":' % _TOKEN
@@ -134,6 +137,10 @@ class Shaper:
                 _, shaped = self._made(kind, noun, origin, wrap, whole=True)
                 shaped = _written_once(cast("t.CallToolResult", shaped))
                 return line(write(Message(Raw(raw_id), shaped)))
+            usual = self._usual(noun, wrap)
+            if usual is not None:
+                message = self._called or self._message()
+                return line(message % (raw_id, write(usual)[1:]))
         elif kind in LISTS and origin is None:
             return encode_reply(raw_id, self._list(kind, noun))
         stamp, shaped = self._made(kind, noun, origin, wrap)
@@ -250,6 +257,11 @@ class Shaper:
             stamp = Stamp(word, head, message, issubclass(kind, t.CacheableResult))
         self._stamps[kind] = stamp
         return stamp
+
+    def _message(self) -> bytes:
+        stamp = self._stamp(t.CallToolResult)
+        self._called = stamp.message if stamp is not None else encode_reply(b"%b", b"{%b")
+        return self._called
 
 
 def _members(noun: t.Noun) -> list[tuple[str, Any]]:

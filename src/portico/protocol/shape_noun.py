@@ -123,7 +123,7 @@ class Fitter:
         """The noun as this revision knows it. Raises `LocalProtocolError` if it cannot be told."""
         kind = type(noun)
         if kind is t.CallToolResult:
-            usual = self._usual(noun, passing)
+            usual = self.usual(noun, passing.wrap)
             if usual is not None:
                 return usual
         plan = self._plans[kind]
@@ -146,7 +146,7 @@ class Fitter:
             plan.rule(self, noun, changes, passing)
         return replace(noun, **changes) if changes else noun
 
-    def _usual(self, result: Any, passing: Passing) -> t.CallToolResult | None:
+    def usual(self, result: Any, wrap: bool | None) -> t.CallToolResult | None:
         """A tool's result, where it is nothing but blocks that may stay as they are, and a value.
 
         This is the hot path, guarded by `benchmarks/core.py`; the plan would come to the same.
@@ -162,7 +162,7 @@ class Fitter:
             return result
         if not self._object_root:
             return None
-        if not passing.wrap and is_object(value):
+        if not wrap and is_object(value):
             return result
         return t.CallToolResult(
             content=result.content, structured_content={WRAPPED: value}, is_error=result.is_error

@@ -106,6 +106,8 @@ class Dispatch:
                 if exchange.row.params is not t.CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))
+            if exchange.peer.revision.output_root is _ANY_ROOT:
+                return exchange.settle(result)  # a value is sent as it is there
             return exchange.settle(result, self._wraps(turn, result))
         except Fault as fault:
             turn.fault = fault
@@ -127,8 +129,6 @@ class Dispatch:
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
         if not isinstance(result, t.CallToolResult):
             return None
-        if turn.exchange.peer.revision.output_root is _ANY_ROOT:
-            return False  # a value is sent as it is there
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
 
