@@ -67,15 +67,12 @@ from portico.protocol.terms import Terms, fitting
 if TYPE_CHECKING:
     from portico.protocol.questions import Question
 
-# A member of an Enum takes longer to find than the question that it is for.
-_CLOSED = Phase.CLOSED
-
 # R0237: every request has a time-out; these hold where the caller names none.
 TIMEOUT_S = 60.0
 MAX_S = 600.0
 
-# Members of an enumeration are looked up at some cost, and this one for every request.
-OPEN = Phase.OPEN
+# Members of an enumeration are looked up at some cost, and these for every request.
+OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
 
 PING = "ping"
 DISCOVER = "server/discover"
@@ -138,7 +135,6 @@ class Link:
         self._closed = self._incoming.close
         self._shapers: dict[Revision, Shaper] = {}
         self._agreed: dict[str, Agreed] = {}
-        self._asks = side is Side.SERVER
         self._logs = identity.logs
 
     @property
@@ -159,7 +155,7 @@ class Link:
             frame = decode(data)
         except Fault as fault:
             return self.refuse(fault)
-        if self._handshake.phase is not _CLOSED:  # the most frequent first
+        if self._handshake.phase is not CLOSED:  # the most frequent first
             if type(frame) is Request:
                 return self._receive_request(frame, None)
             if type(frame) is Reply:
@@ -172,7 +168,7 @@ class Link:
         `parts` are the params of a request, split, where somebody has seen that it comes from
         the peer of this link: HTTP recognises it by its headers, too.
         """
-        if self._handshake.phase is Phase.CLOSED:
+        if self._handshake.phase is CLOSED:
             return [Dropped("a message after the end")]
         if type(frame) is Request:
             return self._receive_request(frame, parts)
@@ -192,7 +188,7 @@ class Link:
 
     def refuse(self, fault: Fault) -> list[Event]:
         """What arrived is no message. A malformed reply ends the call that waits for it."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return [Dropped(fault.message)]
         call = self._flight.settle(fault.settles)
         if call is not None:
@@ -462,7 +458,7 @@ class Link:
         if noun.meta and t.PROGRESS_TOKEN_KEY in noun.meta:
             # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
-        if self._asks:
+        if self._serving:
             _check_asking(noun, terms.peer)
         id = self._flight.next_id
         body = terms.shaper.params(noun, id if progress else None)
@@ -547,7 +543,7 @@ class Link:
 
         `more` is what else there is to say, after the name of the call.
         """
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return []
         self._handshake.step("close")
         events: list[Event] = []

@@ -120,8 +120,9 @@ class Recogniser:
                 raw = bytes(meta)
                 steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
                 found = self._remembered.get(steady) or self._enveloped(raw, steady)
+                if found is not None and found[0]:
+                    self._latest = found
             if found is not None:
-                self._latest = found
                 _, version, peer = found
                 if signs is not None and signs.version != version:
                     raise mismatch("MCP-Protocol-Version", signs.version, version)
