@@ -236,9 +236,9 @@ class Link:
         try:
             parts = known or request.head or head(request.params)
             if peer is None:
-                peer = self._recognise(request, parts.meta)
-            if peer is None:
-                return self._initialize(request)
+                peer = self._recogniser.again(parts.meta) or self._recognise(request, parts.meta)
+                if peer is None:
+                    return self._initialize(request)
             return self._serve(request, parts, peer)
         except Fault as fault:
             return self._fault(fault, request.raw_id, peer.revision if peer else None)
@@ -257,10 +257,11 @@ class Link:
         return session
 
     def _serve(self, request: Request, parts: Head, peer: Peer) -> list[Event]:
-        row, revision = self._terms.received(request.method, peer), peer.revision
+        incoming, revision = self._incoming, peer.revision
+        row = self._terms.received(request.method, peer)
         if row.result is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
-        if self._incoming.batch is not None and not revision.batches:
+        if incoming.batch is not None and not revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")
         shaper = self._shapers.get(revision)
         exchange = Exchange(
@@ -281,8 +282,8 @@ class Link:
             if row.name == SET_LEVEL:
                 self._set_level(request, peer)
             done = exchange.shaper.result(t.EmptyResult())
-            return _sending(self._incoming.answer(encode_reply(request.raw_id, done)))
-        self._incoming.open(exchange)
+            return _sending(incoming.answer(encode_reply(request.raw_id, done)))
+        incoming.open(exchange)
         return [Call(exchange)]
 
     def _question(self, row: Method, request: Request, peer: Peer) -> "Question | None":

@@ -106,6 +106,11 @@ class Recogniser:
         self._remembered: dict[bytes, Known] = {}
         self._latest: Known = _NOBODY
 
+    def again(self, meta: Raw) -> Peer | None:
+        """Who sent the last request, where this one has the very same `_meta`."""
+        latest = self._latest
+        return latest[2] if meta == latest[0] else None
+
     def recognise(
         self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
     ) -> Peer | None:
