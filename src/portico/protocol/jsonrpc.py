@@ -7,7 +7,7 @@ stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
 
 from collections.abc import Container
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -56,14 +56,22 @@ class Head(Struct, frozen=True, gc=False):
 class Request(Struct, frozen=True, gc=False):
     """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte.
 
-    `head` is what params hold, split, where they were seen to hold nothing else; see `head`.
+    `head` is what params hold, split, where they were seen to hold nothing else. Few need more of
+    them then: `written` is the whole frame, which ends with them, and else params alone.
     """
 
     id: RequestId
     method: str
-    params: Raw = NOTHING
+    written: Raw | bytes = NOTHING
     raw_id: bytes = b""
     head: Head | None = None
+
+    @property
+    def params(self) -> Raw:
+        """All params, as they were written."""
+        if self.head is None:
+            return cast("Raw", self.written)
+        return Raw(self.written[-1 - _size(self.head) : -1])
 
 
 class Notification(Struct, frozen=True, gc=False):
@@ -178,12 +186,11 @@ def decode(body: bytes) -> Frame | Batch:
     if type(id) is int:
         raw_id = b"%d" % id
         if type(method) is str and split is not UNSET:
-            size = _size(split)
             if (
-                len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + size
+                len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + _size(split)
                 and body[-2] == _CLOSING_BRACE
             ):
-                return Request(id, method, Raw(body[-1 - size : -1]), raw_id, split)
+                return Request(id, method, body, raw_id, split)
         elif usual.result and method is UNSET:
             # The same for a reply: of its three members only the result can end with a brace.
             size = _REPLY_FRAME + len(raw_id) + len(usual.result)

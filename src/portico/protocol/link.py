@@ -67,15 +67,12 @@ from portico.protocol.terms import Terms, fitting
 if TYPE_CHECKING:
     from portico.protocol.questions import Question
 
-# A member of an Enum takes longer to find than the question that it is for.
-_CLOSED = Phase.CLOSED
-
 # R0237: every request has a time-out; these hold where the caller names none.
 TIMEOUT_S = 60.0
 MAX_S = 600.0
 
-# Members of an enumeration are looked up at some cost, and this one for every request.
-OPEN = Phase.OPEN
+# Members of an enumeration are looked up at some cost, and these for every request.
+OPEN, CLOSED = Phase.OPEN, Phase.CLOSED
 
 PING = "ping"
 DISCOVER = "server/discover"
@@ -138,7 +135,6 @@ class Link:
         self._closed = self._incoming.close
         self._shapers: dict[Revision, Shaper] = {}
         self._agreed: dict[str, Agreed] = {}
-        self._asks = side is Side.SERVER
         self._logs = identity.logs
 
     @property
@@ -159,7 +155,7 @@ class Link:
             frame = decode(data)
         except Fault as fault:
             return self.refuse(fault)
-        if self._handshake.phase is not _CLOSED:  # the most frequent first
+        if self._handshake.phase is not CLOSED:  # the most frequent first
             if type(frame) is Request:
                 return self._receive_request(frame, None)
             if type(frame) is Reply:
@@ -172,7 +168,7 @@ class Link:
         `parts` are the params of a request, split, where somebody has seen that it comes from
         the peer of this link: HTTP recognises it by its headers, too.
         """
-        if self._handshake.phase is Phase.CLOSED:
+        if self._handshake.phase is CLOSED:
             return [Dropped("a message after the end")]
         if type(frame) is Request:
             return self._receive_request(frame, parts)
@@ -192,7 +188,7 @@ class Link:
 
     def refuse(self, fault: Fault) -> list[Event]:
         """What arrived is no message. A malformed reply ends the call that waits for it."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return [Dropped(fault.message)]
         call = self._flight.settle(fault.settles)
         if call is not None:
@@ -240,9 +236,9 @@ class Link:
         try:
             parts = known or request.head or head(request.params)
             if peer is None:
-                peer = self._recognise(request, parts.meta)
-            if peer is None:
-                return self._initialize(request)
+                peer = self._recogniser.again(parts.meta) or self._recognise(request, parts.meta)
+                if peer is None:
+                    return self._initialize(request)
             return self._serve(request, parts, peer)
         except Fault as fault:
             return self._fault(fault, request.raw_id, peer.revision if peer else None)
@@ -261,10 +257,11 @@ class Link:
         return session
 
     def _serve(self, request: Request, parts: Head, peer: Peer) -> list[Event]:
-        row, revision = self._terms.received(request.method, peer), peer.revision
+        incoming, revision = self._incoming, peer.revision
+        row = self._terms.received(request.method, peer)
         if row.result is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
-        if self._incoming.batch is not None and not revision.batches:
+        if incoming.batch is not None and not revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")
         shaper = self._shapers.get(revision)
         exchange = Exchange(
@@ -285,8 +282,8 @@ class Link:
             if row.name == SET_LEVEL:
                 self._set_level(request, peer)
             done = exchange.shaper.result(t.EmptyResult())
-            return _sending(self._incoming.answer(encode_reply(request.raw_id, done)))
-        self._incoming.open(exchange)
+            return _sending(incoming.answer(encode_reply(request.raw_id, done)))
+        incoming.open(exchange)
         return [Call(exchange)]
 
     def _question(self, row: Method, request: Request, peer: Peer) -> "Question | None":
@@ -463,7 +460,7 @@ class Link:
         if noun.meta and t.PROGRESS_TOKEN_KEY in noun.meta:
             # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
-        if self._asks:
+        if self._serving:
             _check_asking(noun, terms.peer)
         flight = self._flight
         body = terms.shaper.params(noun, flight.next_id if progress else None)
@@ -556,7 +553,7 @@ class Link:
 
         `more` is what else there is to say, after the name of the call.
         """
-        if self.phase is Phase.CLOSED:
+        if self.phase is CLOSED:
             return []
         self._handshake.step("close")
         events: list[Event] = []

@@ -110,6 +110,11 @@ class Recogniser:
         self._latest: Known = _NOBODY
         self._before_token = _NOTHING_LIKE_IT
 
+    def again(self, meta: Raw) -> Peer | None:
+        """Who sent the last request, where this one has the very same `_meta`."""
+        latest = self._latest
+        return latest[2] if meta == latest[0] else None
+
     def recognise(
         self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
     ) -> Peer | None:
@@ -136,7 +141,7 @@ class Recogniser:
     def _look_up(self, raw: bytes) -> Known | None:
         steady = _without_token(raw) if raw[-2:-1].isdigit() else raw
         found = self._remembered.get(steady) or self._enveloped(raw, steady)
-        if found is not None:
+        if found is not None and found[0]:
             self._latest = found
             taken_off = steady is not raw
             self._before_token = steady[:-1] + _LAST_TOKEN if taken_off else _NOTHING_LIKE_IT

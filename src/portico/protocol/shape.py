@@ -91,6 +91,8 @@ class Shaper:
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
+        # The answer to a call, with room for the id and for what follows the stamp.
+        self._called = b""
         # What the params of a request begin with, where nothing else is in their `_meta`: alone,
         # and before a token.
         self._head, self._token_head = b"", b'{"_meta":{"%b":' % _TOKEN
