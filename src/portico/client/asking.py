@@ -276,18 +276,19 @@ class Asker:
             progressed = _unheard if on_progress is ignored else self._reporting(on_progress)
         made: dict[str, int] = {}
         first = params
-        loop = self._loop or asyncio.get_running_loop()
-        rounds = Rounds(method, self._way.name, seconds, loop.time())
+        began = (self._loop or asyncio.get_running_loop()).time()
+        rounds: Rounds | None = None
         for number in NUMBERS:
             changes = self._cache.changes
             said = params if level is None else self._with_level(params, level)
             try:
                 asking = self._speaker.request(method, said, seconds, progressed, headers)
                 # The first has this bound already, and most calls have no other.
-                raw = await (rounds.of_server(asking) if number else asking)
+                raw = await (asking if rounds is None else rounds.of_server(asking))
             except RemoteError as error:
                 if number == MAX_ROUNDS:
                     raise
+                rounds = rounds or Rounds(method, self._way.name, seconds, began)
                 visiting = self._visits.answer(error, made, self.peer, seconds, answering)
                 if not await rounds.of_people(visiting):
                     raise
@@ -302,6 +303,7 @@ class Asker:
                 return result
             if number == MAX_ROUNDS:
                 break
+            rounds = rounds or Rounds(method, self._way.name, seconds, began)
             answers = await rounds.of_people(answering.to_all(self._asked(method, result)))
             shaper = self.conversation.link.shaper(self.peer.revision)
             params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)

@@ -40,7 +40,7 @@ class ToolResult(Generic[T]):
     ) -> None:
         self.tool = tool
         self.content: Sequence[t.ContentBlock] = result.content
-        self.is_error: bool = bool(result.is_error)
+        self.is_error: bool = result.is_error is True
         self.meta: dict[str, Any] = result.meta or {}
         # The call of a model that this answers; None where a program called.
         self.call: Call | None = None
@@ -57,9 +57,10 @@ class ToolResult(Generic[T]):
     @property
     def text(self) -> str:
         """The words of the result, one block a line."""
-        if len(self.content) == 1 and type(self.content[0]) is t.TextContent:  # as most are
-            return self.content[0].text
-        blocks = (block for block in self.content if isinstance(block, t.TextContent))
+        content = self.content
+        if len(content) == 1 and type(content[0]) is t.TextContent:  # as most are
+            return content[0].text
+        blocks = (block for block in content if isinstance(block, t.TextContent))
         return "\n".join(block.text for block in blocks)
 
     @property

@@ -8,52 +8,48 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from msgspec import Struct
-
 from portico.errors import TimedOut
 from portico.protocol.flight import MAX_HELD_S
 from portico.protocol.link import MAX_S
 
 # A server that asks again and again never answers; ours stop at so many themselves.
 MAX_ROUNDS = 10
-
+# The first is no round of questions.
 NUMBERS = range(MAX_ROUNDS + 1)
 
 T = TypeVar("T")
 
 
-class Rounds(Struct):
-    """What is left of the time of one call that is answered with questions.
+class Rounds:
+    """What is left of the time of one call that is answered with questions, since it `began`."""
 
-    Every call has one, and few look at it: nothing is worked out before that.
-    """
-
-    method: str
-    server: str
-    timeout_s: float
-    began: float
-    # The seconds that people took so far.
-    people_s: float = 0.0
+    def __init__(self, method: str, server: str, timeout_s: float, began: float) -> None:
+        self._method = method
+        self._server = server
+        # A call that was given more time than all calls have is given it once, not in each round.
+        self._server_s = max(MAX_S, timeout_s)
+        self._people_s = MAX_HELD_S
+        self._ends_at = began + self._server_s
 
     @property
     def _call(self) -> str:
-        return f"{self.method} of server {self.server!r}" if self.server else self.method
+        return f"{self._method} of server {self._server!r}" if self._server else self._method
 
     async def of_server(self, asking: Awaitable[T]) -> T:
         """What the server says, while it has time. Raises `TimedOut`, and what that raises."""
-        # A call that was given more time than all calls have is given it once, not in each round.
-        server_s = max(MAX_S, self.timeout_s)
-        words = f"{self._call} was not done within {server_s:g} s, in all its rounds"
-        return await _until(self.began + server_s + self.people_s, asking, words)
+        words = f"{self._call} was not done within {self._server_s:g} s, in all its rounds"
+        return await _until(self._ends_at, asking, words)
 
     async def of_people(self, answering: Awaitable[T]) -> T:
         """What people say, while they have time. Raises `TimedOut`, and what that raises."""
         began = asyncio.get_running_loop().time()
         words = f"nobody answered the questions of {self._call} within {MAX_HELD_S:g} s"
         try:
-            return await _until(began + MAX_HELD_S - self.people_s, answering, words)
+            return await _until(began + self._people_s, answering, words)
         finally:
-            self.people_s += asyncio.get_running_loop().time() - began
+            took_s = asyncio.get_running_loop().time() - began
+            self._people_s -= took_s
+            self._ends_at += took_s
 
 
 async def _until(end: float, waiting: Awaitable[T], words: str) -> T:
