@@ -122,6 +122,9 @@ _encode = msgspec.json.Encoder().encode
 # A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
 # not too deep.
 _SHALLOW = 5 * MAX_DEPTH + 1
+# And where there are arrays: to open an object takes four bytes, and an array three less; so this
+# is for the length and three more for each array.
+_OPENED = 4 * MAX_DEPTH
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
@@ -142,7 +145,12 @@ def decode(body: bytes) -> Frame | Batch:
     that: none is there twice, and `raw_id` is what stood there. Of the four only params can end
     with a brace, and then they are an object.
     """
-    if len(body) > _SHALLOW or _BRACKET in body or not body.isascii():
+    size = len(body)
+    if (
+        size > _SHALLOW
+        or (_BRACKET in body and size + 3 * body.count(b"[") > _OPENED)
+        or not body.isascii()
+    ):
         _check_text(body)
     try:
         envelope = _envelope.decode(body)
@@ -154,14 +162,14 @@ def decode(body: bytes) -> Frame | Batch:
     if type(id) is int and type(method) is str and params:
         raw_id = b"%d" % id
         if (
-            len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + len(params)
+            size == _REQUEST_FRAME + len(raw_id) + len(method) + len(params)
             and body[-2] == _CLOSING_BRACE
         ):
             return Request(id, method, params, raw_id)
     elif type(id) is int and envelope.result and method is UNSET:
         # The same for a reply: of its three members only the result can end with a brace.
-        size = _REPLY_FRAME + len(b"%d" % id) + len(envelope.result)
-        if len(body) == size and body[-2] == _CLOSING_BRACE:
+        whole = _REPLY_FRAME + len(b"%d" % id) + len(envelope.result)
+        if size == whole and body[-2] == _CLOSING_BRACE:
             return Reply(id, envelope.result)
     return _classify(body, envelope)
 
