@@ -68,14 +68,11 @@ if TYPE_CHECKING:
     from portico.protocol.questions import Question
 
 # A member of an Enum takes longer to find than the question that it is for.
-_CLOSED = Phase.CLOSED
+_OPEN, _CLOSED = Phase.OPEN, Phase.CLOSED
 
 # R0237: every request has a time-out; these hold where the caller names none.
 TIMEOUT_S = 60.0
 MAX_S = 600.0
-
-# Members of an enumeration are looked up at some cost, and this one for every request.
-OPEN = Phase.OPEN
 
 PING = "ping"
 DISCOVER = "server/discover"
@@ -138,7 +135,6 @@ class Link:
         self._closed = self._incoming.close
         self._shapers: dict[Revision, Shaper] = {}
         self._agreed: dict[str, Agreed] = {}
-        self._asks = side is Side.SERVER
         self._logs = identity.logs
 
     @property
@@ -172,7 +168,7 @@ class Link:
         `parts` are the params of a request, split, where somebody has seen that it comes from
         the peer of this link: HTTP recognises it by its headers, too.
         """
-        if self._handshake.phase is Phase.CLOSED:
+        if self._handshake.phase is _CLOSED:
             return [Dropped("a message after the end")]
         if type(frame) is Request:
             return self._receive_request(frame, parts)
@@ -455,14 +451,14 @@ class Link:
     ) -> Request:
         """The same before it is written, for who need not write it."""
         handshake, terms = self._handshake, self._agreed.get(method)
-        if terms is None or terms.peer is not handshake.peer or handshake.phase is not OPEN:
+        if terms is None or terms.peer is not handshake.peer or handshake.phase is not _OPEN:
             terms = self._agree(method, revision)
         row = terms.row
         noun: Any = params if type(params) is row.params else fitting(row, params)
         if noun.meta and t.PROGRESS_TOKEN_KEY in noun.meta:
             # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
-        if self._asks:
+        if self._serving:
             _check_asking(noun, terms.peer)
         id = self._flight.next_id
         body = terms.shaper.params(noun, id if progress else None)
