@@ -20,7 +20,7 @@ from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode, encode_reply, line
 from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
-from portico.protocol.shape_noun import OWN, WRAPPING, Passing, fitter, wraps
+from portico.protocol.shape_noun import OWN, WRAPPING, Passing, Usual, fitter, wraps
 from portico.protocol.shape_schema import WRAPPED
 
 # How a result that nobody may keep is marked where every result must say something.
@@ -81,11 +81,12 @@ class Shaper:
         envelope: t.Envelope | None = None,
     ) -> None:
         self.revision = revision
-        own = fitter(revision)
+        own = self._fitter = fitter(revision)
         self._fit = own.fit
         self._stamps: dict[type[t.Noun], Stamp | None] = {}
-        # Whether it is said by a request, for each noun that was.
-        self._spoken: dict[type[t.Noun], bool] = {}
+        self._spoken: set[type[t.Noun]] = set()
+        # How the params of a request look that are written as they are.
+        self._usual: dict[type[t.Noun], Usual | None] = {}
         # By the identity of a noun, which is kept with its bytes so that it stays the only one.
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
@@ -184,32 +185,40 @@ class Shaper:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
         return None, replace(result, meta=meta or None, result_type=given or word)
 
-    def params(self, noun: t.Noun, progress_token: t.ProgressToken | None = None) -> bytes:
+    def params(self, noun: t.Noun, progress_token: int | None = None) -> bytes:
         """The bytes of params; those of a request get the envelope where there is one."""
+        usual = self._usual.get(type(noun))
+        if usual is None or usual.look(noun) != usual.sight:
+            noun = self._fitted(noun, progress_token)
+            if not isinstance(noun, t.RequestParams) or noun.meta is not None:
+                body = write(noun)
+                return body if len(body) > 2 else b""
+        body = write(noun)
+        comma = b"," if len(body) > 2 else b""
+        if progress_token is not None:
+            return b"%b%d}%b%b" % (self._token_head, progress_token, comma, body[1:])
+        if self._head:
+            return b"%b%b%b" % (self._head, comma, body[1:])
+        return body if comma else b""
+
+    def _fitted(self, noun: t.Noun, progress_token: int | None) -> t.Noun:
+        """Params as this revision knows them, with the envelope in a `_meta` of their own."""
         kind = type(noun)
-        asks = self._spoken.get(kind)
-        if asks is None:
-            asks = self._check_spoken(kind)
-        shaped: Any = self._fit(noun, OWN)
-        if not self._tasks and kind is t.SubscriptionsListenRequestParams:
-            # Only who speaks the extension may ask for news of tasks.
-            wanted = replace(shaped.notifications, task_ids=None)
-            shaped = replace(shaped, notifications=wanted)
-        head = b""
-        if asks:
-            if shaped.meta is not None:
-                shaped = self._with_envelope(shaped, progress_token)
-            elif progress_token is None:
-                head = self._head
-            else:
-                head = b"%b%b}" % (self._token_head, encode(progress_token))
-        body = write(shaped)
-        if head:
-            return b"%b,%b" % (head, body[1:]) if len(body) > 2 else head + b"}"
-        return body if body != b"{}" else b""
+        if kind not in self._spoken:
+            self._check_spoken(kind)
+        shaped = self._fit(noun, OWN)
+        if isinstance(shaped, t.SubscriptionsListenRequestParams):
+            if not self._tasks:  # only who speaks the extension may ask for news of tasks
+                wanted = replace(shaped.notifications, task_ids=None)
+                shaped = replace(shaped, notifications=wanted)
+        elif isinstance(shaped, t.RequestParams):
+            self._usual[kind] = self._fitter.usual(type(shaped))
+        if isinstance(shaped, t.RequestParams) and shaped.meta is not None:
+            return self._with_envelope(shaped, progress_token)
+        return shaped
 
     def _with_envelope(
-        self, params: t.RequestParams, progress_token: t.ProgressToken | None
+        self, params: t.RequestParams, progress_token: int | None
     ) -> t.RequestParams:
         """Params that have a `_meta` of their own; the envelope counts for more."""
         extra = dict(self._envelope)
@@ -231,11 +240,10 @@ class Shaper:
 
     # ------------------------------------------------------------ once for each type
 
-    def _check_spoken(self, kind: type[t.Noun]) -> bool:
+    def _check_spoken(self, kind: type[t.Noun]) -> None:
         if not self.revision.knows(*kind.span):
             raise LocalProtocolError(f"there is no {kind.__name__} in {self.revision.date}")
-        asks = self._spoken[kind] = issubclass(kind, t.RequestParams)
-        return asks
+        self._spoken.add(kind)
 
     def _stamp(self, kind: type[t.Noun]) -> Stamp | None:
         self._check_spoken(kind)

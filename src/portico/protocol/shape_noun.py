@@ -8,6 +8,7 @@ Rules: what comes in is never changed; what fits already leaves as the very same
 
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
+from operator import attrgetter
 from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
@@ -54,6 +55,13 @@ class Plan(Struct, frozen=True):
     walks: tuple[str, ...]
     says: bool  # whether it is a whole message, whose `_meta` has names of the protocol
     rule: Rule | None
+
+
+class Usual(Struct, frozen=True):
+    """How nearly all nouns of one type look, which fit as they are: what `look` sees of them."""
+
+    look: Callable[[Any], Any]
+    sight: Any
 
 
 class Plans(dict[type[t.Noun], Plan | None]):
@@ -145,6 +153,17 @@ class Fitter:
         if plan.rule is not None:
             plan.rule(self, noun, changes, passing)
         return replace(noun, **changes) if changes else noun
+
+    def usual(self, kind: type[t.RequestParams]) -> Usual | None:
+        """How params of this type look that fit as they are and have no `_meta`; None where it
+        takes more to see that."""
+        plan = self._plans[kind]
+        if plan is not None and (plan.walks or plan.rule is not None):
+            return None
+        if plan is None or not plan.drops:
+            return Usual(attrgetter("meta"), None)
+        names, defaults = zip(("meta", None), *plan.drops, strict=True)
+        return Usual(attrgetter(*names), defaults)
 
     def _usual(self, result: Any, passing: Passing) -> t.CallToolResult | None:
         """A tool's result, where it is nothing but blocks that may stay as they are, and a value.
