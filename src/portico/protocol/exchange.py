@@ -362,7 +362,7 @@ class _Kind(Struct):
     result_type: Any = msgspec.field(name="resultType", default=None)
 
 
-_COMPLETE = (None, "complete")
+_COMPLETE = ("complete", None)
 
 
 def read_result(

@@ -44,7 +44,7 @@ _QUOTE = b'"'
 _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
-class Head(Struct, frozen=True, gc=False):
+class Head(Struct, frozen=True, gc=False, omit_defaults=True):
     """The members of params that say where a request goes, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
@@ -57,7 +57,8 @@ class Request(Struct, frozen=True, gc=False):
     """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte.
 
     `head` is what params hold, split, where they were seen to hold nothing else. Few need more of
-    them then: `written` is the whole frame, which ends with them, and else params alone.
+    them then: `written` is the whole frame, which ends with them; nothing, where this request was
+    never written; and else params alone.
     """
 
     id: RequestId
@@ -71,6 +72,8 @@ class Request(Struct, frozen=True, gc=False):
         """All params, as they were written."""
         if self.head is None:
             return cast("Raw", self.written)
+        if not self.written:
+            return Raw(encode(self.head))
         return Raw(self.written[-1 - _size(self.head) : -1])
 
 
@@ -215,10 +218,11 @@ def _size(split: Head) -> int:
 
 def needs_no_reading(body: bytes) -> bool:
     """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
-    long one that is not known without reading. Around params there is one level more."""
+    long one that is not known without reading. Around arguments there are two levels more."""
     size, arrays = len(body), body.count(b"[")
     return (
-        size + 3 * arrays < _OPENED - 4 or (size < LONG and arrays + body.count(b"{") < MAX_DEPTH)
+        size + 3 * arrays < _OPENED - 8
+        or (size < LONG and arrays + body.count(b"{") < MAX_DEPTH - 1)
     ) and body.isascii()
 
 

@@ -40,6 +40,7 @@ from portico.protocol.handshake import EARLY, Handshake, Phase
 from portico.protocol.identity import Identity
 from portico.protocol.incoming import Incoming
 from portico.protocol.jsonrpc import (
+    NOTHING,
     Batch,
     Failure,
     Frame,
@@ -463,9 +464,12 @@ class Link:
         if self._serving:
             _check_asking(noun, terms.peer)
         flight = self._flight
-        body = terms.shaper.params(noun, flight.next_id if progress else None)
-        id = flight.reserve(method, timeout_s, max_s)
-        return Request(id, method, Raw(body), b"%d" % id)
+        id, shaper = flight.next_id, terms.shaper
+        token = id if progress else None
+        head = shaper.call(noun, token)
+        params = NOTHING if head is not None else Raw(shaper.params(noun, token))
+        flight.reserve(method, timeout_s, max_s)
+        return Request(id, method, params, b"%d" % id, head)
 
     def expect(
         self,

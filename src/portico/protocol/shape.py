@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode, encode_reply, line
+from portico.protocol.jsonrpc import NOTHING, Head, encode, encode_reply, line
 from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
 from portico.protocol.shape_noun import OWN, WRAPPING, Passing, fitter, wraps
@@ -98,6 +98,7 @@ class Shaper:
         self._head, self._token_head = b"", b'{"_meta":{"%b":' % _TOKEN
         # The answer to a call, with room for the id and for what follows the stamp.
         self._called = b""
+        self._meta, self._token_meta = NOTHING, b'{"%b":' % _TOKEN
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
         if envelope is not None and not revision.handshake:
             self._envelope = {
@@ -107,6 +108,8 @@ class Shaper:
             }
             self._head = b'{"_meta":%b' % encode(self._envelope)
             self._token_head = b'%b,"%b":' % (self._head[:-1], _TOKEN)
+            self._meta = Raw(encode(self._envelope))
+            self._token_meta = b'%b,"%b":' % (bytes(self._meta)[:-1], _TOKEN)
 
     # ------------------------------------------------------------ whole messages
 
@@ -216,6 +219,23 @@ class Shaper:
         if head:
             return b"%b,%b" % (head, body[1:]) if len(body) > 2 else head + b"}"
         return body if body != b"{}" else b""
+
+    def call(self, noun: t.Noun, progress_token: int | None) -> Head | None:
+        """The params of a call that says nothing but which tool, and with which arguments: what
+        `params` would write, before it is. None for any other."""
+        if (
+            type(noun) is not t.CallToolRequestParams
+            or not noun.arguments
+            or noun.meta is not None
+            or noun.task is not None
+            or noun.request_state is not None
+            or noun.input_responses is not None
+        ):
+            return None
+        meta = self._meta
+        if progress_token is not None:
+            meta = Raw(b"%b%d}" % (self._token_meta, progress_token))
+        return Head(meta, noun.name, None, noun.arguments)
 
     def _with_envelope(
         self, params: t.RequestParams, progress_token: t.ProgressToken | None

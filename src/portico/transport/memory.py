@@ -121,7 +121,9 @@ class End:
             or other._ending is not None
             or self._overhear is not None
             or self._over is not None
-            or not needs_no_reading(bytes(request.params))
+            or not needs_no_reading(
+                bytes(request.written if request.head is None else request.head.arguments)
+            )
         ):
             self.write(encode_request(request.raw_id, request.method, request.params))
             return None
