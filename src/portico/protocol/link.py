@@ -244,6 +244,30 @@ class Link:
         except Fault as fault:
             return self._fault(fault, request.raw_id, peer.revision if peer else None)
 
+    def take_again(self, request: Request, peer: Peer) -> Exchange | None:
+        """A request whose `_meta` says what that of an earlier one said, word for word: it comes
+        from this peer. None where it has to be looked at once more, or must be refused."""
+        incoming = self._incoming
+        if self._handshake.phase is CLOSED or incoming.batch or not incoming.claim(request.id):
+            return None
+        try:
+            exchange = Exchange(
+                request,
+                request.head or head(request.params),
+                self._terms.received(request.method, peer),
+                peer,
+                self.shaper(peer.revision),
+                self.principal,
+                None,
+                self._closed,
+                self._logs,
+                self.scopes,
+            )
+            incoming.open(exchange)
+        except Fault:
+            return None
+        return exchange
+
     def _recognise(self, request: Request, meta: Raw) -> Peer | None:
         if self._serving:
             known = self._handshake.peer
@@ -438,7 +462,7 @@ class Link:
         `revision` is for a probe, before the peer is known. Raises `LocalProtocolError` for
         what may not be sent now, to this peer, at this revision; nothing is in flight then.
         """
-        made = self.draft(method, params, timeout_s, max_s, progress, revision)
+        made, _ = self.draft(method, params, timeout_s, max_s, progress, revision)
         self.expect(made, params, now, timeout_s, max_s, progress)
         return made.id, encode_request(made.raw_id, method, made.params)
 
@@ -450,9 +474,9 @@ class Link:
         max_s: float,
         progress: bool,
         revision: Revision | None,
-    ) -> Request:
+    ) -> tuple[Request, Agreed]:
         """The same before it is written, and before anybody waits for an answer: `expect` is for
-        those who do."""
+        those who do. With it come the terms on which it is sent."""
         handshake, terms = self._handshake, self._agreed.get(method)
         if terms is None or terms.peer is not handshake.peer or handshake.phase is not OPEN:
             terms = self._agree(method, revision)
@@ -467,9 +491,9 @@ class Link:
         id, shaper = flight.next_id, terms.shaper
         token = id if progress else None
         head = shaper.call(noun, token)
-        params = NOTHING if head is not None else Raw(shaper.params(noun, token))
+        body = NOTHING if head is not None else Raw(shaper.params(noun, token))
         flight.reserve(method, timeout_s, max_s)
-        return Request(id, method, params, b"%d" % id, head)
+        return Request(id, method, body, b"%d" % id, head), terms
 
     def expect(
         self,

@@ -31,7 +31,8 @@ from portico.protocol.events import (
 )
 from portico.protocol.exchange import LISTEN, Exchange
 from portico.protocol.jsonrpc import Request, RequestId, encode_request
-from portico.protocol.link import MAX_S, TIMEOUT_S, Link
+from portico.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from portico.protocol.negotiation import Peer
 from portico.protocol.revision import Revision
 from portico.protocol.types import NotificationParams, RequestParams
 from portico.transport.crew import Crew
@@ -135,6 +136,8 @@ class Duplex:
         self._loop = asyncio.get_running_loop()
         self.subscriptions: set[str] = set()
         self._tasks: dict[Exchange, asyncio.Task[None]] = {}
+        # Who sent what was last taken unread, and on which terms.
+        self._known: tuple[Agreed | None, Peer | None] = None, None
         self._crew = Crew(self._run, channel.write)
         # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
         self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
@@ -157,16 +160,26 @@ class Duplex:
             else:
                 self._act(event)
 
-    def take(self, request: Request) -> bytes | None:
+    def take(self, request: Request, terms: Agreed) -> bytes | None:
         """A request has arrived that needs no reading. Its answer, where it is there at once: it is
-        for whoever calls this."""
-        events = self.link.take(request, 0.0)
-        first = events[0] if events else None
-        if type(first) is Call and first.exchange.row.name != LISTEN:
-            return self._crew.begin(first.exchange)
-        for event in events:
-            self._act(event)
-        return None
+        for whoever calls this.
+
+        On the same terms nothing else than its id and its arguments differ from the last one, and
+        nothing else is looked at again.
+        """
+        known, peer = self._known
+        exchange = self.link.take_again(request, peer) if peer and known is terms else None
+        if exchange is None:
+            events = self.link.take(request, 0.0)
+            first = events[0] if events else None
+            if type(first) is not Call or first.exchange.row.name == LISTEN:
+                for event in events:
+                    self._act(event)
+                return None
+            exchange = first.exchange
+            if request.head is not None and not exchange.peer.revision.handshake:
+                self._known = terms, exchange.peer
+        return self._crew.begin(exchange)
 
     def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
         """Messages that have arrived together, or what was none: all are read, then answered."""
@@ -333,7 +346,7 @@ class Duplex:
             raise ConnectionLost(self._deaf)
         max_s = MAX_S if timeout_s < MAX_S else timeout_s
         wanted = progressed is not None
-        request = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
+        request, _ = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
         self._expect(request, params, timeout_s, answer, progressed)
         return request
 

@@ -23,7 +23,7 @@ from portico.protocol.jsonrpc import (
     needs_no_reading,
     plain_result,
 )
-from portico.protocol.link import MAX_S, TIMEOUT_S, Link
+from portico.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
 from portico.protocol.methods import Side
 from portico.protocol.revision import Revision
 from portico.protocol.types import RequestParams
@@ -44,7 +44,7 @@ Listener: TypeAlias = Callable[[Side, bytes], None]
 
 
 # Takes a request as it is, and gives its answer where it is there at once.
-Take: TypeAlias = Callable[[Request], bytes | None]
+Take: TypeAlias = Callable[[Request, Agreed], bytes | None]
 
 
 class Reader(Protocol):
@@ -109,7 +109,7 @@ class End:
         else:
             other._read_now(other._reader, frame)
 
-    def hand(self, request: Request) -> bytes | None:
+    def hand(self, request: Request, terms: Agreed) -> bytes | None:
         """Send a request on its way: as it is, where the other side would read it now, and would
         find nothing wrong with how it is written. The answer, where it is there at once."""
         other = self.other
@@ -129,7 +129,7 @@ class End:
             return None
         other._busy = True
         try:
-            return take(request)
+            return take(request, terms)
         finally:
             other._busy = False
             if other._arrived or other._ending is not None:
@@ -261,9 +261,9 @@ class Joined(Held):
             )
         max_s = MAX_S if timeout_s < MAX_S else timeout_s
         wanted = progressed is not None
-        request = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
+        request, terms = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
         self._draft = draft = (request, params, timeout_s, progressed)
-        data = self._end.hand(request)
+        data = self._end.hand(request, terms)
         if self._draft is draft:
             result = plain_result(data, request.raw_id) if data is not None else None
             if result is not None:
@@ -281,11 +281,6 @@ class Joined(Held):
             request, params, timeout_s, progressed = self._draft
             self._draft = None
             self._expect(request, params, timeout_s, None, progressed)
-
-    def _put(self, request: Request) -> None:
-        data = self._end.hand(request)
-        if data is not None:
-            self.receive(data)
 
     def receive(self, frame: bytes) -> None:
         """One message has arrived."""
