@@ -34,11 +34,11 @@ from portico.errors import (
     RemoteProtocolError,
 )
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import reread
 from portico.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
+from portico.protocol.shape import write
 from portico.providers import anthropic, openai
 from portico.providers.calls import Call
 
@@ -126,7 +126,7 @@ class Client(Asker):
         the tool reports.
         """
         given = arguments if isinstance(arguments, dict) else dict(arguments or {})
-        params = t.CallToolRequestParams(name=name, arguments=Raw(encode(given)))
+        params = t.CallToolRequestParams(name=name, arguments=Raw(write(given)))
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         try:

@@ -19,8 +19,8 @@ from portico.host.roof import Roof
 from portico.host.running import Model, Run, RunOptions, run
 from portico.host.turns import NO_WISHES, TOKEN, LocalTurn, Wishes, local_exchange
 from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
 from portico.protocol.revision import NEWEST, number
+from portico.protocol.shape import write
 from portico.providers import anthropic, openai
 from portico.providers.calls import Call
 
@@ -91,7 +91,7 @@ class Calls:
         refuses the call, `ChannelError` where the server does not answer, and `Refused` where a
         layer says no. `meta` goes along, but for what the protocol keeps for itself.
         """
-        raw = Raw(encode(dict(arguments or {})))
+        raw = Raw(write(dict(arguments or {})))
         given: dict[str, Any] | None = dict(meta) if meta else None
         if on_progress is not None:
             given = (given or {}) | {t.PROGRESS_TOKEN_KEY: TOKEN}
