@@ -6,11 +6,19 @@ import pytest
 
 from portico.errors import LocalProtocolError
 from portico.protocol.flight import MAX_SENT, Flight, Sent
-from portico.protocol.methods import CALL_TOOL, LISTEN
 
 
-def sent(flight: Flight, timeout_s: float = 10, max_s: float = 25, progress: bool = True) -> Sent:
-    return flight.open(CALL_TOOL, 100.0, timeout_s, max_s, progress)
+def sent(
+    flight: Flight,
+    timeout_s: float = 10,
+    max_s: float = 25,
+    progress: bool = True,
+    *,
+    method: str = "tools/call",
+    now: float = 100.0,
+) -> Sent:
+    id = flight.reserve(method, timeout_s, max_s)
+    return flight.open(id, method, now, timeout_s, max_s, progress)
 
 
 def test_ids_count_up_and_are_never_used_again() -> None:
@@ -22,7 +30,13 @@ def test_ids_count_up_and_are_never_used_again() -> None:
         flight.settle(call.id)
     assert ids == [1, 2, 3, 4, 5]
     assert len(flight) == 0
-    assert Flight(next_id=9).open(CALL_TOOL, 0, 1, 1, False).id == 9
+    assert sent(Flight(next_id=9)).id == 9
+
+
+def test_an_id_that_was_reserved_is_gone_though_nobody_waits_for_an_answer() -> None:
+    flight = Flight()
+    assert [flight.reserve("tools/call", 1, 1) for _ in range(3)] == [1, 2, 3]
+    assert (len(flight), sent(flight).id) == (0, 4)
 
 
 def test_an_answer_settles_its_own_call_once() -> None:
@@ -112,7 +126,7 @@ def test_progress_counts_for_a_call_that_runs_and_wants_it() -> None:
 
 def test_what_stays_open_has_no_deadline_and_never_gets_one() -> None:
     flight = Flight()
-    call = flight.open(LISTEN, 0.0, 10, 25, True)
+    call = sent(flight, method="subscriptions/listen", now=0.0)
     flight.keep_open(call)
     assert flight.progress(call, 1, 5.0)
     assert (call.deadline, flight.next_deadline, flight.overdue(1e9)) == (None, None, [])
@@ -177,7 +191,7 @@ def test_how_long_it_was_waited_for_is_said_in_numbers_for_people(
     timeout_s: float, after_s: float, words: str
 ) -> None:
     flight = Flight()
-    call = flight.open(CALL_TOOL, 100.0, timeout_s, 1000, True)
+    call = sent(flight, timeout_s, 1000)
     if after_s:
         flight.progress(call, 1, 100.0 + after_s)
     assert call.waits == words

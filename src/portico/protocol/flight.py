@@ -99,9 +99,8 @@ class Flight:
             raise LocalProtocolError(f"{method}: a time-out is a number of seconds above 0")
         if len(self._sent) >= MAX_SENT:
             raise LocalProtocolError(f"more than {MAX_SENT} requests wait for an answer")
-        id = self.next_id
-        self.next_id = id + 1
-        return id
+        self.next_id += 1
+        return self.next_id - 1
 
     def open(
         self,

@@ -155,7 +155,7 @@ _OPENED = 4 * MAX_DEPTH
 
 # The lengths of what stands around the values, where nothing is written that need not be.
 _REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
-_ID_AT, _RESULT_MEMBER = len(b'{"jsonrpc":"2.0","id":'), b',"result":'
+_ID_AT = len(b'{"jsonrpc":"2.0","id":')
 _REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _NAME, _URI = len(b',"name":""'), len(b',"uri":""')
 _META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
@@ -219,19 +219,18 @@ def _size(split: Head) -> int:
 def needs_no_reading(body: bytes) -> bool:
     """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
     long one that is not known without reading. Around arguments there are two levels more."""
-    size, arrays = len(body), body.count(b"[")
-    return (
-        size + 3 * arrays < _OPENED - 8
-        or (size < LONG and arrays + body.count(b"{") < MAX_DEPTH - 1)
-    ) and body.isascii()
+    return body.isascii() and (
+        len(body) + 3 * body.count(b"[") < _OPENED - 8
+        or (len(body) < LONG and body.count(b"[") + body.count(b"{") < MAX_DEPTH - 1)
+    )
 
 
 def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:
     """The result in the answer to a request, as `encode_reply` has written it; None for anything
     else, and where it needs reading."""
     at = _ID_AT + len(raw_id)
-    if reply.startswith(_RESULT_MEMBER, at) and needs_no_reading(reply):
-        return Raw(reply[at + len(_RESULT_MEMBER) : -1])
+    if reply.startswith(b',"result":', at) and needs_no_reading(reply):
+        return Raw(reply[at + 10 : -1])
     return None
 
 

@@ -248,7 +248,7 @@ class Link:
         """A request whose `_meta` says what that of an earlier one said, word for word: it comes
         from this peer. None where it has to be looked at once more, or must be refused."""
         incoming = self._incoming
-        if self._handshake.phase is CLOSED or incoming.batch or not incoming.claim(request.id):
+        if self._handshake.phase is CLOSED or incoming.batch or incoming.get(request.id):
             return None
         try:
             exchange = Exchange(
@@ -256,7 +256,7 @@ class Link:
                 request.head or head(request.params),
                 self._terms.received(request.method, peer),
                 peer,
-                self.shaper(peer.revision),
+                self._shapers[peer.revision],
                 self.principal,
                 None,
                 self._closed,
@@ -487,12 +487,12 @@ class Link:
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
         if self._serving:
             _check_asking(noun, terms.peer)
-        flight = self._flight
-        id, shaper = flight.next_id, terms.shaper
+        id, body = self._flight.next_id, NOTHING
         token = id if progress else None
-        head = shaper.call(noun, token)
-        body = NOTHING if head is not None else Raw(shaper.params(noun, token))
-        flight.reserve(method, timeout_s, max_s)
+        head = terms.shaper.call(noun, token)
+        if head is None:
+            body = Raw(terms.shaper.params(noun, token))
+        self._flight.reserve(method, timeout_s, max_s)
         return Request(id, method, body, b"%d" % id, head), terms
 
     def expect(

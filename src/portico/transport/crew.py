@@ -59,7 +59,7 @@ class Hand:
             door is not None
             and not door.done()
             and copy_context() == self.own
-            and _nested.get(outer, 0) < MAX_NESTED
+            and (outer not in _nested or _nested[outer] < MAX_NESTED)
         )
 
     def let_go(self) -> None:
@@ -149,7 +149,7 @@ class Crew(Generic[J]):
         """
         loop, task = hand.loop, hand.task
         self._resting = None
-        _nested[task] = _nested.get(outer, 0) + 1
+        _nested[task] = _nested[outer] + 1 if outer in _nested else 1
         if outer is not None:
             leave_task(loop, outer)
         enter_task(loop, task)

@@ -66,7 +66,8 @@ class End:
         self._overhear = overhear
         self._reader: Reader | None = None
         self._leave: Callable[[], None] | None = None
-        self._takes: Take | None = None
+        # Who takes requests unread at the other end, as long as there is nothing between them.
+        self._direct: Take | None = None
         self._arrived: deque[bytes] = deque()
         self._unread = 0
         self._reading: asyncio.Handle | None = None
@@ -86,7 +87,9 @@ class End:
         that need no reading."""
         if self._reader is not None:
             raise LocalProtocolError(f"this end is joined already: {self!r}")
-        self._reader, self._leave, self._takes = reader, leave, take
+        self._reader, self._leave = reader, leave
+        if self._overhear is None and self._ending is None:
+            self.other._direct = take
         self._wake()
 
     def carry(self, link: Link, hearer: Hearer) -> "Joined":
@@ -112,18 +115,12 @@ class End:
     def hand(self, request: Request, terms: Agreed) -> bytes | None:
         """Send a request on its way: as it is, where the other side would read it now, and would
         find nothing wrong with how it is written. The answer, where it is there at once."""
-        other = self.other
-        take = other._takes
+        other, take, head = self.other, self._direct, request.head
         if (
             take is None
             or other._busy
             or other._arrived
-            or other._ending is not None
-            or self._overhear is not None
-            or self._over is not None
-            or not needs_no_reading(
-                bytes(request.written if request.head is None else request.head.arguments)
-            )
+            or not needs_no_reading(bytes(request.written if head is None else head.arguments))
         ):
             self.write(encode_request(request.raw_id, request.method, request.params))
             return None
@@ -208,6 +205,7 @@ class End:
     def _hang_up(self, why: str) -> None:
         """The end is on its way to both, behind what is."""
         for end in (self, self.other):
+            end._direct = None
             if end._ending is None:
                 end._ending = why
                 end._wake()
@@ -216,6 +214,7 @@ class End:
         if self._over is not None:
             return
         self._over = why
+        self._direct = None
         self._arrived.clear()
         self._unread = 0
         self._room.set()
@@ -264,15 +263,14 @@ class Joined(Held):
         request, terms = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
         self._draft = draft = (request, params, timeout_s, progressed)
         data = self._end.hand(request, terms)
-        if self._draft is draft:
-            result = plain_result(data, request.raw_id) if data is not None else None
-            if result is not None:
+        if data is not None:
+            result = plain_result(data, request.raw_id)
+            if result is not None and self._draft is draft:
                 self._draft = None
                 self._at_once += 1
                 return result
-            self._keep()
-        if data is not None:
             self.receive(data)
+        self._keep()
         return await self._answer_to(request.id)
 
     def _keep(self) -> None:
