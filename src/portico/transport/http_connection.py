@@ -132,6 +132,19 @@ class Outbox:
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Transport, list[bytes]] = {}
         self._size = 0
+        # How answers begin, by their status, as long as the date is the same.
+        self._openings: dict[int, bytes] = {}
+        self._dated: Pairs = []
+
+    def opening(self, status: int, headers: Pairs) -> bytes:
+        """The first lines of an answer: its status, and the headers that all of them have now."""
+        if headers is not self._dated:
+            self._openings.clear()
+            self._dated = headers
+        found = self._openings.get(status)
+        if found is None:
+            found = self._openings[status] = STATUS_LINE[status] + _lines(headers)
+        return found
 
     def put(
         self, transport: asyncio.Transport, data: bytes, loop: asyncio.AbstractEventLoop
@@ -151,6 +164,15 @@ class Outbox:
             # uvloop raises where a client has gone in this turn; the others get theirs.
             with contextlib.suppress(RuntimeError):
                 transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+
+# The headers that an answer has for its body.
+_OF_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
+_OF_NOTHING = b"content-length: 0\r\n"
+
+
+def _lines(headers: Pairs) -> bytes:
+    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
 
 
 def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
@@ -368,7 +390,7 @@ class Connection(HttpToolsProtocol):
         self._idle, self._quiet_since = True, 0.0
         self.flow.resume_reading()
 
-    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
+    def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
         """Write a whole answer in one piece, which by `send` takes two writes and much looking.
 
         Only where `send` is the server's own: whoever wraps it wants to see what passes.
@@ -378,18 +400,19 @@ class Connection(HttpToolsProtocol):
             return False
         if cycle.disconnected:
             return True
-        lines = self._head(status, headers)
-        if CLOSE_HEADER in headers:
-            cycle.keep_alive = False
-        elif not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
+        head = self._outbox.opening(status, self.server_state.default_headers)
+        head += _OF_JSON % len(body) if body else _OF_NOTHING
+        if more:
+            head += _lines(more)
+            if CLOSE_HEADER in more:
+                cycle.keep_alive = False
+        if not cycle.keep_alive and not (more and CLOSE_HEADER in more):
+            head += b"connection: close\r\n"
         if len(body) > LARGE_BODY:
-            self.transport.write(b"".join(lines))
+            self.transport.write(head + b"\r\n")
             self.transport.write(body)
         else:
-            lines.append(body)
-            data = b"".join(lines)
+            data = b"%b\r\n%b" % (head, body)
             if cycle.keep_alive and len(self.tasks) >= TOGETHER:
                 self._outbox.put(self.transport, data, self.loop)
             else:
@@ -411,12 +434,6 @@ class Connection(HttpToolsProtocol):
             and cycle.scope["method"] != "HEAD"
         )
 
-    def _head(self, status: int, headers: Pairs) -> list[bytes]:
-        lines = [STATUS_LINE[status]]
-        for name, value in [*self.cycle.default_headers, *headers]:
-            lines += (name, b": ", value, b"\r\n")
-        return lines
-
     def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
         """Begin a stream with its first piece; False where it must go the usual way, by `send`."""
         cycle = self.cycle
@@ -428,13 +445,13 @@ class Connection(HttpToolsProtocol):
             or CLOSE_HEADER in headers
         ):
             return False
-        lines = self._head(200, headers)
-        lines.append(b"transfer-encoding: chunked\r\n\r\n")
+        head = self._outbox.opening(200, self.server_state.default_headers)
+        data = head + _lines(headers) + b"transfer-encoding: chunked\r\n\r\n"
         if first:
-            lines.append(b"%x\r\n%b\r\n" % (len(first), first))
+            data += b"%x\r\n%b\r\n" % (len(first), first)
         cycle.response_started = cycle.chunked_encoding = True
         cycle.waiting_for_100_continue = False
-        self._outbox.put(self.transport, b"".join(lines), self.loop)
+        self._outbox.put(self.transport, data, self.loop)
         return True
 
     def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:

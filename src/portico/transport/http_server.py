@@ -401,7 +401,9 @@ class HttpApp:
         if data is None:
             await turn.reply(rules.ACCEPTED, b"")
         elif turn.answers.json or status != rules.OK:
-            await turn.reply(status, data, _own_headers(turn.fault) if turn.fault else None)
+            more = _own_headers(turn.fault) if turn.fault else None
+            if not turn.reply_at_once(status, data, more):
+                await turn.reply(status, data, more)
         else:
             await turn.end(write(data))
 

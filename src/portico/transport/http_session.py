@@ -330,7 +330,8 @@ class Session:
             await self._deliver(lane, stream)
         elif not visit.gone:
             if data is not None and visit.answers.json:
-                await visit.reply(rules.OK, data)
+                if not visit.reply_at_once(rules.OK, data):
+                    await visit.reply(rules.OK, data)
             else:
                 await answer_at_once(visit, [data] if data is not None else [], rules.OK)
 

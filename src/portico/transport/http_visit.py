@@ -110,8 +110,9 @@ class Line(Protocol):
         """The body, where all of it has come already; None where it must be awaited."""
         ...
 
-    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
-        """Write a whole answer at once; False where it must go the usual way, by `send`."""
+    def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
+        """Write a whole answer at once, of JSON where there is any; False where it must go the
+        usual way, by `send`."""
         ...
 
     def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
@@ -281,18 +282,25 @@ class Visit:
 
     async def reply(self, status: int, body: bytes, more: Pairs | None = None) -> None:
         """The whole answer at once; JSON, where there is any."""
+        if self.reply_at_once(status, body, more):
+            return
         length = (b"content-length", b"%d" % len(body))
-        headers: Pairs = [JSON_HEADER, length] if body else [length]
-        if more:
-            headers += more
+        headers = [JSON_HEADER, length] if body else [length]
+        headers += [*(more or ()), *(self.beside or ())]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+        self.ended = True
+
+    def reply_at_once(self, status: int, body: bytes, more: Pairs | None = None) -> bool:
+        """The same without waiting; False where it must be awaited."""
         if self.beside:
-            headers += self.beside
+            more = [*(more or ()), *self.beside]
         self.started = self.writing = True
         line = self.line
-        if line is None or not line.answer(self._send, status, headers, body):
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
-            await self._send({"type": "http.response.body", "body": body})
+        if line is None or not line.answer(self._send, status, body, more):
+            return False
         self.ended = True
+        return True
 
     async def open(self, first: bytes = b"", more: Pairs | None = None) -> None:
         """Begin a stream of events, once."""
