@@ -17,7 +17,8 @@ from http_service import FakeService
 from live import Records, live, stand, until
 from portico.errors import LocalProtocolError
 from portico.transport import http_run
-from portico.transport.http_connection import TOGETHER, Outbox
+from portico.transport.http_connection import TOGETHER
+from portico.transport.http_outbox import Outbox
 from portico.transport.http_run import HEALTH, READY, RunLimits, Site, listening
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send

@@ -9,7 +9,7 @@ limit, whoever is at the other end.
 """
 
 import asyncio
-import contextlib
+import logging
 from collections import deque
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -18,7 +18,6 @@ from urllib.parse import unquote
 import httptools
 from msgspec import Struct
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -27,6 +26,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from portico.transport.http_heads import KnownHead, learn
+from portico.transport.http_outbox import OF_JSON, OF_NOTHING, Bell, Flow, Outbox, lines_of
 from portico.transport.http_visit import (
     CLIENT_GONE,
     CLOSE_HEADER,
@@ -41,8 +41,6 @@ from portico.transport.http_visit import (
 PROGRESS_BYTES = 1024
 # Of so many requests at once the answers leave together.
 TOGETHER = 8
-# More than this is written before the turn ends, so that a slow reader is noticed.
-OUTBOX_BYTES = 256 * 1024
 # From here on a second write costs less than a copy.
 LARGE_BODY = 64 * 1024
 # Most requests are to the same few addresses; so many are known, none longer than this.
@@ -79,105 +77,6 @@ DEFAULT_LIMITS: Final = RunLimits()
 _NO_PIPELINE: deque[Any] = deque(maxlen=0)
 
 
-class Bell:
-    """What uvicorn uses of an `asyncio.Event`, in a tenth of the memory while nobody waits."""
-
-    __slots__ = ("_rung", "_waiters")
-
-    def __init__(self, *, rung: bool = False) -> None:
-        self._rung = rung
-        self._waiters: list[asyncio.Future[None]] | None = None
-
-    def is_set(self) -> bool:
-        """Whether nobody has to wait."""
-        return self._rung
-
-    def set(self) -> None:
-        """Let all go on who wait."""
-        self._rung = True
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def clear(self) -> None:
-        """Whoever comes now waits."""
-        self._rung = False
-
-    async def wait(self) -> bool:
-        """Wait until it rings."""
-        if not self._rung:
-            waiter = asyncio.get_running_loop().create_future()
-            if self._waiters is None:
-                self._waiters = []
-            self._waiters.append(waiter)
-            await waiter
-        return True
-
-
-class Flow(FlowControl):
-    """uvicorn's, with a bell for an event."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self.read_paused: bool = False
-        self.write_paused: bool = False
-        self._is_writable_event: Any = Bell(rung=True)
-
-
-class Outbox:
-    """Answers of one turn of the loop, which leave together at its end.
-
-    Whoever waits for many of them is woken once and not for each, which is worth more than the
-    system calls. Where few are being answered each leaves at once.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Transport, list[bytes]] = {}
-        self._size = 0
-        # How answers begin, by their status, as long as the date is the same.
-        self._openings: dict[int, bytes] = {}
-        self._dated: Pairs = []
-
-    def opening(self, status: int, headers: Pairs) -> bytes:
-        """The first lines of an answer: its status, and the headers that all of them have now."""
-        if headers is not self._dated:
-            self._openings.clear()
-            self._dated = headers
-        found = self._openings.get(status)
-        if found is None:
-            found = self._openings[status] = STATUS_LINE[status] + _lines(headers)
-        return found
-
-    def put(
-        self, transport: asyncio.Transport, data: bytes, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """Write this at the end of the turn."""
-        if not self._waiting:
-            loop.call_soon(self.flush)
-        self._waiting.setdefault(transport, []).append(data)
-        self._size += len(data)
-        if self._size > OUTBOX_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write all of it now: something else is to be written after it."""
-        waiting, self._waiting, self._size = self._waiting, {}, 0
-        for transport, parts in waiting.items():
-            # uvloop raises where a client has gone in this turn; the others get theirs.
-            with contextlib.suppress(RuntimeError):
-                transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
-
-
-# The headers that an answer has for its body.
-_OF_JSON = b"content-type: application/json\r\ncontent-length: %d\r\n"
-_OF_NOTHING = b"content-length: 0\r\n"
-
-
-def _lines(headers: Pairs) -> bytes:
-    return b"".join([b"%b: %b\r\n" % pair for pair in headers])
-
-
 def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
     """The path, as it is written and as it is meant, and the query."""
     parsed = httptools.parse_url(url)
@@ -187,6 +86,31 @@ def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
 
 
 _read_url_once = lru_cache(KNOWN_URLS)(_read_url)
+
+
+class Cycle(RequestResponseCycle):
+    """One request and its answer, as uvicorn has it. What most never change are defaults here."""
+
+    logger = logging.getLogger("uvicorn.error")
+    access_logger = logging.getLogger("uvicorn.access")
+    disconnected = False
+    body: Any = b""
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
+    def __init__(self, line: "Connection", keep_alive: bool) -> None:
+        self.scope = line.scope
+        self.transport = line.transport
+        self.flow = line.flow
+        self.access_log = line.access_log
+        self.default_headers = line.server_state.default_headers
+        self.message_event = cast("asyncio.Event", Bell())
+        self.on_response = line.on_response_complete
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = line.expect_100_continue
 
 
 class _Cut(Exception):
@@ -269,7 +193,7 @@ class Connection(HttpToolsProtocol):
             return
         self._chunk_bytes = len(data)
         rests, before = self._rests, self.cycle
-        if rests and self._known is not None:
+        if rests and self._known is not None and len(data) <= READ_BYTES:
             start = self._known.body_at(data)
             if start:
                 self._begin_again(self._known, data[start:])
@@ -313,10 +237,9 @@ class Connection(HttpToolsProtocol):
         scope["state"] = self.app_state.copy()
         self._open(scope)
         self._in_head = self.expect_100_continue = False
-        self._start(keep_alive=True)
-        if body:
-            self.on_body(body)
-        self.on_message_complete()
+        cycle = self._start(keep_alive=True)
+        cycle.body, cycle.more_body, self._body_bytes = body, False, len(body)
+        cycle.message_event.set()
 
     def _open(self, scope: dict[str, Any]) -> None:
         """A request begins, and the time for it."""
@@ -404,21 +327,10 @@ class Connection(HttpToolsProtocol):
         scope["raw_path"] = root.encode("ascii") + raw_path if root else raw_path
         self._start(keep_alive=version != "1.0" and parser.should_keep_alive())
 
-    def _start(self, *, keep_alive: bool) -> None:
-        self.cycle = cycle = RequestResponseCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=cast("asyncio.Event", Bell()),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=self.on_response_complete,
-        )
+    def _start(self, *, keep_alive: bool) -> "Cycle":
+        self.cycle = cycle = Cycle(self, keep_alive)
         self._start_asgi_task(cycle, cast("Any", self).app)
+        return cycle
 
     def whole_body(self, receive: Receive) -> bytes | None:
         """The body, where all of it has come already; None where it must be awaited."""
@@ -432,7 +344,8 @@ class Connection(HttpToolsProtocol):
         ):
             return None
         cycle.message_event.clear()
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         body, cycle.body = bytes(cycle.body), bytearray()
         return body
 
@@ -449,7 +362,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """It was answered; `check` ends the connection if nothing more comes, without a timer."""
         self._idle, self._quiet_since = True, 0.0
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
 
     def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
         """Write a whole answer in one piece, which by `send` takes two writes and much looking.
@@ -462,9 +376,9 @@ class Connection(HttpToolsProtocol):
         if cycle.disconnected:
             return True
         head = self._outbox.opening(status, self.server_state.default_headers)
-        head += _OF_JSON % len(body) if body else _OF_NOTHING
+        head += OF_JSON % len(body) if body else OF_NOTHING
         if more:
-            head += _lines(more)
+            head += lines_of(more)
             if CLOSE_HEADER in more:
                 cycle.keep_alive = False
         if not cycle.keep_alive and not (more and CLOSE_HEADER in more):
@@ -507,7 +421,7 @@ class Connection(HttpToolsProtocol):
         ):
             return False
         head = self._outbox.opening(200, self.server_state.default_headers)
-        data = head + _lines(headers) + b"transfer-encoding: chunked\r\n\r\n"
+        data = head + lines_of(headers) + b"transfer-encoding: chunked\r\n\r\n"
         if first:
             data += b"%x\r\n%b\r\n" % (len(first), first)
         cycle.response_started = cycle.chunked_encoding = True
