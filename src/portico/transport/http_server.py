@@ -358,7 +358,8 @@ class HttpApp:
                 return
             peer = admission.peer
             if session is not None and peer is known:
-                session.note(admission.warning)
+                if admission.warning:
+                    session.note(admission.warning)
                 await session.post(turn, frame, admission.head)
                 return
             row, head = admission.row, admission.head

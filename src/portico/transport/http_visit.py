@@ -128,6 +128,18 @@ class Line(Protocol):
         ...
 
 
+class Way(Protocol):
+    """The way back of a request that is worked on even where its client has gone."""
+
+    def lose(self) -> None:
+        """The client has gone; instead of a cancellation."""
+        ...
+
+    def commit(self) -> None:
+        """Nothing was said for long, and no stream has begun; instead of a comment."""
+        ...
+
+
 CLIENT_GONE: Final = "the client has gone"
 # Where the scope of a request has it.
 LINE_KEY: Final = "portico.line"
@@ -182,10 +194,8 @@ class Visit:
     until: float = 0.0
     beside: Pairs | None = None
     cancelled: bool = False
-    # What to do instead of a comment where a stream is silent before it has begun, and what
-    # instead of a cancellation where the client goes and its request is worked on all the same.
-    on_silence: Callable[[], None] | None = None
-    on_gone: Callable[[], None] | None = None
+    # Who is told where the client goes, or has waited long for a first event.
+    way: "Way | None" = None
     # Kept by the sweep: who watches for its end.
     watcher: "asyncio.Task[None] | None" = None
     intake: Intake | None = None
@@ -402,8 +412,8 @@ class Visit:
             return
         self.gone = why
         self.told = told
-        if self.on_gone is not None and not told:
-            self.on_gone()
+        if self.way is not None and not told:
+            self.way.lose()
         else:
             self.stop()
 
