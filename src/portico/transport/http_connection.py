@@ -12,12 +12,13 @@ import asyncio
 import logging
 from collections import deque
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
 from msgspec import Struct
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -36,6 +37,9 @@ from portico.transport.http_visit import (
     Send,
     Visit,
 )
+
+if TYPE_CHECKING:
+    from uvicorn._types import HTTPScope
 
 # An unread answer must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
@@ -88,7 +92,7 @@ def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
 _read_url_once = lru_cache(KNOWN_URLS)(_read_url)
 
 
-class Cycle(RequestResponseCycle):
+class _Cycle(RequestResponseCycle):
     """One request and its answer, as uvicorn has it. What most never change are defaults here."""
 
     logger = logging.getLogger("uvicorn.error")
@@ -172,7 +176,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody has come; the time for headers runs."""
         super().connection_made(transport)
-        self.flow = Flow(transport)
+        self.flow: FlowControl = Flow(transport)
         if len(self.connections) > self._limits.connections:
             transport.abort()
 
@@ -236,7 +240,8 @@ class Connection(HttpToolsProtocol):
         scope = known.scope(len(body))
         scope["state"] = self.app_state.copy()
         self._open(scope)
-        self._in_head = self.expect_100_continue = False
+        self._in_head = False
+        self.expect_100_continue: bool = False
         cycle = self._start(keep_alive=True)
         cycle.body, cycle.more_body, self._body_bytes = body, False, len(body)
         cycle.message_event.set()
@@ -244,7 +249,7 @@ class Connection(HttpToolsProtocol):
     def _open(self, scope: dict[str, Any]) -> None:
         """A request begins, and the time for it."""
         scope[LINE_KEY] = self
-        self.scope = cast("Any", scope)
+        self.scope: HTTPScope = cast("HTTPScope", scope)
         self._in_head, self._idle, self._quiet_since = True, False, 0.0
         self._head_bytes, self._body_bytes = self._chunk_bytes, 0
 
@@ -327,8 +332,9 @@ class Connection(HttpToolsProtocol):
         scope["raw_path"] = root.encode("ascii") + raw_path if root else raw_path
         self._start(keep_alive=version != "1.0" and parser.should_keep_alive())
 
-    def _start(self, *, keep_alive: bool) -> "Cycle":
-        self.cycle = cycle = Cycle(self, keep_alive)
+    def _start(self, *, keep_alive: bool) -> _Cycle:
+        cycle = _Cycle(self, keep_alive)
+        self.cycle: RequestResponseCycle = cycle
         self._start_asgi_task(cycle, cast("Any", self).app)
         return cycle
 
