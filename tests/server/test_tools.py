@@ -21,6 +21,8 @@ from portico import (
     Server,
     ToolError,
 )
+from portico.ports import Handler, Turn
+from portico.protocol import types as t
 from portico.protocol.revision import OutputRoot, Revision
 from server.talk import talk, words
 
@@ -159,6 +161,31 @@ async def test_content_of_every_kind_reaches_each_revision_as_it_knows_it(
     assert types == ["text", "image", audio, "resource", link, "resource", "image", "text"]
     assert "notes://b" in str(content[4])
     assert content[-1]["text"] == '{"a":1}'
+
+
+@live
+async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: Revision) -> None:
+    server = Server("s")
+    seen: list[Any] = []
+
+    @server.tool
+    async def long() -> str:
+        return 'a "long" text. ' * 2000
+
+    @server.use
+    async def look(turn: Turn, inner: Handler) -> t.Noun:
+        seen.append(await inner(turn))
+        return seen[-1]
+
+    async with talk(server, revision) as client:
+        result = await client.call("long")
+    text = await long()
+    assert result["content"][0]["text"] == text
+    if revision.output_root is OutputRoot.OBJECT:
+        assert result["structuredContent"] == {"result": text}
+    elif revision.output_root is OutputRoot.ANY:
+        assert result["structuredContent"] == text
+    assert seen[-1].structured_content is seen[-1].content[0].text
 
 
 @live

@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import inspect
 import os
 import signal
 import subprocess
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
 from portico.errors import LocalProtocolError
 from portico.transport import http_run
-from portico.transport.http_connection import TOGETHER, Outbox
+from portico.transport.http_connection import TOGETHER, _Cycle
+from portico.transport.http_outbox import Outbox
 from portico.transport.http_run import HEALTH, READY, RunLimits, Site, listening
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send
@@ -260,6 +263,19 @@ async def test_a_pipelined_request_is_not_read_and_the_first_is_answered_last() 
         assert answer.headers["connection"] == "close"
         assert await wire.closed()
         assert len(s.service.turns) == 1
+
+
+@live
+async def test_a_request_has_all_that_uvicorn_gives_to_its_own() -> None:
+    """What is made without its constructor, so that a new version of it is noticed."""
+    async with stand() as s:
+        await s.caller.call("echo")
+        (line,) = cast("Any", s.site)._connections
+        own = _Cycle(line, keep_alive=True)
+        names = inspect.signature(RequestResponseCycle).parameters
+        given: dict[str, Any] = {name: getattr(own, name, False) for name in names}
+        for name, value in vars(RequestResponseCycle(**given)).items():
+            assert getattr(own, name) == value, name
 
 
 @live

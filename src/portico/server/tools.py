@@ -23,6 +23,7 @@ from portico.protocol.jsonrpc import refuse_repeats
 from portico.protocol.problems import expected, told
 from portico.protocol.revision import BadToolInput
 from portico.protocol.schema import Schema, Validator
+from portico.protocol.shape import LARGE
 from portico.protocol.signature_codec import Codec
 from portico.server.binding import Bound, Surroundings, checked_schema, single
 from portico.server.content import (
@@ -160,7 +161,12 @@ class BoundTool(Bound):
 
     def _result(self, value: Any) -> t.CallToolResult:
         codec = self._codec
-        if codec is not None and type(value) in _SCALARS:  # as many are, and without a detour
+        # As many are, and without a detour; a long text takes the one that writes it only once.
+        if (
+            codec is not None
+            and type(value) in _SCALARS
+            and (type(value) is not str or len(value) <= LARGE)
+        ):
             try:
                 data = codec.encode(value)
             except LocalProtocolError:

@@ -9,10 +9,10 @@ limit, whoever is at the other end.
 """
 
 import asyncio
-import contextlib
+import logging
 from collections import deque
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
@@ -26,6 +26,8 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
+from portico.transport.http_heads import KnownHead, learn
+from portico.transport.http_outbox import OF_JSON, OF_NOTHING, Bell, Flow, Outbox, lines_of
 from portico.transport.http_visit import (
     CLIENT_GONE,
     CLOSE_HEADER,
@@ -36,12 +38,13 @@ from portico.transport.http_visit import (
     Visit,
 )
 
+if TYPE_CHECKING:
+    from uvicorn._types import HTTPScope
+
 # An unread answer must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
 # Of so many requests at once the answers leave together.
 TOGETHER = 8
-# More than this is written before the turn ends, so that a slow reader is noticed.
-OUTBOX_BYTES = 256 * 1024
 # From here on a second write costs less than a copy.
 LARGE_BODY = 64 * 1024
 # Most requests are to the same few addresses; so many are known, none longer than this.
@@ -49,6 +52,8 @@ KNOWN_URLS = 64
 KNOWN_URL_BYTES = 256
 # Of a body so much is read before somebody takes it.
 READ_BYTES = 256 * 1024
+# Who began so many requests in a row otherwise than the one before is not studied any further.
+MISSES = 8
 # A chunk of one byte takes five more around it; what takes more is not there for its body.
 FRAMING = 8
 
@@ -76,83 +81,6 @@ DEFAULT_LIMITS: Final = RunLimits()
 _NO_PIPELINE: deque[Any] = deque(maxlen=0)
 
 
-class Bell:
-    """What uvicorn uses of an `asyncio.Event`, in a tenth of the memory while nobody waits."""
-
-    __slots__ = ("_rung", "_waiters")
-
-    def __init__(self, *, rung: bool = False) -> None:
-        self._rung = rung
-        self._waiters: list[asyncio.Future[None]] | None = None
-
-    def is_set(self) -> bool:
-        """Whether nobody has to wait."""
-        return self._rung
-
-    def set(self) -> None:
-        """Let all go on who wait."""
-        self._rung = True
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
-
-    def clear(self) -> None:
-        """Whoever comes now waits."""
-        self._rung = False
-
-    async def wait(self) -> bool:
-        """Wait until it rings."""
-        if not self._rung:
-            waiter = asyncio.get_running_loop().create_future()
-            if self._waiters is None:
-                self._waiters = []
-            self._waiters.append(waiter)
-            await waiter
-        return True
-
-
-class Flow(FlowControl):
-    """uvicorn's, with a bell for an event."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self.read_paused: bool = False
-        self.write_paused: bool = False
-        self._is_writable_event: Any = Bell(rung=True)
-
-
-class Outbox:
-    """Answers of one turn of the loop, which leave together at its end.
-
-    Whoever waits for many of them is woken once and not for each, which is worth more than the
-    system calls. Where few are being answered each leaves at once.
-    """
-
-    def __init__(self) -> None:
-        self._waiting: dict[asyncio.Transport, list[bytes]] = {}
-        self._size = 0
-
-    def put(
-        self, transport: asyncio.Transport, data: bytes, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        """Write this at the end of the turn."""
-        if not self._waiting:
-            loop.call_soon(self.flush)
-        self._waiting.setdefault(transport, []).append(data)
-        self._size += len(data)
-        if self._size > OUTBOX_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write all of it now: something else is to be written after it."""
-        waiting, self._waiting, self._size = self._waiting, {}, 0
-        for transport, parts in waiting.items():
-            # uvloop raises where a client has gone in this turn; the others get theirs.
-            with contextlib.suppress(RuntimeError):
-                transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
-
-
 def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
     """The path, as it is written and as it is meant, and the query."""
     parsed = httptools.parse_url(url)
@@ -162,6 +90,31 @@ def _read_url(url: bytes) -> tuple[str, bytes, bytes]:
 
 
 _read_url_once = lru_cache(KNOWN_URLS)(_read_url)
+
+
+class _Cycle(RequestResponseCycle):
+    """One request and its answer, as uvicorn has it. What most never change are defaults here."""
+
+    logger = logging.getLogger("uvicorn.error")
+    access_logger = logging.getLogger("uvicorn.access")
+    disconnected = False
+    body: Any = b""
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+
+    def __init__(self, line: "Connection", keep_alive: bool) -> None:
+        self.scope = line.scope
+        self.transport = line.transport
+        self.flow = line.flow
+        self.access_log = line.access_log
+        self.default_headers = line.server_state.default_headers
+        self.message_event = cast("asyncio.Event", Bell())
+        self.on_response = line.on_response_complete
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = line.expect_100_continue
 
 
 class _Cut(Exception):
@@ -179,7 +132,9 @@ class Connection(HttpToolsProtocol):
         "_head_bytes",
         "_idle",
         "_in_head",
+        "_known",
         "_limits",
+        "_misses",
         "_outbox",
         "_quiet_since",
         "_refusal",
@@ -208,6 +163,10 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = 0
         self._chunk_bytes = 0
         self._deaf = False
+        # How the last request began, on a connection that is used again, and how many since the
+        # last that came again began otherwise.
+        self._known: KnownHead | None = None
+        self._misses = 0
         self._refusal = 400
         self._unread = (0.0, 0)
         self.visit: Visit | None = None
@@ -217,7 +176,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Somebody has come; the time for headers runs."""
         super().connection_made(transport)
-        self.flow = Flow(transport)
+        self.flow: FlowControl = Flow(transport)
         if len(self.connections) > self._limits.connections:
             transport.abort()
 
@@ -225,6 +184,7 @@ class Connection(HttpToolsProtocol):
         """Somebody has gone; whoever answers them hears of it now."""
         super().connection_lost(exc)
         self.lost = True
+        self._known = None
         if self.visit is not None:
             self.visit.leave(CLIENT_GONE)
             self.visit = None
@@ -236,11 +196,19 @@ class Connection(HttpToolsProtocol):
         if self._deaf or self.parser is None:
             return
         self._chunk_bytes = len(data)
+        rests, before = self._rests, self.cycle
+        if rests and self._known is not None and len(data) <= READ_BYTES:
+            start = self._known.body_at(data)
+            if start:
+                self._begin_again(self._known, data[start:])
+                return
         self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
             if self._head_bytes > self._limits.head_bytes and self._is_padded():
                 self._refuse(431)
+            elif rests and self.cycle is not before and not self.cycle.more_body:
+                self._study(data)
         except httptools.HttpParserUpgrade:
             self._deafen()
         except httptools.HttpParserError:
@@ -248,6 +216,42 @@ class Connection(HttpToolsProtocol):
                 self._deafen()  # it comes after a whole request, which is still answered
             elif not self._deaf:
                 self._refuse(self._refusal)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether a request was answered here, and of the next one nothing has come yet."""
+        cycle = self.cycle
+        return (
+            cycle is not None  # type: ignore[redundant-expr]
+            and cycle.response_complete
+            and not (cycle.more_body or self._in_head)
+        )
+
+    def _study(self, data: bytes) -> None:
+        """Remember how a request began that came in one piece; the next one may begin alike."""
+        if self._misses < MISSES:
+            self._misses += 1
+            scope = cast("dict[str, Any]", self.scope)
+            self._known = learn(data, self._body_bytes, scope, self._limits.head_bytes)
+
+    def _begin_again(self, known: KnownHead, body: bytes) -> None:
+        """A request that begins as the last one did: what the parser would have said of it."""
+        self._misses = 0
+        scope = known.scope(len(body))
+        scope["state"] = self.app_state.copy()
+        self._open(scope)
+        self._in_head = False
+        self.expect_100_continue: bool = False
+        cycle = self._start(keep_alive=True)
+        cycle.body, cycle.more_body, self._body_bytes = body, False, len(body)
+        cycle.message_event.set()
+
+    def _open(self, scope: dict[str, Any]) -> None:
+        """A request begins, and the time for it."""
+        scope[LINE_KEY] = self
+        self.scope: HTTPScope = cast("HTTPScope", scope)
+        self._in_head, self._idle, self._quiet_since = True, False, 0.0
+        self._head_bytes, self._body_bytes = self._chunk_bytes, 0
 
     def _is_padded(self) -> bool:
         """Whether too much came that is no body: headers, extensions of chunks, trailers."""
@@ -276,6 +280,12 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
         cycle.message_event.set()
 
+    def on_message_complete(self) -> None:
+        """All of it is there."""
+        if not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
@@ -288,9 +298,7 @@ class Connection(HttpToolsProtocol):
             self._deafen()
             raise _Cut
         super().on_message_begin()
-        self.scope[LINE_KEY] = self  # type: ignore[typeddict-unknown-key]
-        self._in_head, self._idle, self._quiet_since = True, False, 0.0
-        self._head_bytes, self._body_bytes = self._chunk_bytes, 0
+        self._open(cast("dict[str, Any]", self.scope))
 
     def on_headers_complete(self) -> None:
         """All headers are there."""
@@ -322,20 +330,13 @@ class Connection(HttpToolsProtocol):
         root = self.root_path
         scope["path"] = root + path if root else path
         scope["raw_path"] = root.encode("ascii") + raw_path if root else raw_path
-        self.cycle = cycle = RequestResponseCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=cast("asyncio.Event", Bell()),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
-            on_response=self.on_response_complete,
-        )
+        self._start(keep_alive=version != "1.0" and parser.should_keep_alive())
+
+    def _start(self, *, keep_alive: bool) -> _Cycle:
+        cycle = _Cycle(self, keep_alive)
+        self.cycle: RequestResponseCycle = cycle
         self._start_asgi_task(cycle, cast("Any", self).app)
+        return cycle
 
     def whole_body(self, receive: Receive) -> bytes | None:
         """The body, where all of it has come already; None where it must be awaited."""
@@ -349,7 +350,8 @@ class Connection(HttpToolsProtocol):
         ):
             return None
         cycle.message_event.clear()
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         body, cycle.body = bytes(cycle.body), bytearray()
         return body
 
@@ -366,9 +368,10 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """It was answered; `check` ends the connection if nothing more comes, without a timer."""
         self._idle, self._quiet_since = True, 0.0
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
 
-    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
+    def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
         """Write a whole answer in one piece, which by `send` takes two writes and much looking.
 
         Only where `send` is the server's own: whoever wraps it wants to see what passes.
@@ -378,18 +381,19 @@ class Connection(HttpToolsProtocol):
             return False
         if cycle.disconnected:
             return True
-        lines = self._head(status, headers)
-        if CLOSE_HEADER in headers:
-            cycle.keep_alive = False
-        elif not cycle.keep_alive:
-            lines.append(b"connection: close\r\n")
-        lines.append(b"\r\n")
+        head = self._outbox.opening(status, self.server_state.default_headers)
+        head += OF_JSON % len(body) if body else OF_NOTHING
+        if more:
+            head += lines_of(more)
+            if CLOSE_HEADER in more:
+                cycle.keep_alive = False
+        if not cycle.keep_alive and not (more and CLOSE_HEADER in more):
+            head += b"connection: close\r\n"
         if len(body) > LARGE_BODY:
-            self.transport.write(b"".join(lines))
+            self.transport.write(head + b"\r\n")
             self.transport.write(body)
         else:
-            lines.append(body)
-            data = b"".join(lines)
+            data = b"%b\r\n%b" % (head, body)
             if cycle.keep_alive and len(self.tasks) >= TOGETHER:
                 self._outbox.put(self.transport, data, self.loop)
             else:
@@ -411,12 +415,6 @@ class Connection(HttpToolsProtocol):
             and cycle.scope["method"] != "HEAD"
         )
 
-    def _head(self, status: int, headers: Pairs) -> list[bytes]:
-        lines = [STATUS_LINE[status]]
-        for name, value in [*self.cycle.default_headers, *headers]:
-            lines += (name, b": ", value, b"\r\n")
-        return lines
-
     def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
         """Begin a stream with its first piece; False where it must go the usual way, by `send`."""
         cycle = self.cycle
@@ -428,13 +426,13 @@ class Connection(HttpToolsProtocol):
             or CLOSE_HEADER in headers
         ):
             return False
-        lines = self._head(200, headers)
-        lines.append(b"transfer-encoding: chunked\r\n\r\n")
+        head = self._outbox.opening(200, self.server_state.default_headers)
+        data = head + lines_of(headers) + b"transfer-encoding: chunked\r\n\r\n"
         if first:
-            lines.append(b"%x\r\n%b\r\n" % (len(first), first))
+            data += b"%x\r\n%b\r\n" % (len(first), first)
         cycle.response_started = cycle.chunked_encoding = True
         cycle.waiting_for_100_continue = False
-        self._outbox.put(self.transport, b"".join(lines), self.loop)
+        self._outbox.put(self.transport, data, self.loop)
         return True
 
     def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:

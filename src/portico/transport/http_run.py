@@ -4,16 +4,16 @@
     await serve(app, "127.0.0.1", 8000)          # the same in a loop that runs already
     async with listening(app, port=0) as site:   # in a test: site.url
 
-Rules: the only file that imports uvicorn, with `http_connection`. Nothing is served before the
-service has started; a signal to end refuses new work at once and lets what runs finish until the
-deadline. Whoever cancels `serve` finds nothing of it left.
+Rules: the only file that imports uvicorn, with `http_connection` and `http_outbox`. Nothing is
+served before the service has started; a signal to end refuses new work at once and lets what runs
+finish until the deadline. Whoever cancels `serve` finds nothing of it left.
 """
 
 import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
 from typing import Any, Final, cast
 
@@ -23,8 +23,9 @@ from uvicorn.server import ServerState
 from portico.errors import LocalProtocolError
 from portico.protocol.httprules_gate import HostPolicy, is_loopback_host
 from portico.transport.address import bind
-from portico.transport.http_connection import DEFAULT_LIMITS, Connection, Outbox, RunLimits
+from portico.transport.http_connection import DEFAULT_LIMITS, Connection, RunLimits
 from portico.transport.http_lifespan import Span
+from portico.transport.http_outbox import Outbox
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send
 from portico.transport.naming import called
@@ -167,13 +168,12 @@ class Site:
 
     # ------------------------------------------------------------ serving
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
         if path in (HEALTH, READY) and scope["type"] == "http" and not self.app.has_around:
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
-            await _say(send, 200 if fine else 503, b"ok" if fine else b"not ready")
-        else:
-            await self.app(scope, receive, send)
+            return _say(send, 200 if fine else 503, b"ok" if fine else b"not ready")
+        return self.app(scope, receive, send)
 
     # ------------------------------------------------------------ end
 

@@ -358,7 +358,8 @@ class HttpApp:
                 return
             peer = admission.peer
             if session is not None and peer is known:
-                session.note(admission.warning)
+                if admission.warning:
+                    session.note(admission.warning)
                 await session.post(turn, frame, admission.head)
                 return
             row, head = admission.row, admission.head
@@ -401,7 +402,9 @@ class HttpApp:
         if data is None:
             await turn.reply(rules.ACCEPTED, b"")
         elif turn.answers.json or status != rules.OK:
-            await turn.reply(status, data, _own_headers(turn.fault) if turn.fault else None)
+            more = _own_headers(turn.fault) if turn.fault else None
+            if not turn.reply_at_once(status, data, more):
+                await turn.reply(status, data, more)
         else:
             await turn.end(write(data))
 

@@ -56,6 +56,10 @@ class Shared:
     `shrink` is called where all of them together keep too much.
     """
 
+    # The time that everything here goes by, as the loop does; to ask for the loop is a system call
+    # before Python 3.12.
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+
     def __init__(self, service: Service, limits: Limits, shrink: Callable[[], None]) -> None:
         self.service = service
         self.limits = limits
@@ -63,12 +67,6 @@ class Shared:
         self.ledger: Ledger = Ledger()
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: set[Session] = set()
-
-    @staticmethod
-    def clock() -> float:
-        """The time that everything here goes by, as the loop does; to ask for the loop is a system
-        call before Python 3.12."""
-        return time.monotonic()
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """A task that belongs to a session, not to a connection."""
@@ -84,15 +82,26 @@ class Shared:
 
 
 class SessionTurn:
-    """One exchange of a session, with its way back: that of its POST."""
+    """One exchange of a session, with its way back: that of its POST.
 
-    __slots__ = ("_lane", "exchange", "fault", "session")
+    `task` is the one that works on it, where that is not the task of its POST.
+    """
+
+    __slots__ = ("exchange", "fault", "lane", "session", "task")
 
     def __init__(self, exchange: Exchange, session: "Session", lane: "Lane") -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self.session: Session = session
-        self._lane = lane
+        self.lane: Lane = lane
+        self.task: asyncio.Task[None] | None = None
+
+    def stop(self) -> None:
+        """Work on it no more."""
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.lane.visit.stop()
 
     @property
     def wire(self) -> "SessionTurn":
@@ -101,8 +110,8 @@ class SessionTurn:
 
     async def send(self, frame: bytes) -> None:
         """Write a notification of this exchange, where the client takes a stream."""
-        if self._lane.visit.answers.events:
-            stream = self._lane.stream()
+        if self.lane.visit.answers.events:
+            stream = self.lane.stream()
             self.session.put(stream, frame)
             await stream.drained()
 
@@ -112,12 +121,12 @@ class SessionTurn:
 
     async def ask(self, question: Question) -> Raw:
         """Ask by request, on the stream of this very exchange, and wait."""
-        return await self.session.ask(question, self._lane.stream())
+        return await self.session.ask(question, self.lane.stream())
 
     async def hang_up(self) -> None:
         """Let the connection go where the client knows how to come back (R0487)."""
-        if self._lane.visit.answers.events:
-            self._lane.stream().part()
+        if self.lane.visit.answers.events:
+            self.lane.stream().part()
 
 
 class Lane:
@@ -160,9 +169,13 @@ class Lane:
 
     def lose(self) -> None:
         """The client has gone: from here on the stream is kept for who comes back."""
-        if self.made is not None:
-            self._stop(self.made)
-            self._let_go(self.made)
+        stream = self.made
+        if stream is not None:
+            if stream.boxed:  # whose answers are written by its POST, or not at all
+                self.visit.stop()
+                return
+            self._stop(stream)
+            self._let_go(stream)
         self.visit.drop()
 
     def _let_go(self, stream: Stream) -> None:
@@ -177,7 +190,7 @@ class Lane:
 
     def end(self) -> None:
         """The request is over. What points in a circle would wait for the garbage collector."""
-        self.visit.on_silence = self.visit.on_gone = None
+        self.visit.way = None
         stream = self.made
         if stream is not None:
             self._stop(stream)
@@ -204,7 +217,7 @@ class Session:
         self._streams: dict[str, Stream] = {}
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
-        self._running: dict[Exchange, tuple[Callable[[], object], Lane]] = {}
+        self._running: dict[Exchange, SessionTurn] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
         self._unwatch = self._service.watch(self._hear)
@@ -228,7 +241,9 @@ class Session:
 
     # ------------------------------------------------------------ what comes in
 
-    async def post(self, visit: Visit, frame: Request | Batch, parts: Head | None = None) -> None:
+    def post(
+        self, visit: Visit, frame: Request | Batch, parts: Head | None = None
+    ) -> Coroutine[None, None, None]:
         """Something to answer; `parts` as in `Link.take`. Raises `Fault` where it is refused."""
         if isinstance(frame, Batch):
             self._shared.check_load()
@@ -238,28 +253,26 @@ class Session:
             self._check_streams()
         self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
         lane = Lane(self, visit)
-        try:
-            events = self.link.take(frame, self.used, parts)
-            if len(events) == 1 and isinstance(call := events[0], Call) and parts is not None:
-                visit.on_gone, visit.on_silence = lane.lose, lane.commit
-                await self._answer_here(call.exchange, lane)
-            else:
-                await self._answer_all(events, frame, lane)
-        finally:
-            lane.end()
+        events = self.link.take(frame, self.used, parts)
+        if len(events) == 1 and isinstance(call := events[0], Call) and parts is not None:
+            return self._answer_here(call.exchange, lane)
+        return self._answer_all(events, frame, lane)
 
     async def _answer_all(self, events: list[Event], frame: Request | Batch, lane: Lane) -> None:
         """Answer a batch, or what is answered or refused at once."""
-        stream = lane.stream()
-        status = rules.OK
-        if isinstance(frame, Batch):
-            lane.visit.on_silence = lane.commit
-            status = rules.status_of_batch(frame)
-            stream.boxed = len(frame.items)
-        self._act(events, lane)
-        if stream.pending:
-            await stream.finished()
-        await self._deliver(lane, stream, status)
+        try:
+            stream = lane.stream()
+            status = rules.OK
+            if isinstance(frame, Batch):
+                lane.visit.way = lane
+                status = rules.status_of_batch(frame)
+                stream.boxed = len(frame.items)
+            self._act(events, lane)
+            if stream.pending:
+                await stream.finished()
+            await self._deliver(lane, stream, status)
+        finally:
+            lane.end()
 
     async def _deliver(self, lane: Lane, stream: Stream, status: int = rules.OK) -> None:
         """All is on the stream: it ends, or is no stream at all."""
@@ -311,40 +324,47 @@ class Session:
     async def _answer_here(self, exchange: Exchange, lane: Lane) -> None:
         """Work on a request in the task of its own POST, whether or not its client stays."""
         visit = lane.visit
-        self._enter(exchange, visit.stop, lane)
+        turn = SessionTurn(exchange, self, lane)
+        visit.way = lane
+        self._enter(turn)
         try:
-            data = await self._service.answer(SessionTurn(exchange, self, lane))
-        except asyncio.CancelledError:
-            exchange.abandon()
-            if not visit.is_ours():
-                raise
-            data = None
-        except Exception as error:
-            data = _failed(exchange, error)
+            try:
+                data = await self._service.answer(turn)
+            except asyncio.CancelledError:
+                exchange.abandon()
+                if not visit.is_ours():
+                    raise
+                data = None
+            except Exception as error:
+                data = _failed(exchange, error)
+            finally:
+                self._leave(exchange)
+            stream = lane.made
+            if stream is not None:
+                if data is not None:
+                    stream.answer(data)
+                await self._deliver(lane, stream)
+            elif not visit.gone:
+                if data is None or not visit.answers.json:
+                    frames = [data] if data is not None else []
+                    await answer_at_once(visit, frames, rules.OK)
+                elif not visit.reply_at_once(rules.OK, data):
+                    await visit.reply(rules.OK, data)
         finally:
-            self._leave(exchange)
-        stream = lane.made
-        if stream is not None:
-            if data is not None:
-                stream.answer(data)
-            await self._deliver(lane, stream)
-        elif not visit.gone:
-            if data is not None and visit.answers.json:
-                await visit.reply(rules.OK, data)
-            else:
-                await answer_at_once(visit, [data] if data is not None else [], rules.OK)
+            lane.end()
 
     def _call(self, exchange: Exchange, lane: Lane) -> None:
         """Work on one request of a batch, beside the others."""
         lane.stream().pending += 1
-        task = self._shared.spawn(self._answer_beside(exchange, lane))
-        self._enter(exchange, task.cancel, lane)
+        turn = SessionTurn(exchange, self, lane)
+        turn.task = self._shared.spawn(self._answer_beside(turn))
+        self._enter(turn)
 
-    async def _answer_beside(self, exchange: Exchange, lane: Lane) -> None:
+    async def _answer_beside(self, turn: SessionTurn) -> None:
         data: bytes | None = None
-        stream = lane.stream()
+        exchange, stream = turn.exchange, turn.lane.stream()
         try:
-            data = await self._service.answer(SessionTurn(exchange, self, lane))
+            data = await self._service.answer(turn)
         except Exception as error:
             data = _failed(exchange, error)
         except asyncio.CancelledError:
@@ -357,8 +377,9 @@ class Session:
             if not stream.pending:
                 stream.finish()
 
-    def _enter(self, exchange: Exchange, stop: Callable[[], object], lane: Lane) -> None:
-        self._running[exchange] = (stop, lane)
+    def _enter(self, turn: SessionTurn) -> None:
+        exchange = turn.exchange
+        self._running[exchange] = turn
         self._ids[exchange.request.id] = exchange
 
     def _leave(self, exchange: Exchange) -> None:
@@ -372,9 +393,8 @@ class Session:
         if found is None:
             return None
         self._ids.pop(exchange.request.id, None)
-        stop, lane = found
-        stop()
-        stream = lane.made
+        found.stop()
+        stream = found.lane.made
         return stream if stream is not None and stream.boxed and stream.pending == 1 else None
 
     # ------------------------------------------------------------ requests of ours
@@ -542,11 +562,11 @@ class Session:
     def close(self, why: str) -> None:
         """Answer what runs, end every stream, and be no more."""
         self._unwatch()
-        for exchange, (stop, lane) in list(self._running.items()):
+        for exchange, turn in list(self._running.items()):
             data = exchange.fail(Fault(FaultKind.INTERNAL, why))
             if data is not None:
-                lane.stream().answer(data)
-            stop()
+                turn.lane.stream().answer(data)
+            turn.stop()
         self._act(self.link.close(why), None)
         for stream in list(self._streams.values()):
             self._forget(stream)

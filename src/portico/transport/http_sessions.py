@@ -56,13 +56,18 @@ class Sessions:
 
     def named(self, headers: Headers, principal: str) -> Session | None:
         """The session that a request names. Raises 400 for what cannot be the name of one."""
-        id = headers[b"mcp-session-id"].decode("latin-1")
-        return self.find(id if id in self._by_id else rules.session_id(headers), principal)
+        session = self._by_id.get(headers[b"mcp-session-id"].decode("latin-1"))
+        if session is None:
+            return self.find(rules.session_id(headers), principal)
+        return self._used(session, principal)
 
     def find(self, id: str | None, principal: str) -> Session | None:
         """The session of this name, if it is this principal's; being asked for keeps it alive."""
         session = self._by_id.get(id) if id is not None else None
-        if session is None or session.link.principal != principal:
+        return self._used(session, principal) if session is not None else None
+
+    def _used(self, session: Session, principal: str) -> Session | None:
+        if session.link.principal != principal:
             return None
         now = self.shared.clock()
         if now - session.created > self._limits.session_s:

@@ -141,8 +141,8 @@ class Sweep:
                 self._keep_alive(visit)
 
     def _keep_alive(self, visit: Visit) -> None:
-        if visit.on_silence is not None and not visit.streaming:
-            visit.on_silence()
+        if visit.way is not None and not visit.streaming:
+            visit.way.commit()
             return
         task = asyncio.get_running_loop().create_task(visit.keep_alive())
         self._tasks.add(task)

@@ -110,8 +110,9 @@ class Line(Protocol):
         """The body, where all of it has come already; None where it must be awaited."""
         ...
 
-    def answer(self, send: Send, status: int, headers: Pairs, body: bytes) -> bool:
-        """Write a whole answer at once; False where it must go the usual way, by `send`."""
+    def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
+        """Write a whole answer at once, of JSON where there is any; False where it must go the
+        usual way, by `send`."""
         ...
 
     def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
@@ -124,6 +125,18 @@ class Line(Protocol):
 
     def drop(self, send: Send) -> None:
         """End the connection as it is, if this answer is still on it."""
+        ...
+
+
+class Way(Protocol):
+    """The way back of a request that is worked on even where its client has gone."""
+
+    def lose(self) -> None:
+        """The client has gone; instead of a cancellation."""
+        ...
+
+    def commit(self) -> None:
+        """Nothing was said for long, and no stream has begun; instead of a comment."""
         ...
 
 
@@ -181,10 +194,8 @@ class Visit:
     until: float = 0.0
     beside: Pairs | None = None
     cancelled: bool = False
-    # What to do instead of a comment where a stream is silent before it has begun, and what
-    # instead of a cancellation where the client goes and its request is worked on all the same.
-    on_silence: Callable[[], None] | None = None
-    on_gone: Callable[[], None] | None = None
+    # Who is told where the client goes, or has waited long for a first event.
+    way: "Way | None" = None
     # Kept by the sweep: who watches for its end.
     watcher: "asyncio.Task[None] | None" = None
     intake: Intake | None = None
@@ -281,18 +292,25 @@ class Visit:
 
     async def reply(self, status: int, body: bytes, more: Pairs | None = None) -> None:
         """The whole answer at once; JSON, where there is any."""
+        if self.reply_at_once(status, body, more):
+            return
         length = (b"content-length", b"%d" % len(body))
-        headers: Pairs = [JSON_HEADER, length] if body else [length]
-        if more:
-            headers += more
+        headers = [JSON_HEADER, length] if body else [length]
+        headers += [*(more or ()), *(self.beside or ())]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+        self.ended = True
+
+    def reply_at_once(self, status: int, body: bytes, more: Pairs | None = None) -> bool:
+        """The same without waiting; False where it must be awaited."""
         if self.beside:
-            headers += self.beside
+            more = [*(more or ()), *self.beside]
         self.started = self.writing = True
         line = self.line
-        if line is None or not line.answer(self._send, status, headers, body):
-            await self._send({"type": "http.response.start", "status": status, "headers": headers})
-            await self._send({"type": "http.response.body", "body": body})
+        if line is None or not line.answer(self._send, status, body, more):
+            return False
         self.ended = True
+        return True
 
     async def open(self, first: bytes = b"", more: Pairs | None = None) -> None:
         """Begin a stream of events, once."""
@@ -394,8 +412,8 @@ class Visit:
             return
         self.gone = why
         self.told = told
-        if self.on_gone is not None and not told:
-            self.on_gone()
+        if self.way is not None and not told:
+            self.way.lose()
         else:
             self.stop()
 

@@ -1,0 +1,300 @@
+"""Requests that begin as the one before did: compared, not parsed, and the same in every way."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from http_client import BOTH, Caller, Wire, opening, written
+from http_service import FakeService
+from live import live, until
+from portico.transport.http_connection import MISSES
+from portico.transport.http_heads import KnownHead, learn
+from portico.transport.http_run import Site, listening
+from portico.transport.http_server import HttpApp
+from portico.transport.http_visit import Receive, Scope, Send
+
+LIMIT = 16 * 1024
+
+
+async def mirror(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers with what an application sees of a request, and spoils it then."""
+    if scope["type"] != "http":
+        return
+    seen: dict[str, Any] = {
+        name: repr(value) for name, value in scope.items() if name not in ("client", "portico.line")
+    }
+    body, more = b"", scope["path"] != "/hasty"
+    while more:
+        event = await receive()
+        assert event["type"] == "http.request"
+        body += event.get("body", b"")
+        more = event.get("more_body", False)
+    seen["body"] = body.decode("latin-1")
+    scope["headers"].clear()
+    scope["state"]["spoilt"] = scope["path"] = "yes"
+    data = json.dumps(seen).encode()
+    head = [(b"content-length", b"%d" % len(data))]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": data})
+
+
+def request(body: bytes, path: str = "/mirror", more: bytes = b"", length: str = "") -> bytes:
+    """A request whose headers are in an order, and in letters, that nobody expects."""
+    head = f"POST {path} HTTP/1.1\r\nHost: here\r\nX-A: 1\r\nX-Empty:\r\n".encode()
+    return (
+        head
+        + b"content-LENGTH:  %b\r\n" % (length or str(len(body))).encode()
+        + (more + b"X-A: 2\r\n\r\n" + body)
+    )
+
+
+@asynccontextmanager
+async def mirrored() -> AsyncGenerator[tuple[Site, Caller]]:
+    async with (
+        listening(HttpApp(FakeService(), around=mirror), port=0) as site,
+        Caller(site.port) as caller,
+    ):
+        yield site, caller
+
+
+async def ask(wire: Wire, *pieces: bytes) -> tuple[int, Any]:
+    for piece in pieces:
+        await wire.send(piece)
+        await asyncio.sleep(0)
+    answer = await wire.head()
+    await answer.read()
+    return answer.status, json.loads(answer.body) if answer.body else None
+
+
+AGAIN = request(b"first")
+LARGE = request(b"y" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [AGAIN],
+        [request(b"")],
+        [request(b"other, and longer: 1234567890")],
+        [request(b"\r\n\r\n")],
+        [request(b"POST / HTTP/1.1\r\n\r\n")],
+        [AGAIN[:1], AGAIN[1:]],
+        [AGAIN[:-1], AGAIN[-1:]],
+        [AGAIN[:-5], AGAIN[-5:]],
+        [LARGE],
+        [LARGE[:70_000], LARGE[70_000:]],
+        [b"\r\n" + AGAIN],
+        [request(b"first", "/mirror?x=%20y")],
+        [request(b"first", "/mirr%6fr/there")],
+        [request(b"first", more=b"X-B: 3\r\n")],
+        [request(b"first", more=b"Expect: 100-continue\r\n")],
+        [request(b"0123456789", length="010")],
+        [AGAIN.replace(b"X-A: 2", b"x-a: 2")],
+        [AGAIN.replace(b"POST", b"PUT")],
+        [
+            AGAIN.replace(b"content-LENGTH:  5", b"Transfer-Encoding: chunked").replace(
+                b"first", b"5\r\nfirst\r\n0\r\n\r\n"
+            )
+        ],
+    ],
+)
+@live
+async def test_whatever_comes_after_a_request_is_seen_as_if_it_came_first(
+    pieces: list[bytes],
+) -> None:
+    expects = any(b"100-continue" in piece for piece in pieces)
+    async with mirrored() as (_, caller):
+        used = await caller.wire()
+        for _ in range(3):
+            assert (await ask(used, AGAIN))[1]["body"] == "first"
+        for _ in range(3):
+            alone = await caller.wire()
+            if expects:  # it is told to go on first
+                assert (await ask(alone, *pieces)) == (await ask(used, *pieces)) == (100, None)
+                first, second = await alone.head(), await used.head()
+                assert await first.read() == await second.read()
+            else:
+                expected = await ask(alone, *pieces)
+                assert await ask(used, *pieces) == expected
+                assert "body" in expected[1]
+            assert (await ask(used, AGAIN))[1]["path"] == "'/mirror'"
+
+
+@pytest.mark.parametrize("rest", [AGAIN, b"x", b"\r\n", b"GET / HTTP/1.1\r\n\r\n"])
+@live
+async def test_what_follows_a_request_in_the_same_breath_is_never_its_body(rest: bytes) -> None:
+    async with mirrored() as (_, caller):
+        wire = await caller.wire()
+        for _ in range(3):
+            assert (await ask(wire, AGAIN))[1]["body"] == "first"
+        assert (await ask(wire, AGAIN + rest))[1]["body"] == "first"
+
+
+@live
+async def test_a_session_that_has_ended_is_not_found_by_a_request_that_was_answered_before() -> (
+    None
+):
+    async with listening(HttpApp(FakeService()), port=0) as site, Caller(site.port) as caller:
+        opened = await caller.request("POST", json.dumps(opening("2025-11-25")).encode())
+        session = opened.headers["mcp-session-id"]
+        said: dict[str, str | None] = {
+            "host": f"127.0.0.1:{site.port}",
+            "accept": BOTH,
+            "content-type": "application/json",
+            "mcp-session-id": session,
+        }
+        ping = written("POST", "/mcp", said, b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        wire = await caller.wire()
+        for _ in range(4):
+            assert (await ask(wire, ping))[0] == 200
+        (line,) = [one for one in used(site) if one._known is not None]
+        assert line._misses == 0  # the last ones were not parsed
+        assert (await caller.request("DELETE", mcp_session_id=session)).status == 200
+        assert (await ask(wire, ping))[0] == 404
+        assert (await ask(wire, ping.replace(b"127.0.0.1:", b"127.0.0.2:")))[0] == 403
+
+
+def used(site: Any) -> list[Any]:
+    return list(site._connections)
+
+
+@live
+async def test_a_connection_that_is_used_once_remembers_nothing() -> None:
+    async with mirrored() as (site, caller):
+        wire = await caller.wire()
+        await ask(wire, AGAIN)
+        assert [one._known for one in used(site)] == [None]
+        await ask(wire, AGAIN)
+        assert [one._known is None for one in used(site)] == [False]
+        for number in range(20):  # who never says the same twice is given up
+            await ask(wire, request(b"", f"/mirror/{number}"))
+        last = used(site)[0]._known
+        await ask(wire, request(b"", "/mirror/last"))
+        assert used(site)[0]._known is last
+
+
+@live
+async def test_in_the_middle_of_a_request_nothing_begins_another() -> None:
+    async with mirrored() as (site, caller):
+        wire = await caller.wire()
+        for _ in range(3):
+            await ask(wire, AGAIN)
+        (line,) = used(site)
+        await wire.send(b"POST /mirror HTTP/1.1\r\n")
+        await until(lambda: line._in_head)
+        assert (await ask(wire, AGAIN))[0] == 400
+
+
+@live
+async def test_the_rest_of_a_body_that_nobody_waits_for_is_no_request() -> None:
+    async with mirrored() as (site, caller):
+        wire = await caller.wire()
+        for _ in range(3):
+            await ask(wire, AGAIN)
+        (line,) = used(site)
+        length = str(len(AGAIN) + 5)
+        assert (await ask(wire, request(b"", "/hasty", length=length)))[0] == 200
+        await wire.send(AGAIN)
+        await until(lambda: line._body_bytes == len(AGAIN))
+        await wire.send(b"12345")
+        assert (await ask(wire, request(b"x", "/mirror/last")))[1]["path"] == "'/mirror/last'"
+
+
+@live
+async def test_a_request_that_comes_before_the_last_was_answered_is_not_begun() -> None:
+    gate, begun = asyncio.Event(), list[Scope]()
+
+    async def waiting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            begun.append(scope)
+            await gate.wait()
+        await mirror(scope, receive, send)
+
+    async with (
+        listening(HttpApp(FakeService(), around=waiting), port=0) as site,
+        Caller(site.port) as caller,
+    ):
+        wire = await caller.wire()
+        gate.set()
+        for _ in range(3):
+            await ask(wire, AGAIN)
+        gate.clear()
+        (line,) = used(site)
+        await wire.send(AGAIN)
+        await until(lambda: len(begun) == 4)
+        await wire.send(AGAIN)
+        await until(lambda: line._deaf)
+        gate.set()
+        assert (await wire.head()).status == 200
+        assert await wire.closed()
+        assert len(begun) == 4
+
+
+@live
+async def test_who_was_told_to_go_on_once_is_not_told_again() -> None:
+    async with mirrored() as (_, caller):
+        wire = await caller.wire()
+        for number in range(MISSES + 1):
+            await ask(wire, request(b"first", f"/mirror/{number}"))
+        assert (await ask(wire, request(b"first", more=b"Expect: 100-continue\r\n")))[0] == 100
+        assert await (await wire.head()).read()
+        for _ in range(2):
+            assert (await ask(wire, request(b"first", f"/mirror/{MISSES}")))[0] == 200
+
+
+# ---------------------------------------------------------------- a head alone
+
+
+def known(data: bytes, size: int, **changed: Any) -> KnownHead | None:
+    scope: dict[str, Any] = dict.fromkeys(
+        ("type", "asgi", "server", "client", "scheme", "root_path", "path", "raw_path"), None
+    )
+    lines = [line.split(b":", 1) for line in data.split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
+    scope |= {"method": "POST", "http_version": "1.1", "query_string": b""}
+    scope["headers"] = [(name.lower(), value.strip()) for name, value in lines]
+    return learn(data, size, scope | changed, LIMIT)
+
+
+def test_a_head_is_known_again_by_every_byte_but_the_length() -> None:
+    head = known(AGAIN, 5)
+    assert head is not None
+    for body in (b"x", b"first", b"y" * 10, b"z" * 100_000):
+        data = request(body)
+        at = head.body_at(data)
+        assert data[at:] == body
+        assert dict(head.scope(len(body))["headers"])[b"content-length"] == b"%d" % len(body)
+        for end in (len(data) - 1, at, at - 1, 10, 0):
+            assert not head.body_at(data[:end])
+        assert not head.body_at(data + b"\n")
+    for place in range(AGAIN.index(b"first")):
+        assert not head.body_at(AGAIN[:place] + b"!" + AGAIN[place + 1 :])
+    assert not head.body_at(request(b"0123456789", length="010"))
+    assert not head.body_at(request(b"0123456789", length="+10"))
+    assert not head.body_at(request(b"0123456789", length="1e1"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        b"Connection: close\r\n",
+        b"Expect: 100-continue\r\n",
+        b"Upgrade: h2c\r\n",
+        b"Transfer-Encoding: identity\r\n",
+        b"Content-Length: 5\r\n",
+        b"X-Long: " + b"x" * LIMIT + b"\r\n",
+    ],
+)
+def test_a_head_that_asks_for_more_than_an_answer_is_always_parsed(more: bytes) -> None:
+    assert known(request(b"first", more=more), 5) is None
+
+
+def test_what_is_no_whole_request_is_not_learnt() -> None:
+    assert known(AGAIN, 4) is None
+    assert known(AGAIN + b"\r\n", 5) is None
+    assert known(b"\r\n\r\n" + AGAIN, 5) is None
+    assert known(AGAIN, 5, method="GET") is None
+    assert known(AGAIN, 5, http_version="1.0") is None
