@@ -9,6 +9,7 @@ arguments raise `Fault`, whatever they are; an argument that is not sent is left
 """
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property, partial
@@ -58,7 +59,7 @@ _OF_THE_PARAMETER = (
 
 
 # What is written as it was read, or shorter: a float is not, `1e3` becomes `1000.0`.
-_SHORTENED = frozenset({str, int, bool, str | None, int | None, bool | None})
+_SHORTENED = (str, int, bool, types.NoneType)
 
 
 class Hidden(Struct, frozen=True):
@@ -299,9 +300,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _is_shortened(kind: Any) -> bool:
-    if typing.get_origin(kind) is Annotated:
-        kind = kind.__origin__
-    return kind in _SHORTENED or typing.get_origin(kind) is Literal
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        return _is_shortened(kind.__origin__)
+    if origin in (Union, types.UnionType):
+        return all(map(_is_shortened, typing.get_args(kind)))
+    return origin is Literal or kind in _SHORTENED
 
 
 def _own_doc(function: Any) -> str | None:

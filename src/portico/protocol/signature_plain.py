@@ -32,7 +32,7 @@ _FORMAT_WORDS = {
 _WHERE = r"(?s)^(.*?) - at (?:`key` in )?`\$(.*)`$"
 _STEP = r"\.(\w+)|\[(\d+)\]"
 
-_EXACT = frozenset({str, int, bool})
+_EXACT = (str, int, bool)
 
 
 class PlainCodec(Codec):
