@@ -2,7 +2,7 @@
 
 Three ways to the same answer, in turns in one run:
 
-    portico   gate, decode, split, recognise, header rules, dispatch, decode the arguments,
+    portico   gate, decode and split, recognise, header rules, dispatch, read the arguments,
               call, shape, encode: everything but the socket
     bare      msgspec.json.decode, a dict look-up, the call, msgspec.json.encode: no checks
     typed     the same with a struct for every object, built once: the least that msgspec can do
@@ -88,7 +88,9 @@ def portico(body: bytes) -> bytes | None:
     exchange = Exchange(request, head, admission.row, admission.peer, SHAPER)
     function, signature = TOOLS[head.name]
     check_params((), HEADERS, head.arguments)
-    value = function(**signature.decode(head.arguments))
+    arguments = signature.glance(head.arguments)
+    assert arguments is not None
+    value = function(**arguments)
     result = t.CallToolResult(content=[t.TextContent(text=str(value))], structured_content=value)
     status_of(None, admission.peer.revision)
     return exchange.settle(result)
@@ -181,13 +183,12 @@ def steps() -> dict[str, Callable[[], object]]:
     shaped = SHAPER.result(result)
     return {
         "gate: origin, host, types": lambda: GATE.check("POST", HEADERS),
-        "decode the frame": lambda: jsonrpc.decode(BODY),
-        "admit: split, recognise, headers": lambda: admit(request, HEADERS, RECOGNISER),
-        "  of it: split params": lambda: jsonrpc.head(request.params),
+        "decode the frame, split params": lambda: jsonrpc.decode(BODY),
+        "admit: recognise, headers": lambda: admit(request, HEADERS, RECOGNISER),
         "  of it: signs": lambda: signs(HEADERS),
         "  of it: recognise": lambda: RECOGNISER.recognise(request, head.meta, signs(HEADERS)),
         "open the exchange": lambda: Exchange(request, head, row, peer, SHAPER),
-        "decode the arguments and call": lambda: function(**signature.decode(head.arguments)),
+        "read the arguments and call": lambda: function(**signature.glance(head.arguments) or {}),
         "make the result": lambda: t.CallToolResult(
             content=[t.TextContent(text="5")], structured_content=5
         ),
