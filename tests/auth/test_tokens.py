@@ -115,7 +115,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "an end that is true": {"exp": True},
     "an end beyond all": {"exp": 10**400},
     "an infinite end": {"exp": 1e300},
-    "not yet": {"nbf": NOW + 100},
+    "not yet": {"nbf": NOW + 86400},
     "made tomorrow": {"iat": NOW + 86400},
     "another issuer": {"iss": "https://other.example"},
     "no issuer": {"iss": None},
@@ -361,7 +361,7 @@ SAID: dict[str, dict[str, Any]] = {
     "another issuer": {"iss": "https://other.example"},
     "expired": {"exp": NOW - 100},
     "no end": {"exp": None},
-    "not yet": {"nbf": NOW + 100},
+    "not yet": {"nbf": NOW + 86400},
     "a refresh token": {"token_type": "refresh_token"},
     "nobody's": {"sub": None},
 }
