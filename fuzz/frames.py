@@ -30,7 +30,8 @@ from portico.protocol.jsonrpc import (
     encode_request,
     head,
 )
-from portico.protocol.negotiation import choose, judge
+from portico.protocol.negotiation import choose
+from portico.protocol.negotiation_probe import judge
 from portico.protocol.revision import EVERY
 
 # Small enough that mutated lines are longer now and then.
@@ -66,7 +67,7 @@ class Frames:
                 not _is_plain_request(second, body), f"a good request was refused: {fault.message}"
             )
             _check_settles(fault, second)
-            return [f"fault: {fault.kind.value}"]
+            return [f"fault: {fault.kind.name}"]
         if isinstance(frame, Batch):
             held(isinstance(second, list), "a batch that is no array")
             held(len(second) == len(frame.items), "a batch of another length")

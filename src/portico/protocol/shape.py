@@ -22,33 +22,32 @@ from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
 from portico.protocol.shape_noun import OWN, WRAPPING, Passing, fitter, wraps
 from portico.protocol.shape_schema import WRAPPED
+from portico.protocol.types import CallToolRequestParams, CallToolResult, TextContent
 
 # How a result that nobody may keep is marked where every result must say something.
 STALE_MS = 0
-PRIVATE: t.CacheScope = "private"
+PRIVATE: "t.CacheScope" = "private"
 
 COMPLETE = "complete"
-# What a result says that it is, by its noun; a noun below one of these is none of them.
-RESULT_TYPES: dict[type[t.Noun], str] = {
-    t.InputRequiredResult: "input_required",  # R1073
-    t.ExtCreateTaskResult: "task",  # R1156
+# What a result says that it is, by the name of its noun (which is made by whoever needs one); a
+# noun below one of these is none of them.
+RESULT_TYPES = {
+    "InputRequiredResult": "input_required",  # R1073
+    "ExtCreateTaskResult": "task",  # R1156
 }
 # What nobody else may say (R1157).
 TAKEN = frozenset({COMPLETE, *RESULT_TYPES.values()})
 
 # A float that is no number, as MessagePack writes it: no text has these bytes in a row.
 _NOT_FINITE = rb"\xcb[\x7f\xff][\xf0-\xff]"
-# Results that are asked for again and again while nothing changes; they grow with the catalogue.
-LISTS: frozenset[type[t.Noun]] = frozenset(
-    {t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult}
-)
-# The bytes of so many of them are kept.
+# The bytes of so many lists are kept: they grow with the catalogue, and are asked for again and
+# again while nothing changes.
 MAX_KEPT = 32
 
 # Above this a message is not looked through, nor copied, where that can be helped.
 LARGE = 16 * 1024
 _WRITTEN = (Raw, msgspec.UnsetType)
-_WORDS = (t.TextContent, t.ImageContent, t.AudioContent)
+_WORDS = (TextContent, t.ImageContent, t.AudioContent)
 
 _TOKEN = t.PROGRESS_TOKEN_KEY.encode()
 _encode = msgspec.json.Encoder().encode
@@ -123,7 +122,7 @@ class Shaper:
         list again is the very same bytes.
         """
         kind = type(noun)
-        if kind in LISTS and origin is None:
+        if kind.listed and origin is None:
             return self._list(kind, noun)
         stamp, shaped = self._made(kind, noun, origin, wrap)
         return _headed(stamp, write(shaped))
@@ -137,7 +136,7 @@ class Shaper:
     ) -> bytes:
         """The same as a whole message; a large one is written in one piece."""
         kind = type(noun)
-        if kind is t.CallToolResult:
+        if kind is CallToolResult:
             if _is_large(cast("t.CallToolResult", noun)):
                 _, shaped = self._made(kind, noun, origin, wrap, whole=True)
                 shaped = _written_once(cast("t.CallToolResult", shaped))
@@ -146,7 +145,7 @@ class Shaper:
             if usual is not None:
                 message = self._called or self._message()
                 return line(message % (raw_id, write(usual)[1:]))
-        elif kind in LISTS and origin is None:
+        elif kind.listed and origin is None:
             return encode_reply(raw_id, self._list(kind, noun))
         stamp, shaped = self._made(kind, noun, origin, wrap)
         body = write(shaped)
@@ -224,7 +223,7 @@ class Shaper:
         """The params of a call that says nothing but which tool, and with which arguments: what
         `params` would write, before it is. None for any other."""
         if (
-            type(noun) is not t.CallToolRequestParams
+            type(noun) is not CallToolRequestParams
             or not noun.arguments
             or noun.meta is not None
             or noun.task is not None
@@ -270,13 +269,13 @@ class Shaper:
         self._check_spoken(kind)
         stamp = None
         if self.revision.stamped and issubclass(kind, t.Result):
-            word = RESULT_TYPES.get(kind, COMPLETE)
+            word = RESULT_TYPES.get(kind.__name__, COMPLETE)
             members: dict[str, Any] = {"resultType": word}
             if self._info is not None:
                 members["_meta"] = {t.SERVER_INFO_KEY: self._info}
             head = encode(members)[:-1] + b","
             message = encode_reply(b"%b", head.replace(b"%", b"%%") + b"%b")
-            stamp = Stamp(word, head, message, issubclass(kind, t.CacheableResult))
+            stamp = Stamp(word, head, message, "cache_scope" in kind.__struct_fields__)
         self._stamps[kind] = stamp
         return stamp
 
@@ -295,7 +294,7 @@ def _speaks_tasks(capabilities: t.ClientCapabilities) -> bool:
     return t.TASKS_EXTENSION_ID in (capabilities.extensions or ())
 
 
-def _with_cache_hints(result: t.CacheableResult) -> t.CacheableResult:
+def _with_cache_hints(result: "t.CacheableResult") -> "t.CacheableResult":
     """R0996: a list, a read or a discovery says how long and for whom it keeps."""
     ttl_ms = STALE_MS if result.ttl_ms is None else max(result.ttl_ms, 0)  # R1011
     return replace(result, ttl_ms=ttl_ms, cache_scope=result.cache_scope or PRIVATE)
@@ -326,7 +325,7 @@ class Message(Struct, frozen=True, gc=False):
     """The answer of a tool, as it is written."""
 
     id: Raw
-    result: t.CallToolResult
+    result: CallToolResult
     jsonrpc: str = "2.0"
 
 
@@ -336,13 +335,13 @@ def _headed(stamp: Stamp | None, body: bytes) -> bytes:
     return stamp.head + body[1:] if len(body) > 2 else stamp.head[:-1] + b"}"
 
 
-def _is_large(result: t.CallToolResult) -> bool:
+def _is_large(result: CallToolResult) -> bool:
     """Whether it is worth a closer look; many small blocks are not."""
     data, content = result.structured_content, result.content
     if type(data) is Raw and len(data) > LARGE:
         return True
     first = content[0] if len(content) == 1 else None
-    return type(first) is t.TextContent and len(first.text) > LARGE
+    return type(first) is TextContent and len(first.text) > LARGE
 
 
 class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -351,13 +350,13 @@ class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     text: Raw
 
 
-def _written_once(result: t.CallToolResult) -> t.CallToolResult:
+def _written_once(result: CallToolResult) -> CallToolResult:
     """The same, where one text is both what is said and what is data."""
     data: Any = result.structured_content
     wrapped = isinstance(data, dict) and list(cast("dict[str, Any]", data)) == [WRAPPED]
     value = cast("Any", data)[WRAPPED] if wrapped else cast("Any", data)
     block: Any = result.content[0] if len(result.content) == 1 else None
-    if type(value) is not str or type(block) is not t.TextContent or block.text is not value:
+    if type(value) is not str or type(block) is not TextContent or block.text is not value:
         return result
     if block.annotations is not None or block.meta is not None:
         return result
@@ -366,7 +365,7 @@ def _written_once(result: t.CallToolResult) -> t.CallToolResult:
     return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
 
 
-def _has_no_numbers(noun: t.CallToolResult) -> bool:
+def _has_no_numbers(noun: CallToolResult) -> bool:
     """Whether a tool's result is words, pictures, and data that was written already."""
     data: Any = noun.structured_content
     if isinstance(data, dict) and len(cast("dict[str, Any]", data)) == 1:

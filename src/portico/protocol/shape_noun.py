@@ -9,7 +9,7 @@ Rules: what comes in is never changed; what fits already leaves as the very same
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import fields, replace
@@ -24,6 +24,7 @@ from portico.protocol.shape_schema import (
     without_boolean_schemas,
     wrapped_schema,
 )
+from portico.protocol.types import CallToolResult, TextContent
 
 # How a form asks for several choices where it can only ask for words.
 SELECTION = "one or more of, separated by commas: "
@@ -70,7 +71,7 @@ class Plans(dict[type[t.Noun], Plan | None]):
 
     def __missing__(self, noun: type[t.Noun]) -> Plan | None:
         drops = self._drops(noun)
-        own = RULES.get(noun, NO_RULE)
+        own = RULES.get(noun.__name__, NO_RULE)
         hidden = {name for name, _ in drops} | own.fields
         walks = tuple(
             name
@@ -92,7 +93,7 @@ class Plans(dict[type[t.Noun], Plan | None]):
         )
 
     def _changes(self, noun: type[t.Noun]) -> bool:
-        return noun in RULES or bool(self._drops(noun))
+        return noun.__name__ in RULES or bool(self._drops(noun))
 
 
 class Plain(dict[type[Any], bool]):
@@ -104,7 +105,7 @@ class Plain(dict[type[Any], bool]):
         self._plans = plans
 
     def __missing__(self, kind: type[Any]) -> bool:
-        sent = kind in _nouns(t.Block) and kind.type in self._known
+        sent = kind in _nouns(t.ContentBlock) and kind.type in self._known
         self[kind] = sent and self._plans[kind] is None
         return self[kind]
 
@@ -122,7 +123,7 @@ class Fitter:
     def fit(self, noun: t.Noun, passing: Passing = OWN) -> t.Noun:
         """The noun as this revision knows it. Raises `LocalProtocolError` if it cannot be told."""
         kind = type(noun)
-        if kind is t.CallToolResult:
+        if kind is CallToolResult:
             usual = self.usual(noun, passing.wrap)
             if usual is not None:
                 return usual
@@ -146,7 +147,7 @@ class Fitter:
             plan.rule(self, noun, changes, passing)
         return replace(noun, **changes) if changes else noun
 
-    def usual(self, result: Any, wrap: bool | None) -> t.CallToolResult | None:
+    def usual(self, result: Any, wrap: bool | None) -> CallToolResult | None:
         """A tool's result, where it is nothing but blocks that may stay as they are, and a value.
 
         This is the hot path, guarded by `benchmarks/core.py`; the plan would come to the same.
@@ -164,7 +165,7 @@ class Fitter:
             return None
         if not wrap and is_object(value):
             return result
-        return t.CallToolResult(
+        return CallToolResult(
             content=result.content, structured_content={WRAPPED: value}, is_error=result.is_error
         )
 
@@ -196,7 +197,7 @@ class Fitter:
         if isinstance(block, t.UnknownContent):
             if passing.origin is self.revision:
                 return block.whole.members
-            return t.TextContent(text=_unseen(block.type[:MAX_KIND_CHARS]))
+            return TextContent(text=_unseen(block.type[:MAX_KIND_CHARS]))
         if not isinstance(block, t.Block):
             raise LocalProtocolError(
                 f"content is made of blocks, not of {type(block).__name__}; "
@@ -208,7 +209,7 @@ class Fitter:
         if isinstance(block, t.AudioContent) and "resource" in allowed:
             sound = t.ResourceContents(uri=SOUND_URI, mime_type=block.mime_type, blob=block.data)
             return self.fit(t.EmbeddedResource(resource=sound, annotations=annotations), passing)
-        return self.fit(t.TextContent(text=_in_words(block), annotations=annotations), passing)
+        return self.fit(TextContent(text=_in_words(block), annotations=annotations), passing)
 
 
 @cache
@@ -232,7 +233,7 @@ def _same(one: Any, other: Any) -> bool:
 @cache
 def inside(noun: type[t.Noun]) -> Mapping[str, tuple[type[t.Noun], ...]]:
     """The fields of a noun that may hold nouns, and which."""
-    hints = get_type_hints(noun)
+    hints = t.hints(noun)
     held = {name: tuple(_nouns(hints[name])) for name in noun.__struct_fields__}
     return MappingProxyType({name: kinds for name, kinds in held.items() if kinds})
 
@@ -294,7 +295,7 @@ def _in_words(block: t.Noun) -> str:
         case t.ToolUseContent():
             return f"[call of {block.name}] {encode(block.input).decode()}"
         case t.ToolResultContent():
-            texts = [inner.text for inner in block.content if isinstance(inner, t.TextContent)]
+            texts = [inner.text for inner in block.content if isinstance(inner, TextContent)]
             return "\n".join(texts) or "[a result without text]"
         case _:
             return _unseen(str(block.__struct_config__.tag))
@@ -311,7 +312,7 @@ def is_object(value: Any) -> bool:
 
 def _fit_content(
     fitter: Fitter,
-    noun: t.CallToolResult | t.ToolResultContent,
+    noun: "t.CallToolResult | t.ToolResultContent",
     changes: Changes,
     passing: Passing,
 ) -> None:
@@ -328,11 +329,11 @@ def _fit_content(
         changes["structured_content"] = {WRAPPED: value}
     elif root is OutputRoot.NONE and not content:
         # Nothing would be left of it.
-        changes["content"] = [t.TextContent(text=encode(value).decode())]
+        changes["content"] = [TextContent(text=encode(value).decode())]
 
 
 def _fit_prompt_message(
-    fitter: Fitter, noun: t.PromptMessage, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.PromptMessage", changes: Changes, passing: Passing
 ) -> None:
     after = fitter.block(noun.content, fitter.revision.blocks, passing)
     if after is not noun.content:
@@ -373,7 +374,7 @@ def _fit_tool(fitter: Fitter, noun: t.Tool, changes: Changes, passing: Passing) 
 
 
 def _fit_described(
-    fitter: Fitter, noun: t.Tool | t.Prompt | t.PromptArgument, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.Tool | t.Prompt | t.PromptArgument", changes: Changes, passing: Passing
 ) -> None:
     """Where the name is an identifier, the words for people begin with the title."""
     title, words = noun.title or "", noun.description or ""
@@ -382,7 +383,7 @@ def _fit_described(
 
 
 def _fit_named(
-    fitter: Fitter, noun: t.Resource | t.ResourceTemplate, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.Resource | t.ResourceTemplate", changes: Changes, passing: Passing
 ) -> None:
     """Before it had a title, the name of a resource was what people read; its URI tells it."""
     if "title" in changes:
@@ -390,7 +391,7 @@ def _fit_named(
 
 
 def _fit_messages(
-    fitter: Fitter, noun: t.CreateMessageRequestParams, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.CreateMessageRequestParams", changes: Changes, passing: Passing
 ) -> None:
     """Where a message holds one block, a message of several becomes several messages."""
     sampling = fitter.revision.sampling
@@ -409,7 +410,7 @@ def _fit_messages(
 
 
 def _fit_sampled(
-    fitter: Fitter, noun: t.CreateMessageResult, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.CreateMessageResult", changes: Changes, passing: Passing
 ) -> None:
     sampling = fitter.revision.sampling
     before = noun.content
@@ -420,14 +421,14 @@ def _fit_sampled(
     elif len(shaped) == 1:
         after = shaped[0]
     else:
-        texts = [one.text if isinstance(one, t.TextContent) else _in_words(one) for one in shaped]
-        after = t.TextContent(text="\n".join(texts))
+        texts = [one.text if isinstance(one, TextContent) else _in_words(one) for one in shaped]
+        after = TextContent(text="\n".join(texts))
     if after is not before:
         changes["content"] = after
 
 
 def _fit_question(
-    fitter: Fitter, noun: t.ElicitRequestParams, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.ElicitRequestParams", changes: Changes, passing: Passing
 ) -> None:
     if (noun.mode or "form") not in fitter.revision.elicitation.modes:
         raise LocalProtocolError(
@@ -436,7 +437,9 @@ def _fit_question(
         )
 
 
-def _fit_field(fitter: Fitter, noun: t.PrimitiveSchema, changes: Changes, passing: Passing) -> None:
+def _fit_field(
+    fitter: Fitter, noun: "t.PrimitiveSchema", changes: Changes, passing: Passing
+) -> None:
     """Titled choices as names beside values; several choices as words, which can be read back."""
     facts = fitter.revision.elicitation
     if noun.one_of is not None and not facts.titled_enums:
@@ -452,7 +455,9 @@ def _fit_field(fitter: Fitter, noun: t.PrimitiveSchema, changes: Changes, passin
         changes["default"] = None
 
 
-def _fit_elicited(fitter: Fitter, noun: t.ElicitResult, changes: Changes, passing: Passing) -> None:
+def _fit_elicited(
+    fitter: Fitter, noun: "t.ElicitResult", changes: Changes, passing: Passing
+) -> None:
     """Several choices as words, for a peer that asked in words."""
     if fitter.revision.elicitation.multi_select:
         return
@@ -472,19 +477,20 @@ class OwnRule(Struct, frozen=True):
 
 
 NO_RULE = OwnRule(None)
-RULES: dict[type[t.Noun], OwnRule] = {
-    t.CallToolResult: OwnRule(_fit_content, frozenset({"content"})),
-    t.ToolResultContent: OwnRule(_fit_content, frozenset({"content"})),
-    t.PromptMessage: OwnRule(_fit_prompt_message, frozenset({"content"})),
-    t.Tool: OwnRule(_fit_tool),
-    t.Prompt: OwnRule(_fit_described),
-    t.PromptArgument: OwnRule(_fit_described),
-    t.Resource: OwnRule(_fit_named),
-    t.ResourceTemplate: OwnRule(_fit_named),
-    t.CreateMessageRequestParams: OwnRule(_fit_messages, frozenset({"messages"})),
-    t.SamplingMessage: OwnRule(None, frozenset({"content"})),  # its params see to it
-    t.CreateMessageResult: OwnRule(_fit_sampled, frozenset({"content"})),
-    t.ElicitRequestParams: OwnRule(_fit_question),
-    t.PrimitiveSchema: OwnRule(_fit_field),
-    t.ElicitResult: OwnRule(_fit_elicited),
+# By the name of a noun, so that it is made by whoever needs one; no two share theirs.
+RULES: dict[str, OwnRule] = {
+    "CallToolResult": OwnRule(_fit_content, frozenset({"content"})),
+    "ToolResultContent": OwnRule(_fit_content, frozenset({"content"})),
+    "PromptMessage": OwnRule(_fit_prompt_message, frozenset({"content"})),
+    "Tool": OwnRule(_fit_tool),
+    "Prompt": OwnRule(_fit_described),
+    "PromptArgument": OwnRule(_fit_described),
+    "Resource": OwnRule(_fit_named),
+    "ResourceTemplate": OwnRule(_fit_named),
+    "CreateMessageRequestParams": OwnRule(_fit_messages, frozenset({"messages"})),
+    "SamplingMessage": OwnRule(None, frozenset({"content"})),  # its params see to it
+    "CreateMessageResult": OwnRule(_fit_sampled, frozenset({"content"})),
+    "ElicitRequestParams": OwnRule(_fit_question),
+    "PrimitiveSchema": OwnRule(_fit_field),
+    "ElicitResult": OwnRule(_fit_elicited),
 }

@@ -14,7 +14,7 @@ Rules: the dates here are labels; nothing in the `types` files compares them. No
 uses `from __future__ import annotations`: building decoders gets four times slower.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import (
@@ -22,17 +22,17 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     dataclass_transform,
-    get_type_hints,
 )
 
 from msgspec import Meta, Raw, Struct, field
 
 RequestId = int | str
 ProgressToken = int | str
-Cursor = str
-CacheScope = Literal["public", "private"]
+
+LoggingLevel = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
 
 # `5` must leave as `5`: a plain `float` would send it on as `5.0`.
 Number = int | float
@@ -42,11 +42,16 @@ Number = int | float
 ABSENT = Raw(b"")
 
 
-class Span(NamedTuple):
+class Span(Struct, frozen=True):
     """The first and the last revision that know something; `None` is an open end."""
 
     since: str | None = None
     until: str | None = None
+
+    def __iter__(self) -> Iterator[str | None]:
+        """Both, for `revision.knows(*span)`."""
+        yield self.since
+        yield self.until
 
 
 def since(first: str, *, until: str | None = None) -> Meta:
@@ -68,6 +73,16 @@ class Noun(Struct, kw_only=True, rename="camel", omit_defaults=True, frozen=True
     """
 
     span: ClassVar[Span] = Span()
+    # Whether it is a page of a list: asked for again and again while nothing in it changes.
+    listed: ClassVar[bool] = False
+
+
+def hints(noun: type[Noun]) -> dict[str, Any]:
+    """What is written beside the fields of `noun`: values, as no file of nouns has them as text."""
+    written: dict[str, Any] = {}
+    for base in reversed(noun.__mro__):
+        written |= getattr(base, "__annotations__", {})
+    return written
 
 
 @cache
@@ -77,9 +92,9 @@ def known(noun: type[Noun]) -> Mapping[str, Span]:
     Fields that are not in the mapping live as long as the noun itself (`noun.span`).
     """
     marks: dict[str, Span] = {}
-    hints = get_type_hints(noun, include_extras=True)
+    written = hints(noun)
     for name in noun.__struct_fields__:
-        for mark in getattr(hints[name], "__metadata__", ()):
+        for mark in getattr(written[name], "__metadata__", ()):
             if isinstance(mark, Meta) and mark.extra is not None:
                 marks[name] = Span(mark.extra["since"], mark.extra["until"])
     return MappingProxyType(marks)
@@ -97,10 +112,6 @@ class NotificationParams(Noun, kw_only=True):
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
-class PaginatedRequestParams(RequestParams, kw_only=True):
-    cursor: Cursor | None = None
-
-
 class InputResponseRequestParams(RequestParams, kw_only=True):
     """Params of a request that may be answered with questions, and is then sent again.
 
@@ -116,30 +127,6 @@ class Result(Noun, kw_only=True):
 
     meta: dict[str, Any] | None = field(default=None, name="_meta")
     result_type: Annotated[str | None, since("2026-07-28")] = None
-
-
-class EmptyResult(Result, kw_only=True):
-    """An acknowledgement."""
-
-
-class PaginatedResult(Result, kw_only=True):
-    next_cursor: Cursor | None = None
-
-
-class CacheableResult(Result, kw_only=True):
-    """A result that says how long, and for whom, it stays fresh.
-
-    A negative `ttl_ms` is readable, and counts as 0 (R1010).
-    """
-
-    ttl_ms: Annotated[int | None, since("2026-07-28")] = None
-    cache_scope: Annotated[CacheScope | None, since("2026-07-28")] = None
-
-
-class ListResult(CacheableResult, kw_only=True):
-    """One page of a list that may be kept."""
-
-    next_cursor: Cursor | None = None
 
 
 class Answer(Noun, kw_only=True):

@@ -15,15 +15,14 @@ from msgspec.structs import replace
 from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
-from portico.protocol.exchange import Subscription
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
 from portico.protocol.reading import read
 from portico.protocol.revision import OutputRoot, Revisions
+from portico.protocol.types import CallToolRequestParams, CallToolResult
 from portico.server.binding import Crashes
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
-from portico.server.returning import missing
 from portico.server.tools import failed
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
     page_size: int = PAGE_SIZE
     ttl_ms: int | None = None
-    cache_scope: t.CacheScope | None = None
+    cache_scope: "t.CacheScope | None" = None
 
 
 class Dispatch:
@@ -103,7 +102,7 @@ class Dispatch:
             try:
                 result = await handler(turn)
             except ToolError as error:  # of a layer, in words that whoever asked may read
-                if exchange.row.params is not t.CallToolRequestParams:
+                if exchange.row.params is not CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))
             if exchange.peer.revision.output_root is _ANY_ROOT:
@@ -127,7 +126,7 @@ class Dispatch:
             return exchange.fail(turn.fault)
 
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
-        if not isinstance(result, t.CallToolResult):
+        if not isinstance(result, CallToolResult):
             return None
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
@@ -152,7 +151,7 @@ class Dispatch:
 
         return shelf.page(cursor, self._listing.page_size, visible, shared=shared)
 
-    def _scope(self, page: Page[E]) -> t.CacheScope | None:
+    def _scope(self, page: Page[E]) -> "t.CacheScope | None":
         scope = self._listing.cache_scope
         return "private" if scope == "public" and not page.shared else scope
 
@@ -198,9 +197,9 @@ class Dispatch:
         exchange = turn.exchange
         head, request = exchange.head, exchange.request
         if is_bare_call(request, head):  # as nearly all are: they were split already
-            params = t.CallToolRequestParams(name=head.name, arguments=head.arguments)
+            params = CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
-            params = read(t.CallToolRequestParams, request.params)
+            params = read(CallToolRequestParams, request.params)
         entry = self._catalogue.tools.get(params.name)
         if entry is None or entry.scopes:
             refuse_repeats(params.arguments)
@@ -226,11 +225,13 @@ class Dispatch:
         return await self.read_resource(turn, params)
 
     async def read_resource(
-        self, turn: Turn, params: t.ReadResourceRequestParams, context: "Context | None" = None
+        self, turn: Turn, params: "t.ReadResourceRequestParams", context: "Context | None" = None
     ) -> t.Noun:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
         if found is None:
+            from portico.server.returning import missing
+
             raise missing(params.uri)
         entry, values = found
         _admit(entry, turn)
@@ -283,7 +284,7 @@ class Dispatch:
         found = None
         try:
             if row == "tools/call":
-                entry = self._catalogue.tools.get(read(t.CallToolRequestParams, params).name)
+                entry = self._catalogue.tools.get(read(CallToolRequestParams, params).name)
             elif row == "prompts/get":
                 entry = self._catalogue.prompts.get(read(t.GetPromptRequestParams, params).name)
             elif row == "resources/read":
@@ -307,6 +308,8 @@ class Dispatch:
         found = self._catalogue.find_resource(uri)
         followed = [*([found[0]] if found is not None else []), *self._below(uri)]
         if not followed:
+            from portico.server.returning import missing
+
             raise missing(uri)
         for entry in followed:  # a session is told of the whole folder
             _admit(entry, turn)
@@ -348,9 +351,10 @@ class Dispatch:
             found = self._catalogue.find_resource(uri)
             return found is None or granted is None or found[0].scopes <= granted
 
-        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
+        from portico.protocol.exchange_subscription import Subscription
         from portico.server.subscriptions import Listener
 
+        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
         listener = Listener(subscription, turn)
         self._listeners.add(listener)
         try:
