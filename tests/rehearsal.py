@@ -27,8 +27,8 @@ class ReadNotesResult(t.PaginatedResult, kw_only=True):
 READ_NOTES = Method(
     name="notes/read",
     senders=methods.CLIENT,
-    params=t.PaginatedRequestParams,
-    result=ReadNotesResult,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: ReadNotesResult,
     needs="tools",
     needs_of=Side.SERVER,
 )

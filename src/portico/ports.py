@@ -18,17 +18,13 @@ from portico.protocol.jsonrpc import Batch, Request, RequestId
 from portico.protocol.link import Link
 from portico.protocol.negotiation import Peer
 from portico.protocol.revision import Revision, Revisions
-from portico.protocol.types import (
-    NotificationParams,
-    Noun,
-    ProgressNotificationParams,
-    RequestParams,
-)
+from portico.protocol.types import NotificationParams, Noun, RequestParams
 
 if TYPE_CHECKING:  # whoever has one of these has loaded it
     from portico.protocol.httprules_gate import Headers
     from portico.protocol.httprules_params import ParamHeader
     from portico.protocol.questions import Question
+    from portico.protocol.types import ProgressNotificationParams
 
 
 class Wire(Protocol):
@@ -128,7 +124,7 @@ class Hearer(Protocol):
 
 
 # Hears of the progress of one call.
-Progressing: TypeAlias = Callable[[ProgressNotificationParams], None]
+Progressing: TypeAlias = Callable[["ProgressNotificationParams"], None]
 
 
 class Conversation(Protocol):

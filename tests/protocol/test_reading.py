@@ -14,7 +14,11 @@ from portico.protocol.reading import MAX_EXACT, plain, read, reread, write
 from portico.protocol.revision import Revision, number
 
 NOUNS = sorted(
-    {noun for noun in vars(t).values() if isinstance(noun, type) and issubclass(noun, t.Noun)},
+    {
+        noun
+        for noun in (getattr(t, name) for name in t.__all__)
+        if isinstance(noun, type) and issubclass(noun, t.Noun)
+    },
     key=lambda noun: noun.__name__,
 )
 

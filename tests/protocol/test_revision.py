@@ -343,7 +343,7 @@ def test_of_two_extensions_with_one_method_the_first_listed_counts_whatever_was_
 
 def replace_row(row: methods.Method, needs: str) -> methods.Method:
     return methods.Method(
-        name=row.name, senders=row.senders, params=row.params, result=row.result, needs=needs
+        name=row.name, senders=row.senders, takes=row.takes, gives=row.gives, needs=needs
     )
 
 

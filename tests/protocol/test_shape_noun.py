@@ -17,8 +17,8 @@ from portico.protocol.revision import (
     NOVEMBER_2025,
     Revision,
 )
-from portico.protocol.shape import Shaper
-from portico.protocol.shape_noun import inside, reserved
+from portico.protocol.shape import RESULT_TYPES, Shaper
+from portico.protocol.shape_noun import RULES, inside, reserved
 
 ICONS = [t.Icon(src="data:,")]
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -185,8 +185,13 @@ def test_capabilities_are_no_closed_set(revision: Revision) -> None:  # D33
         assert shape(noun, revision) is noun
 
 
+def test_a_rule_or_a_word_that_goes_by_the_name_of_a_noun_has_its_noun() -> None:
+    for name in (*RULES, *RESULT_TYPES):
+        assert issubclass(getattr(t, name), t.Noun)
+
+
 def test_names_that_the_protocol_gives_a_meaning_are_those_of_its_nouns() -> None:
-    keys = {value for name, value in vars(t).items() if name.endswith("_KEY")}
+    keys = {getattr(t, name) for name in t.__all__ if name.endswith("_KEY")}
     traced = {t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY}
     assert set(reserved()) == keys - traced - {t.MODEL_IMMEDIATE_RESPONSE_KEY}
 

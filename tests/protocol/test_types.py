@@ -1,6 +1,9 @@
 """The nouns: what holds for all of them, the names in `_meta`, and what single ones insist on."""
 
+import ast
 import inspect as signatures
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -12,7 +15,7 @@ from portico.protocol import types as t
 NOUNS = sorted(
     (
         noun
-        for noun in vars(t).values()
+        for noun in (getattr(t, name) for name in t.__all__)
         if isinstance(noun, type) and issubclass(noun, t.Noun) and noun is not t.Noun
     ),
     key=lambda noun: noun.__name__,
@@ -43,7 +46,25 @@ def test_the_door_leads_to_every_noun() -> None:
         everything += noun.__subclasses__()
     ours = {noun for noun in everything if noun.__module__.startswith("portico.protocol.types")}
     assert ours == {*NOUNS, t.Noun}
-    assert all(hasattr(t, name) for name in t.__all__)
+
+
+def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
+    source = Path(str(t.__file__)).with_suffix(".pyi").read_text("utf-8")
+    imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
+    stub = {alias.name: str(node.module) for node in imports for alias in node.names}
+    homes: dict[str, str] = vars(t)["_HOMES"]
+    assert stub == {name: f"portico.protocol.types_{home}" for name, home in homes.items()}
+    spelled = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
+    assert sorted(ast.literal_eval(spelled.value)) == sorted(homes) == sorted(t.__all__)
+
+
+def test_a_noun_is_that_of_its_chapter_and_each_is_there_once() -> None:
+    homes: dict[str, str] = vars(t)["_HOMES"]
+    for name, home in homes.items():
+        assert getattr(t, name) is vars(import_module(f"portico.protocol.types_{home}"))[name]
+    with pytest.raises(AttributeError, match="no attribute 'Toll'"):
+        _ = getattr(t, "Toll")  # noqa: B009
+    assert set(homes) <= set(dir(t))
 
 
 def test_marks_are_given_back_by_attribute_name() -> None:
@@ -136,7 +157,7 @@ def test_some_meta_keys_are_the_protocols_own(
 
 @pytest.mark.spec("R0348", "R0349")
 def test_all_keys_that_the_protocol_names_are_valid_and_its_own() -> None:
-    keys = [key for name, key in vars(t).items() if name.endswith("_KEY")]
+    keys = [getattr(t, name) for name in t.__all__ if name.endswith("_KEY")]
     assert len(keys) == 12
     assert all(t.valid_meta_key(key) and t.reserved_meta_key(key) for key in keys)
 

@@ -25,7 +25,7 @@ Definitions = dict[str, dict[str, Any]]
 NOUNS = sorted(
     (
         noun
-        for noun in vars(t).values()
+        for noun in (getattr(t, name) for name in t.__all__)
         if isinstance(noun, type) and issubclass(noun, t.Noun) and noun is not t.Noun
     ),
     key=lambda noun: noun.__name__,

@@ -53,7 +53,7 @@ class Progressed(Struct, frozen=True):
     """One of our requests is getting on."""
 
     id: RequestId
-    params: t.ProgressNotificationParams
+    params: "t.ProgressNotificationParams"
 
 
 class Cancelled(Struct, frozen=True):

@@ -155,7 +155,7 @@ class Exchange(Struct, eq=False):
                 f"{self.row.name} is not answered with {type(result).__name__}"
             )
 
-    def _check_demand(self, result: t.InputRequiredResult) -> None:
+    def _check_demand(self, result: "t.InputRequiredResult") -> None:
         """Only where it is allowed (R0785), only what was declared (R0798)."""
         if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
             raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
@@ -257,7 +257,7 @@ class Subscription:
     def __init__(
         self,
         exchange: Exchange,
-        offered: t.SubscriptionFilter,
+        offered: "t.SubscriptionFilter",
         allowed: Callable[[str], bool] | None = None,
     ) -> None:
         asked = read(t.SubscriptionsListenRequestParams, exchange.request.params).notifications
@@ -342,7 +342,9 @@ def _within(uri: str, own: frozenset[str]) -> bool:
     return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
 
 
-def _subset(asked: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:
+def _subset(
+    asked: "t.SubscriptionFilter", offered: "t.SubscriptionFilter"
+) -> "t.SubscriptionFilter":
     return t.SubscriptionFilter(
         tools_list_changed=(asked.tools_list_changed and offered.tools_list_changed) or None,
         prompts_list_changed=(asked.prompts_list_changed and offered.prompts_list_changed) or None,

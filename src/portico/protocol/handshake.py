@@ -99,7 +99,7 @@ class Handshake:
             raise LocalProtocolError(f"{wanted.date} cannot be asked for by initialize here")
         return wanted or self.accepts.handshakes[0]
 
-    def agree(self, result: t.InitializeResult) -> Peer:
+    def agree(self, result: "t.InitializeResult") -> Peer:
         """The server's answer; raises where we cannot speak so, and must disconnect (D34)."""
         revision = agree(result.protocol_version, self.accepts)
         self.step("agreed")
@@ -118,13 +118,13 @@ class Handshake:
 
     # ------------------------------------------------------------ a server
 
-    def answer(self, params: t.InitializeRequestParams) -> Revision:
+    def answer(self, params: "t.InitializeRequestParams") -> Revision:
         """The revision to answer `initialize` with. Raises `Fault`."""
         if not self.may("initialize"):
             raise Fault(FaultKind.INVALID_REQUEST, "initialize was already done")  # D27
         return negotiate(params.protocol_version, self.accepts)
 
-    def opened(self, params: t.InitializeRequestParams, revision: Revision) -> Peer:
+    def opened(self, params: "t.InitializeRequestParams", revision: Revision) -> Peer:
         """It was answered: the peer is known from here on."""
         self.step("initialize")
         self.peer = Peer(revision, params.capabilities, params.client_info)

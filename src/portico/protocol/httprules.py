@@ -196,7 +196,7 @@ def admit(
     # Most rows share one set of senders; hashing a member of an enum costs more than all the rest.
     if (
         row is None
-        or row.result is None
+        or row.gives is None
         or not (row.senders is CLIENT or Side.CLIENT in row.senders)
     ):
         words = f"{request.method[:80]!r} is not a method of this server"

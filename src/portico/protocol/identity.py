@@ -61,7 +61,7 @@ class Identity(Struct, frozen=True):
         )
         return Shaper(revision, None, envelope)
 
-    def greeting(self, revision: Revision) -> t.InitializeRequestParams:
+    def greeting(self, revision: Revision) -> "t.InitializeRequestParams":
         """The first word of a client."""
         if not isinstance(self.capabilities, t.ClientCapabilities):
             raise LocalProtocolError("initialize is the first word of a client")
@@ -69,7 +69,7 @@ class Identity(Struct, frozen=True):
             protocol_version=revision.date, capabilities=self.capabilities, client_info=self.info
         )
 
-    def welcome(self, revision: Revision) -> t.InitializeResult:
+    def welcome(self, revision: Revision) -> "t.InitializeResult":
         """A server's answer to it."""
         return t.InitializeResult(
             protocol_version=revision.date,
@@ -78,7 +78,7 @@ class Identity(Struct, frozen=True):
             instructions=self.instructions,
         )
 
-    def discovery(self, accepts: Revisions) -> t.DiscoverResult:
+    def discovery(self, accepts: Revisions) -> "t.DiscoverResult":
         """A server's answer to `server/discover`, which it always has (R0924)."""
         return t.DiscoverResult(
             supported_versions=accepts.dates,  # D11: newest first

@@ -284,7 +284,7 @@ class Link:
     def _serve(self, request: Request, parts: Head, peer: Peer) -> list[Event]:
         incoming, revision = self._incoming, peer.revision
         row = self._terms.received(request.method, peer)
-        if row.result is None:
+        if row.gives is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
         if incoming.batch is not None and not revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")

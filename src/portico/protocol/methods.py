@@ -6,9 +6,9 @@ fact that differs. The tables at the end are what `revision` composes its own fr
 Rules: facts only. No dates, no comparing of revisions, no reading of messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 from msgspec import Struct
@@ -33,19 +33,20 @@ SERVER: Final = frozenset({Side.SERVER})
 EITHER: Final = CLIENT | SERVER
 
 
-class Method(Struct, frozen=True, kw_only=True):
+class Method(Struct, frozen=True, kw_only=True, dict=True):
     """What the specification says of one method.
 
     `needs` is a path into the capabilities of `needs_of`; where either side may send the method,
     `needs_of` is `None` and the receiver's are meant. `may_ask` counts only where a revision asks
     by result, `may_become_task` only where tasks are an extension that both sides speak.
-    `named_by` is the member of params that `Mcp-Name` mirrors.
+    `named_by` is the member of params that `Mcp-Name` mirrors. `takes` and `gives` are asked once,
+    when `params` or `result` are first needed: a noun that nobody speaks of is never made.
     """
 
     name: str
     senders: frozenset[Side]
-    params: type[t.Noun]
-    result: type[t.Noun] | None = None
+    takes: Callable[[], type[t.Noun]]
+    gives: Callable[[], type[t.Noun]] | None = None
     needs: str | None = None
     needs_of: Side | None = None
     may_ask: bool = False
@@ -53,9 +54,19 @@ class Method(Struct, frozen=True, kw_only=True):
     cacheable: bool = False
     named_by: str | None = None
 
+    @cached_property
+    def params(self) -> type[t.Noun]:
+        """What its params are read as."""
+        return self.takes()
+
+    @cached_property
+    def result(self) -> type[t.Noun] | None:
+        """What its result is read as; None for a notification."""
+        return None if self.gives is None else self.gives()
+
     @property
     def is_notification(self) -> bool:
-        return self.result is None
+        return self.gives is None
 
     def needed_of(self, sender: Side) -> Side:
         """Whose capabilities `needs` means when `sender` sends this."""
@@ -73,7 +84,7 @@ def _members(noun: type[t.Noun]) -> dict[str, str]:
     return dict(zip(noun.__struct_encode_fields__, noun.__struct_fields__, strict=True))
 
 
-def declares(capabilities: t.ClientCapabilities | t.ServerCapabilities, path: str) -> bool:
+def declares(capabilities: "t.ClientCapabilities | t.ServerCapabilities", path: str) -> bool:
     """Whether `capabilities` say yes to `path` (`tools`, `resources.subscribe`, `tasks.list`).
 
     An extension is asked for by `extensions.` and its identifier, dots and all.
@@ -96,28 +107,30 @@ def declares(capabilities: t.ClientCapabilities | t.ServerCapabilities, path: st
 INITIALIZE: Final = Method(
     name="initialize",
     senders=CLIENT,
-    params=t.InitializeRequestParams,
-    result=t.InitializeResult,
+    takes=lambda: t.InitializeRequestParams,
+    gives=lambda: t.InitializeResult,
 )
 INITIALIZED: Final = Method(
-    name="notifications/initialized", senders=CLIENT, params=t.NotificationParams
+    name="notifications/initialized", senders=CLIENT, takes=lambda: t.NotificationParams
 )
-PING: Final = Method(name="ping", senders=EITHER, params=t.RequestParams, result=t.EmptyResult)
+PING: Final = Method(
+    name="ping", senders=EITHER, takes=lambda: t.RequestParams, gives=lambda: t.EmptyResult
+)
 DISCOVER: Final = Method(
     name="server/discover",
     senders=CLIENT,
-    params=t.RequestParams,
-    result=t.DiscoverResult,
+    takes=lambda: t.RequestParams,
+    gives=lambda: t.DiscoverResult,
     cacheable=True,  # R0996
 )
 
 # --- while a request runs ---
 
 CANCELLED: Final = Method(
-    name="notifications/cancelled", senders=EITHER, params=t.CancelledNotificationParams
+    name="notifications/cancelled", senders=EITHER, takes=lambda: t.CancelledNotificationParams
 )
 PROGRESS: Final = Method(
-    name="notifications/progress", senders=EITHER, params=t.ProgressNotificationParams
+    name="notifications/progress", senders=EITHER, takes=lambda: t.ProgressNotificationParams
 )
 # Where the server sends no requests, nothing of its own can make progress at the client.
 PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
@@ -127,8 +140,8 @@ PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
 LIST_TOOLS: Final = Method(
     name="tools/list",
     senders=CLIENT,
-    params=t.PaginatedRequestParams,
-    result=t.ListToolsResult,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListToolsResult,
     needs="tools",
     needs_of=Side.SERVER,
     cacheable=True,  # R0997
@@ -136,8 +149,8 @@ LIST_TOOLS: Final = Method(
 CALL_TOOL: Final = Method(
     name="tools/call",
     senders=CLIENT,
-    params=t.CallToolRequestParams,
-    result=t.CallToolResult,
+    takes=lambda: t.CallToolRequestParams,
+    gives=lambda: t.CallToolResult,
     needs="tools",
     needs_of=Side.SERVER,
     may_ask=True,
@@ -147,7 +160,7 @@ CALL_TOOL: Final = Method(
 TOOLS_CHANGED: Final = Method(
     name="notifications/tools/list_changed",
     senders=SERVER,
-    params=t.NotificationParams,
+    takes=lambda: t.NotificationParams,
     needs="tools.listChanged",
     needs_of=Side.SERVER,
 )
@@ -157,8 +170,8 @@ TOOLS_CHANGED: Final = Method(
 LIST_RESOURCES: Final = Method(
     name="resources/list",
     senders=CLIENT,
-    params=t.PaginatedRequestParams,
-    result=t.ListResourcesResult,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListResourcesResult,
     needs="resources",
     needs_of=Side.SERVER,
     cacheable=True,  # R0999
@@ -166,8 +179,8 @@ LIST_RESOURCES: Final = Method(
 LIST_RESOURCE_TEMPLATES: Final = Method(
     name="resources/templates/list",
     senders=CLIENT,
-    params=t.PaginatedRequestParams,
-    result=t.ListResourceTemplatesResult,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListResourceTemplatesResult,
     needs="resources",
     needs_of=Side.SERVER,
     cacheable=True,  # R1000
@@ -175,8 +188,8 @@ LIST_RESOURCE_TEMPLATES: Final = Method(
 READ_RESOURCE: Final = Method(
     name="resources/read",
     senders=CLIENT,
-    params=t.ReadResourceRequestParams,
-    result=t.ReadResourceResult,
+    takes=lambda: t.ReadResourceRequestParams,
+    gives=lambda: t.ReadResourceResult,
     needs="resources",
     needs_of=Side.SERVER,
     may_ask=True,
@@ -186,30 +199,30 @@ READ_RESOURCE: Final = Method(
 SUBSCRIBE: Final = Method(
     name="resources/subscribe",
     senders=CLIENT,
-    params=t.SubscribeRequestParams,
-    result=t.EmptyResult,
+    takes=lambda: t.SubscribeRequestParams,
+    gives=lambda: t.EmptyResult,
     needs="resources.subscribe",
     needs_of=Side.SERVER,
 )
 UNSUBSCRIBE: Final = Method(
     name="resources/unsubscribe",
     senders=CLIENT,
-    params=t.UnsubscribeRequestParams,
-    result=t.EmptyResult,
+    takes=lambda: t.UnsubscribeRequestParams,
+    gives=lambda: t.EmptyResult,
     needs="resources.subscribe",
     needs_of=Side.SERVER,
 )
 RESOURCES_CHANGED: Final = Method(
     name="notifications/resources/list_changed",
     senders=SERVER,
-    params=t.NotificationParams,
+    takes=lambda: t.NotificationParams,
     needs="resources.listChanged",
     needs_of=Side.SERVER,
 )
 RESOURCE_UPDATED: Final = Method(
     name="notifications/resources/updated",
     senders=SERVER,
-    params=t.ResourceUpdatedNotificationParams,
+    takes=lambda: t.ResourceUpdatedNotificationParams,
     needs="resources.subscribe",
     needs_of=Side.SERVER,
 )
@@ -219,8 +232,8 @@ RESOURCE_UPDATED: Final = Method(
 LIST_PROMPTS: Final = Method(
     name="prompts/list",
     senders=CLIENT,
-    params=t.PaginatedRequestParams,
-    result=t.ListPromptsResult,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListPromptsResult,
     needs="prompts",
     needs_of=Side.SERVER,
     cacheable=True,  # R0998
@@ -228,8 +241,8 @@ LIST_PROMPTS: Final = Method(
 GET_PROMPT: Final = Method(
     name="prompts/get",
     senders=CLIENT,
-    params=t.GetPromptRequestParams,
-    result=t.GetPromptResult,
+    takes=lambda: t.GetPromptRequestParams,
+    gives=lambda: t.GetPromptResult,
     needs="prompts",
     needs_of=Side.SERVER,
     may_ask=True,
@@ -238,7 +251,7 @@ GET_PROMPT: Final = Method(
 PROMPTS_CHANGED: Final = Method(
     name="notifications/prompts/list_changed",
     senders=SERVER,
-    params=t.NotificationParams,
+    takes=lambda: t.NotificationParams,
     needs="prompts.listChanged",
     needs_of=Side.SERVER,
 )
@@ -248,8 +261,8 @@ PROMPTS_CHANGED: Final = Method(
 COMPLETE: Final = Method(
     name="completion/complete",
     senders=CLIENT,
-    params=t.CompleteRequestParams,
-    result=t.CompleteResult,
+    takes=lambda: t.CompleteRequestParams,
+    gives=lambda: t.CompleteResult,
     needs="completions",  # R0295
     needs_of=Side.SERVER,
 )
@@ -258,15 +271,15 @@ COMPLETE_UNDECLARED: Final = replace(COMPLETE, needs=None, needs_of=None)
 SET_LEVEL: Final = Method(
     name="logging/setLevel",
     senders=CLIENT,
-    params=t.SetLevelRequestParams,
-    result=t.EmptyResult,
+    takes=lambda: t.SetLevelRequestParams,
+    gives=lambda: t.EmptyResult,
     needs="logging",
     needs_of=Side.SERVER,
 )
 LOG_MESSAGE: Final = Method(
     name="notifications/message",
     senders=SERVER,
-    params=t.LoggingMessageNotificationParams,
+    takes=lambda: t.LoggingMessageNotificationParams,
     needs="logging",  # R0153
     needs_of=Side.SERVER,
 )
@@ -276,13 +289,13 @@ LOG_MESSAGE: Final = Method(
 LISTEN: Final = Method(
     name="subscriptions/listen",
     senders=CLIENT,
-    params=t.SubscriptionsListenRequestParams,
-    result=t.SubscriptionsListenResult,
+    takes=lambda: t.SubscriptionsListenRequestParams,
+    gives=lambda: t.SubscriptionsListenResult,
 )
 ACKNOWLEDGED: Final = Method(
     name="notifications/subscriptions/acknowledged",
     senders=SERVER,
-    params=t.SubscriptionsAcknowledgedNotificationParams,
+    takes=lambda: t.SubscriptionsAcknowledgedNotificationParams,
 )
 
 # --- questions, where they go by request ---
@@ -290,38 +303,38 @@ ACKNOWLEDGED: Final = Method(
 CREATE_MESSAGE: Final = Method(
     name="sampling/createMessage",
     senders=SERVER,
-    params=t.CreateMessageRequestParams,
-    result=t.CreateMessageResult,
+    takes=lambda: t.CreateMessageRequestParams,
+    gives=lambda: t.CreateMessageResult,
     needs="sampling",  # R0100
     needs_of=Side.CLIENT,
 )
 LIST_ROOTS: Final = Method(
     name="roots/list",
     senders=SERVER,
-    params=t.ListRootsRequestParams,
-    result=t.ListRootsResult,
+    takes=lambda: t.ListRootsRequestParams,
+    gives=lambda: t.ListRootsResult,
     needs="roots",  # R0087
     needs_of=Side.CLIENT,
 )
 ROOTS_CHANGED: Final = Method(
     name="notifications/roots/list_changed",
     senders=CLIENT,
-    params=t.NotificationParams,
+    takes=lambda: t.NotificationParams,
     needs="roots.listChanged",
     needs_of=Side.CLIENT,
 )
 ELICIT: Final = Method(
     name="elicitation/create",
     senders=SERVER,
-    params=t.ElicitRequestParams,
-    result=t.ElicitResult,
+    takes=lambda: t.ElicitRequestParams,
+    gives=lambda: t.ElicitResult,
     needs="elicitation",  # R0364
     needs_of=Side.CLIENT,
 )
 ELICITATION_COMPLETE: Final = Method(
     name="notifications/elicitation/complete",
     senders=SERVER,
-    params=t.ElicitationCompleteNotificationParams,
+    takes=lambda: t.ElicitationCompleteNotificationParams,
     needs="elicitation.url",
     needs_of=Side.CLIENT,
 )
@@ -331,34 +344,34 @@ ELICITATION_COMPLETE: Final = Method(
 GET_TASK: Final = Method(
     name="tasks/get",
     senders=EITHER,
-    params=t.GetTaskRequestParams,
-    result=t.GetTaskResult,
+    takes=lambda: t.GetTaskRequestParams,
+    gives=lambda: t.GetTaskResult,
     needs="tasks",
 )
 GET_TASK_PAYLOAD: Final = Method(
     name="tasks/result",
     senders=EITHER,
-    params=t.GetTaskPayloadRequestParams,
-    result=t.GetTaskPayloadResult,
+    takes=lambda: t.GetTaskPayloadRequestParams,
+    gives=lambda: t.GetTaskPayloadResult,
     needs="tasks",
 )
 LIST_TASKS: Final = Method(
     name="tasks/list",
     senders=EITHER,
-    params=t.PaginatedRequestParams,
-    result=t.ListTasksResult,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListTasksResult,
     needs="tasks.list",
 )
 CANCEL_TASK: Final = Method(
     name="tasks/cancel",
     senders=EITHER,
-    params=t.CancelTaskRequestParams,
-    result=t.CancelTaskResult,
+    takes=lambda: t.CancelTaskRequestParams,
+    gives=lambda: t.CancelTaskResult,
     needs="tasks.cancel",
 )
 # Its sender is the one that holds the task, so there is nothing to ask of the receiver.
 TASK_STATUS: Final = Method(
-    name="notifications/tasks/status", senders=EITHER, params=t.TaskStatusNotificationParams
+    name="notifications/tasks/status", senders=EITHER, takes=lambda: t.TaskStatusNotificationParams
 )
 
 # --- tasks of the extension: the server alone holds tasks, for clients that declare it (R1207) ---
@@ -368,8 +381,8 @@ _SPOKEN: Final = f"extensions.{t.TASKS_EXTENSION_ID}"
 EXT_GET_TASK: Final = Method(
     name="tasks/get",
     senders=CLIENT,
-    params=t.ExtGetTaskRequestParams,
-    result=t.ExtGetTaskResult,
+    takes=lambda: t.ExtGetTaskRequestParams,
+    gives=lambda: t.ExtGetTaskResult,
     needs=_SPOKEN,
     needs_of=Side.CLIENT,
     named_by="taskId",  # R1200
@@ -377,8 +390,8 @@ EXT_GET_TASK: Final = Method(
 EXT_UPDATE_TASK: Final = Method(
     name="tasks/update",
     senders=CLIENT,
-    params=t.ExtUpdateTaskRequestParams,
-    result=t.ExtUpdateTaskResult,
+    takes=lambda: t.ExtUpdateTaskRequestParams,
+    gives=lambda: t.ExtUpdateTaskResult,
     needs=_SPOKEN,
     needs_of=Side.CLIENT,
     named_by="taskId",  # R1200
@@ -386,8 +399,8 @@ EXT_UPDATE_TASK: Final = Method(
 EXT_CANCEL_TASK: Final = Method(
     name="tasks/cancel",
     senders=CLIENT,
-    params=t.ExtCancelTaskRequestParams,
-    result=t.ExtCancelTaskResult,
+    takes=lambda: t.ExtCancelTaskRequestParams,
+    gives=lambda: t.ExtCancelTaskResult,
     needs=_SPOKEN,
     needs_of=Side.CLIENT,
     named_by="taskId",  # R1200
@@ -395,7 +408,7 @@ EXT_CANCEL_TASK: Final = Method(
 EXT_TASK_STATUS: Final = Method(
     name="notifications/tasks",
     senders=SERVER,
-    params=t.ExtTaskStatusNotificationParams,
+    takes=lambda: t.ExtTaskStatusNotificationParams,
     needs=_SPOKEN,
     needs_of=Side.CLIENT,
 )

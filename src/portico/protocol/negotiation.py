@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from portico.errors import Fault, FaultKind, RemoteProtocolError
+from portico.protocol import types as t
 from portico.protocol.jsonrpc import NOTHING, Failure, Reply, Request, repeats
 from portico.protocol.methods import declares
 from portico.protocol.reading import read
@@ -24,13 +25,11 @@ from portico.protocol.types import (
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
     ClientCapabilities,
-    DiscoverResult,
     Envelope,
     Implementation,
     LoggingLevel,
     ProgressToken,
     ServerCapabilities,
-    UnsupportedProtocolVersionData,
 )
 
 # Clients repeat their `_meta` on every request, so what it says is worked out once. Larger ones
@@ -358,7 +357,7 @@ def judge(
 
 def _judge_reply(reply: Reply) -> Verdict:
     try:
-        found = read(DiscoverResult, reply.result)
+        found = read(t.DiscoverResult, reply.result)
     except Fault:
         return LEGACY
     return Verdict(Era.MODERN, tuple(found.supported_versions))
@@ -368,7 +367,7 @@ def _judge_failure(failure: Failure, status: int | None, method: str) -> Verdict
     codes = NEWEST.codes
     try:
         if failure.code == codes[FaultKind.VERSION_UNSUPPORTED]:
-            data = read(UnsupportedProtocolVersionData, failure.data)
+            data = read(t.UnsupportedProtocolVersionData, failure.data)
             return Verdict(Era.MODERN, tuple(data.supported))
         if failure.code == codes[FaultKind.CAPABILITY_MISSING]:
             _required.decode(failure.data)

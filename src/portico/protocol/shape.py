@@ -25,24 +25,22 @@ from portico.protocol.shape_schema import WRAPPED
 
 # How a result that nobody may keep is marked where every result must say something.
 STALE_MS = 0
-PRIVATE: t.CacheScope = "private"
+PRIVATE: "t.CacheScope" = "private"
 
 COMPLETE = "complete"
-# What a result says that it is, by its noun; a noun below one of these is none of them.
-RESULT_TYPES: dict[type[t.Noun], str] = {
-    t.InputRequiredResult: "input_required",  # R1073
-    t.ExtCreateTaskResult: "task",  # R1156
+# What a result says that it is, by the name of its noun (which is made by whoever needs one); a
+# noun below one of these is none of them.
+RESULT_TYPES = {
+    "InputRequiredResult": "input_required",  # R1073
+    "ExtCreateTaskResult": "task",  # R1156
 }
 # What nobody else may say (R1157).
 TAKEN = frozenset({COMPLETE, *RESULT_TYPES.values()})
 
 # A float that is no number, as MessagePack writes it: no text has these bytes in a row.
 _NOT_FINITE = rb"\xcb[\x7f\xff][\xf0-\xff]"
-# Results that are asked for again and again while nothing changes; they grow with the catalogue.
-LISTS: frozenset[type[t.Noun]] = frozenset(
-    {t.ListToolsResult, t.ListResourcesResult, t.ListResourceTemplatesResult, t.ListPromptsResult}
-)
-# The bytes of so many of them are kept.
+# The bytes of so many lists are kept: they grow with the catalogue, and are asked for again and
+# again while nothing changes.
 MAX_KEPT = 32
 
 # Above this a message is not looked through, nor copied, where that can be helped.
@@ -123,7 +121,7 @@ class Shaper:
         list again is the very same bytes.
         """
         kind = type(noun)
-        if kind in LISTS and origin is None:
+        if kind.listed and origin is None:
             return self._list(kind, noun)
         stamp, shaped = self._made(kind, noun, origin, wrap)
         return _headed(stamp, write(shaped))
@@ -146,7 +144,7 @@ class Shaper:
             if usual is not None:
                 message = self._called or self._message()
                 return line(message % (raw_id, write(usual)[1:]))
-        elif kind in LISTS and origin is None:
+        elif kind.listed and origin is None:
             return encode_reply(raw_id, self._list(kind, noun))
         stamp, shaped = self._made(kind, noun, origin, wrap)
         body = write(shaped)
@@ -270,13 +268,13 @@ class Shaper:
         self._check_spoken(kind)
         stamp = None
         if self.revision.stamped and issubclass(kind, t.Result):
-            word = RESULT_TYPES.get(kind, COMPLETE)
+            word = RESULT_TYPES.get(kind.__name__, COMPLETE)
             members: dict[str, Any] = {"resultType": word}
             if self._info is not None:
                 members["_meta"] = {t.SERVER_INFO_KEY: self._info}
             head = encode(members)[:-1] + b","
             message = encode_reply(b"%b", head.replace(b"%", b"%%") + b"%b")
-            stamp = Stamp(word, head, message, issubclass(kind, t.CacheableResult))
+            stamp = Stamp(word, head, message, "cache_scope" in kind.__struct_fields__)
         self._stamps[kind] = stamp
         return stamp
 
@@ -295,7 +293,7 @@ def _speaks_tasks(capabilities: t.ClientCapabilities) -> bool:
     return t.TASKS_EXTENSION_ID in (capabilities.extensions or ())
 
 
-def _with_cache_hints(result: t.CacheableResult) -> t.CacheableResult:
+def _with_cache_hints(result: "t.CacheableResult") -> "t.CacheableResult":
     """R0996: a list, a read or a discovery says how long and for whom it keeps."""
     ttl_ms = STALE_MS if result.ttl_ms is None else max(result.ttl_ms, 0)  # R1011
     return replace(result, ttl_ms=ttl_ms, cache_scope=result.cache_scope or PRIVATE)

@@ -70,7 +70,7 @@ class Plans(dict[type[t.Noun], Plan | None]):
 
     def __missing__(self, noun: type[t.Noun]) -> Plan | None:
         drops = self._drops(noun)
-        own = RULES.get(noun, NO_RULE)
+        own = RULES.get(noun.__name__, NO_RULE)
         hidden = {name for name, _ in drops} | own.fields
         walks = tuple(
             name
@@ -92,7 +92,7 @@ class Plans(dict[type[t.Noun], Plan | None]):
         )
 
     def _changes(self, noun: type[t.Noun]) -> bool:
-        return noun in RULES or bool(self._drops(noun))
+        return noun.__name__ in RULES or bool(self._drops(noun))
 
 
 class Plain(dict[type[Any], bool]):
@@ -104,7 +104,7 @@ class Plain(dict[type[Any], bool]):
         self._plans = plans
 
     def __missing__(self, kind: type[Any]) -> bool:
-        sent = kind in _nouns(t.Block) and kind.type in self._known
+        sent = kind in _nouns(t.ContentBlock) and kind.type in self._known
         self[kind] = sent and self._plans[kind] is None
         return self[kind]
 
@@ -311,7 +311,7 @@ def is_object(value: Any) -> bool:
 
 def _fit_content(
     fitter: Fitter,
-    noun: t.CallToolResult | t.ToolResultContent,
+    noun: "t.CallToolResult | t.ToolResultContent",
     changes: Changes,
     passing: Passing,
 ) -> None:
@@ -332,7 +332,7 @@ def _fit_content(
 
 
 def _fit_prompt_message(
-    fitter: Fitter, noun: t.PromptMessage, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.PromptMessage", changes: Changes, passing: Passing
 ) -> None:
     after = fitter.block(noun.content, fitter.revision.blocks, passing)
     if after is not noun.content:
@@ -373,7 +373,7 @@ def _fit_tool(fitter: Fitter, noun: t.Tool, changes: Changes, passing: Passing) 
 
 
 def _fit_described(
-    fitter: Fitter, noun: t.Tool | t.Prompt | t.PromptArgument, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.Tool | t.Prompt | t.PromptArgument", changes: Changes, passing: Passing
 ) -> None:
     """Where the name is an identifier, the words for people begin with the title."""
     title, words = noun.title or "", noun.description or ""
@@ -382,7 +382,7 @@ def _fit_described(
 
 
 def _fit_named(
-    fitter: Fitter, noun: t.Resource | t.ResourceTemplate, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.Resource | t.ResourceTemplate", changes: Changes, passing: Passing
 ) -> None:
     """Before it had a title, the name of a resource was what people read; its URI tells it."""
     if "title" in changes:
@@ -390,7 +390,7 @@ def _fit_named(
 
 
 def _fit_messages(
-    fitter: Fitter, noun: t.CreateMessageRequestParams, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.CreateMessageRequestParams", changes: Changes, passing: Passing
 ) -> None:
     """Where a message holds one block, a message of several becomes several messages."""
     sampling = fitter.revision.sampling
@@ -409,7 +409,7 @@ def _fit_messages(
 
 
 def _fit_sampled(
-    fitter: Fitter, noun: t.CreateMessageResult, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.CreateMessageResult", changes: Changes, passing: Passing
 ) -> None:
     sampling = fitter.revision.sampling
     before = noun.content
@@ -427,7 +427,7 @@ def _fit_sampled(
 
 
 def _fit_question(
-    fitter: Fitter, noun: t.ElicitRequestParams, changes: Changes, passing: Passing
+    fitter: Fitter, noun: "t.ElicitRequestParams", changes: Changes, passing: Passing
 ) -> None:
     if (noun.mode or "form") not in fitter.revision.elicitation.modes:
         raise LocalProtocolError(
@@ -436,7 +436,9 @@ def _fit_question(
         )
 
 
-def _fit_field(fitter: Fitter, noun: t.PrimitiveSchema, changes: Changes, passing: Passing) -> None:
+def _fit_field(
+    fitter: Fitter, noun: "t.PrimitiveSchema", changes: Changes, passing: Passing
+) -> None:
     """Titled choices as names beside values; several choices as words, which can be read back."""
     facts = fitter.revision.elicitation
     if noun.one_of is not None and not facts.titled_enums:
@@ -452,7 +454,9 @@ def _fit_field(fitter: Fitter, noun: t.PrimitiveSchema, changes: Changes, passin
         changes["default"] = None
 
 
-def _fit_elicited(fitter: Fitter, noun: t.ElicitResult, changes: Changes, passing: Passing) -> None:
+def _fit_elicited(
+    fitter: Fitter, noun: "t.ElicitResult", changes: Changes, passing: Passing
+) -> None:
     """Several choices as words, for a peer that asked in words."""
     if fitter.revision.elicitation.multi_select:
         return
@@ -472,19 +476,20 @@ class OwnRule(Struct, frozen=True):
 
 
 NO_RULE = OwnRule(None)
-RULES: dict[type[t.Noun], OwnRule] = {
-    t.CallToolResult: OwnRule(_fit_content, frozenset({"content"})),
-    t.ToolResultContent: OwnRule(_fit_content, frozenset({"content"})),
-    t.PromptMessage: OwnRule(_fit_prompt_message, frozenset({"content"})),
-    t.Tool: OwnRule(_fit_tool),
-    t.Prompt: OwnRule(_fit_described),
-    t.PromptArgument: OwnRule(_fit_described),
-    t.Resource: OwnRule(_fit_named),
-    t.ResourceTemplate: OwnRule(_fit_named),
-    t.CreateMessageRequestParams: OwnRule(_fit_messages, frozenset({"messages"})),
-    t.SamplingMessage: OwnRule(None, frozenset({"content"})),  # its params see to it
-    t.CreateMessageResult: OwnRule(_fit_sampled, frozenset({"content"})),
-    t.ElicitRequestParams: OwnRule(_fit_question),
-    t.PrimitiveSchema: OwnRule(_fit_field),
-    t.ElicitResult: OwnRule(_fit_elicited),
+# By the name of a noun, so that it is made by whoever needs one; no two share theirs.
+RULES: dict[str, OwnRule] = {
+    "CallToolResult": OwnRule(_fit_content, frozenset({"content"})),
+    "ToolResultContent": OwnRule(_fit_content, frozenset({"content"})),
+    "PromptMessage": OwnRule(_fit_prompt_message, frozenset({"content"})),
+    "Tool": OwnRule(_fit_tool),
+    "Prompt": OwnRule(_fit_described),
+    "PromptArgument": OwnRule(_fit_described),
+    "Resource": OwnRule(_fit_named),
+    "ResourceTemplate": OwnRule(_fit_named),
+    "CreateMessageRequestParams": OwnRule(_fit_messages, frozenset({"messages"})),
+    "SamplingMessage": OwnRule(None, frozenset({"content"})),  # its params see to it
+    "CreateMessageResult": OwnRule(_fit_sampled, frozenset({"content"})),
+    "ElicitRequestParams": OwnRule(_fit_question),
+    "PrimitiveSchema": OwnRule(_fit_field),
+    "ElicitResult": OwnRule(_fit_elicited),
 }

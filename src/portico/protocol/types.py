@@ -1,386 +1,92 @@
 """Every noun of the protocol, one struct each, free of revisions.
 
-This is the door to the `types_*` chapters: `noun` (what all are made of; how `since`, `until` and
-`span` mark what a revision knows), `meta` (the names in `_meta`), `content`, `catalogue` (what a
-server offers), `conversation` (who speaks, what each can do), `questions`, `tasks`.
+This is the door to the `types_*` chapters, each loaded when one of its names is first asked for:
+`noun` (what all are made of; how `since`, `until` and `span` mark what a revision knows), `meta`
+(the names in `_meta`), `content`, `tools`, `peers` (who speaks, what each side can do), `pages`
+(what comes in pages, what may be kept), `catalogue` (what else a server offers), `conversation`
+(how two sides meet), `questions`, `tasks`. To make a noun takes time, and most servers need few.
 
-Rules: nothing is defined here. Import nouns from here, not from the chapters.
+Rules: nothing is defined here. Import nouns from here, not from the chapters. `types.pyi` beside
+this file says the same to editors and type checkers; a test keeps the two equal.
 """
 
-from portico.protocol.types_catalogue import (
-    LOGGING_LEVELS,
-    MAX_COMPLETIONS,
-    CallToolRequestParams,
-    CallToolResult,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    CompletionArgument,
-    CompletionContext,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    LoggingLevel,
-    LoggingMessageNotificationParams,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    PromptReference,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    ResourceTemplateReference,
-    ResourceUpdatedNotificationParams,
-    SetLevelRequestParams,
-    SubscribeRequestParams,
-    TaskMetadata,
-    TaskSupport,
-    Titled,
-    Tool,
-    ToolAnnotations,
-    ToolExecution,
-    UnsubscribeRequestParams,
-    display_name,
-    severe_enough,
-)
-from portico.protocol.types_content import (
-    Annotations,
-    AudioContent,
-    Block,
-    ContentBlock,
-    EmbeddedResource,
-    Icon,
-    IconTheme,
-    ImageContent,
-    ResourceContents,
-    ResourceLink,
-    Role,
-    SamplingMessageContentBlock,
-    TextContent,
-    ToolResultContent,
-    ToolUseContent,
-    UnknownContent,
-    Weight,
-    Whole,
-)
-from portico.protocol.types_conversation import (
-    CancelledNotificationParams,
-    ClientCapabilities,
-    ClientTaskRequests,
-    ClientTasksCapability,
-    DiscoverResult,
-    ElicitationCapability,
-    Envelope,
-    EnvelopedParams,
-    ErrorObject,
-    Implementation,
-    InitializeRequestParams,
-    InitializeResult,
-    MissingRequiredClientCapabilityData,
-    NotificationMeta,
-    ProgressNotificationParams,
-    PromptsCapability,
-    RelatedTaskMetadata,
-    RequestMeta,
-    ResourcesCapability,
-    ResultMeta,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-    ServerTaskRequests,
-    ServerTasksCapability,
-    Settings,
-    SubscriptionFilter,
-    SubscriptionsAcknowledgedNotificationParams,
-    SubscriptionsListenRequestParams,
-    SubscriptionsListenResult,
-    TasksOfElicitation,
-    TasksOfSampling,
-    TasksOfTools,
-    ToolsCapability,
-    UnsupportedProtocolVersionData,
-)
-from portico.protocol.types_meta import (
-    BAGGAGE_KEY,
-    BARE_RESERVED_KEYS,
-    CLIENT_CAPABILITIES_KEY,
-    CLIENT_INFO_KEY,
-    LOG_LEVEL_KEY,
-    MODEL_IMMEDIATE_RESPONSE_KEY,
-    PROGRESS_TOKEN_KEY,
-    PROTOCOL_VERSION_KEY,
-    RELATED_TASK_KEY,
-    SERVER_INFO_KEY,
-    SUBSCRIPTION_ID_KEY,
-    TASKS_EXTENSION_ID,
-    TRACEPARENT_KEY,
-    TRACESTATE_KEY,
-    reserved_meta_key,
-    valid_extension_id,
-    valid_meta_key,
-)
-from portico.protocol.types_noun import (
-    ABSENT,
-    Answer,
-    CacheableResult,
-    CacheScope,
-    Cursor,
-    EmptyResult,
-    InputResponseRequestParams,
-    ListResult,
-    NotificationParams,
-    Noun,
-    Number,
-    PaginatedRequestParams,
-    PaginatedResult,
-    ProgressToken,
-    RequestId,
-    RequestParams,
-    Result,
-    Span,
-    known,
-    since,
-    until,
-)
-from portico.protocol.types_questions import (
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ElicitAction,
-    ElicitationCompleteNotificationParams,
-    ElicitMode,
-    ElicitRequest,
-    ElicitRequestParams,
-    ElicitResult,
-    ElicitSchema,
-    ElicitValue,
-    EnumItems,
-    EnumOption,
-    IncludeContext,
-    InputRequest,
-    InputRequiredResult,
-    ListRootsRequest,
-    ListRootsRequestParams,
-    ListRootsResult,
-    ModelHint,
-    ModelPreferences,
-    PrimitiveSchema,
-    PrimitiveType,
-    Root,
-    SamplingMessage,
-    StringFormat,
-    ToolChoice,
-    ToolChoiceMode,
-    URLElicitationRequiredData,
-)
-from portico.protocol.types_tasks import (
-    CancelTaskRequestParams,
-    CancelTaskResult,
-    CreateTaskResult,
-    ExtCancelTaskRequestParams,
-    ExtCancelTaskResult,
-    ExtCreateTaskResult,
-    ExtDetailedTask,
-    ExtGetTaskRequestParams,
-    ExtGetTaskResult,
-    ExtTask,
-    ExtTaskStatusNotificationParams,
-    ExtUpdateTaskRequestParams,
-    ExtUpdateTaskResult,
-    GetTaskPayloadRequestParams,
-    GetTaskPayloadResult,
-    GetTaskRequestParams,
-    GetTaskResult,
-    ListTasksResult,
-    Task,
-    TasksExtensionCapability,
-    TaskStatus,
-    TaskStatusNotificationParams,
-)
+from importlib import import_module
 
-__all__ = [
-    "ABSENT",
-    "BAGGAGE_KEY",
-    "BARE_RESERVED_KEYS",
-    "CLIENT_CAPABILITIES_KEY",
-    "CLIENT_INFO_KEY",
-    "LOGGING_LEVELS",
-    "LOG_LEVEL_KEY",
-    "MAX_COMPLETIONS",
-    "MODEL_IMMEDIATE_RESPONSE_KEY",
-    "PROGRESS_TOKEN_KEY",
-    "PROTOCOL_VERSION_KEY",
-    "RELATED_TASK_KEY",
-    "SERVER_INFO_KEY",
-    "SUBSCRIPTION_ID_KEY",
-    "TASKS_EXTENSION_ID",
-    "TRACEPARENT_KEY",
-    "TRACESTATE_KEY",
-    "Annotations",
-    "Answer",
-    "AudioContent",
-    "Block",
-    "CacheScope",
-    "CacheableResult",
-    "CallToolRequestParams",
-    "CallToolResult",
-    "CancelTaskRequestParams",
-    "CancelTaskResult",
-    "CancelledNotificationParams",
-    "ClientCapabilities",
-    "ClientTaskRequests",
-    "ClientTasksCapability",
-    "CompleteRequestParams",
-    "CompleteResult",
-    "Completion",
-    "CompletionArgument",
-    "CompletionContext",
-    "ContentBlock",
-    "CreateMessageRequest",
-    "CreateMessageRequestParams",
-    "CreateMessageResult",
-    "CreateTaskResult",
-    "Cursor",
-    "DiscoverResult",
-    "ElicitAction",
-    "ElicitMode",
-    "ElicitRequest",
-    "ElicitRequestParams",
-    "ElicitResult",
-    "ElicitSchema",
-    "ElicitValue",
-    "ElicitationCapability",
-    "ElicitationCompleteNotificationParams",
-    "EmbeddedResource",
-    "EmptyResult",
-    "EnumItems",
-    "EnumOption",
-    "Envelope",
-    "EnvelopedParams",
-    "ErrorObject",
-    "ExtCancelTaskRequestParams",
-    "ExtCancelTaskResult",
-    "ExtCreateTaskResult",
-    "ExtDetailedTask",
-    "ExtGetTaskRequestParams",
-    "ExtGetTaskResult",
-    "ExtTask",
-    "ExtTaskStatusNotificationParams",
-    "ExtUpdateTaskRequestParams",
-    "ExtUpdateTaskResult",
-    "GetPromptRequestParams",
-    "GetPromptResult",
-    "GetTaskPayloadRequestParams",
-    "GetTaskPayloadResult",
-    "GetTaskRequestParams",
-    "GetTaskResult",
-    "Icon",
-    "IconTheme",
-    "ImageContent",
-    "Implementation",
-    "IncludeContext",
-    "InitializeRequestParams",
-    "InitializeResult",
-    "InputRequest",
-    "InputRequiredResult",
-    "InputResponseRequestParams",
-    "ListPromptsResult",
-    "ListResourceTemplatesResult",
-    "ListResourcesResult",
-    "ListResult",
-    "ListRootsRequest",
-    "ListRootsRequestParams",
-    "ListRootsResult",
-    "ListTasksResult",
-    "ListToolsResult",
-    "LoggingLevel",
-    "LoggingMessageNotificationParams",
-    "MissingRequiredClientCapabilityData",
-    "ModelHint",
-    "ModelPreferences",
-    "NotificationMeta",
-    "NotificationParams",
-    "Noun",
-    "Number",
-    "PaginatedRequestParams",
-    "PaginatedResult",
-    "PrimitiveSchema",
-    "PrimitiveType",
-    "ProgressNotificationParams",
-    "ProgressToken",
-    "Prompt",
-    "PromptArgument",
-    "PromptMessage",
-    "PromptReference",
-    "PromptsCapability",
-    "ReadResourceRequestParams",
-    "ReadResourceResult",
-    "RelatedTaskMetadata",
-    "RequestId",
-    "RequestMeta",
-    "RequestParams",
-    "Resource",
-    "ResourceContents",
-    "ResourceLink",
-    "ResourceTemplate",
-    "ResourceTemplateReference",
-    "ResourceUpdatedNotificationParams",
-    "ResourcesCapability",
-    "Result",
-    "ResultMeta",
-    "Role",
-    "Root",
-    "RootsCapability",
-    "SamplingCapability",
-    "SamplingMessage",
-    "SamplingMessageContentBlock",
-    "ServerCapabilities",
-    "ServerTaskRequests",
-    "ServerTasksCapability",
-    "SetLevelRequestParams",
-    "Settings",
-    "Span",
-    "StringFormat",
-    "SubscribeRequestParams",
-    "SubscriptionFilter",
-    "SubscriptionsAcknowledgedNotificationParams",
-    "SubscriptionsListenRequestParams",
-    "SubscriptionsListenResult",
-    "Task",
-    "TaskMetadata",
-    "TaskStatus",
-    "TaskStatusNotificationParams",
-    "TaskSupport",
-    "TasksExtensionCapability",
-    "TasksOfElicitation",
-    "TasksOfSampling",
-    "TasksOfTools",
-    "TextContent",
-    "Titled",
-    "Tool",
-    "ToolAnnotations",
-    "ToolChoice",
-    "ToolChoiceMode",
-    "ToolExecution",
-    "ToolResultContent",
-    "ToolUseContent",
-    "ToolsCapability",
-    "URLElicitationRequiredData",
-    "UnknownContent",
-    "UnsubscribeRequestParams",
-    "UnsupportedProtocolVersionData",
-    "Weight",
-    "Whole",
-    "display_name",
-    "known",
-    "reserved_meta_key",
-    "severe_enough",
-    "since",
-    "until",
-    "valid_extension_id",
-    "valid_meta_key",
-]
+_CHAPTERS = {
+    "noun": """
+        ABSENT Answer InputResponseRequestParams LoggingLevel NotificationParams Noun Number
+        ProgressToken RequestId RequestParams Result Span known since until
+    """,
+    "meta": """
+        BAGGAGE_KEY BARE_RESERVED_KEYS CLIENT_CAPABILITIES_KEY CLIENT_INFO_KEY LOG_LEVEL_KEY
+        MODEL_IMMEDIATE_RESPONSE_KEY PROGRESS_TOKEN_KEY PROTOCOL_VERSION_KEY RELATED_TASK_KEY
+        SERVER_INFO_KEY SUBSCRIPTION_ID_KEY TASKS_EXTENSION_ID TRACEPARENT_KEY TRACESTATE_KEY
+        reserved_meta_key valid_extension_id valid_meta_key
+    """,
+    "content": """
+        Annotations AudioContent ContentBlock EmbeddedResource Icon IconTheme ImageContent
+        ResourceContents ResourceLink Role TextContent UnknownContent Weight Whole
+    """,
+    "tools": """
+        CallToolRequestParams CallToolResult TaskMetadata TaskSupport Tool ToolAnnotations
+        ToolExecution
+    """,
+    "peers": """
+        ClientCapabilities ClientTaskRequests ClientTasksCapability ElicitationCapability Envelope
+        Implementation PromptsCapability ResourcesCapability RootsCapability SamplingCapability
+        ServerCapabilities ServerTaskRequests ServerTasksCapability Settings TasksOfElicitation
+        TasksOfSampling TasksOfTools ToolsCapability
+    """,
+    "pages": """
+        CacheScope CacheableResult Cursor ListResult PaginatedRequestParams PaginatedResult
+    """,
+    "catalogue": """
+        CompleteRequestParams CompleteResult Completion CompletionArgument CompletionContext
+        GetPromptRequestParams GetPromptResult LOGGING_LEVELS ListPromptsResult
+        ListResourceTemplatesResult ListResourcesResult ListToolsResult
+        LoggingMessageNotificationParams MAX_COMPLETIONS Prompt PromptArgument PromptMessage
+        PromptReference ReadResourceRequestParams ReadResourceResult Resource ResourceTemplate
+        ResourceTemplateReference ResourceUpdatedNotificationParams SetLevelRequestParams
+        SubscribeRequestParams Titled UnsubscribeRequestParams display_name severe_enough
+    """,
+    "conversation": """
+        CancelledNotificationParams DiscoverResult EmptyResult EnvelopedParams ErrorObject
+        InitializeRequestParams InitializeResult MissingRequiredClientCapabilityData
+        NotificationMeta ProgressNotificationParams RelatedTaskMetadata RequestMeta ResultMeta
+        SubscriptionFilter SubscriptionsAcknowledgedNotificationParams
+        SubscriptionsListenRequestParams SubscriptionsListenResult UnsupportedProtocolVersionData
+    """,
+    "questions": """
+        Block CreateMessageRequest CreateMessageRequestParams CreateMessageResult ElicitAction
+        ElicitMode ElicitRequest ElicitRequestParams ElicitResult ElicitSchema ElicitValue
+        ElicitationCompleteNotificationParams EnumItems EnumOption IncludeContext InputRequest
+        InputRequiredResult ListRootsRequest ListRootsRequestParams ListRootsResult ModelHint
+        ModelPreferences PrimitiveSchema PrimitiveType Root SamplingMessage
+        SamplingMessageContentBlock StringFormat ToolChoice ToolChoiceMode ToolResultContent
+        ToolUseContent URLElicitationRequiredData
+    """,
+    "tasks": """
+        CancelTaskRequestParams CancelTaskResult CreateTaskResult ExtCancelTaskRequestParams
+        ExtCancelTaskResult ExtCreateTaskResult ExtDetailedTask ExtGetTaskRequestParams
+        ExtGetTaskResult ExtTask ExtTaskStatusNotificationParams ExtUpdateTaskRequestParams
+        ExtUpdateTaskResult GetTaskPayloadRequestParams GetTaskPayloadResult GetTaskRequestParams
+        GetTaskResult ListTasksResult Task TaskStatus TaskStatusNotificationParams
+        TasksExtensionCapability
+    """,
+}
+_HOMES = {name: chapter for chapter, names in _CHAPTERS.items() for name in names.split()}
+
+__all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+    chapter = _HOMES[name]
+    found = vars(import_module(f"portico.protocol.types_{chapter}"))
+    globals().update({each: found[each] for each in _CHAPTERS[chapter].split()})
+    return found[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,12 +1,11 @@
-"""What a server offers: tools, resources, prompts, completions, log messages.
+"""What a server offers beside tools: lists, resources, prompts, completions, log messages.
 
-Rules: as in `types_noun`. A JSON Schema is a plain dict: what it may hold is a matter of
-`schema`; how each revision wants it shaped, of `revision`.
+Rules: as in `types_noun`.
 """
 
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
-from msgspec import UNSET, Raw, field
+from msgspec import field
 
 from portico.protocol.types_content import (
     Annotations,
@@ -16,10 +15,8 @@ from portico.protocol.types_content import (
     Role,
 )
 from portico.protocol.types_noun import (
-    ABSENT,
-    CacheableResult,
     InputResponseRequestParams,
-    ListResult,
+    LoggingLevel,
     NotificationParams,
     Noun,
     RequestParams,
@@ -27,10 +24,9 @@ from portico.protocol.types_noun import (
     Span,
     since,
 )
+from portico.protocol.types_pages import CacheableResult, ListResult
+from portico.protocol.types_tools import Tool
 
-LoggingLevel = Literal[
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-]
 LOGGING_LEVELS: tuple[LoggingLevel, ...] = (
     "debug",
     "info",
@@ -46,8 +42,6 @@ _RANK = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 # A completion offers no more than this at once; all revisions say so, the last in its schema.
 MAX_COMPLETIONS = 100
 
-TaskSupport = Literal["forbidden", "optional", "required"]
-
 
 def severe_enough(level: LoggingLevel, wanted: LoggingLevel) -> bool:
     """Whether a message of `level` reaches someone who wants `wanted` and everything above."""
@@ -57,60 +51,8 @@ def severe_enough(level: LoggingLevel, wanted: LoggingLevel) -> bool:
 # --- tools ---
 
 
-class ToolAnnotations(Noun, kw_only=True):
-    """What a tool says of its own behaviour: hints, not to be trusted from a stranger."""
-
-    span: ClassVar[Span] = Span(since="2025-03-26")
-
-    title: str | None = None
-    read_only_hint: bool | None = None
-    destructive_hint: bool | None = None
-    idempotent_hint: bool | None = None
-    open_world_hint: bool | None = None
-
-
-class ToolExecution(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
-
-    task_support: TaskSupport | None = None
-
-
-class Tool(Noun, kw_only=True):
-    name: str
-    input_schema: dict[str, Any]
-    title: Annotated[str | None, since("2025-06-18")] = None
-    description: str | None = None
-    output_schema: Annotated[dict[str, Any] | None, since("2025-06-18")] = None
-    annotations: Annotated[ToolAnnotations | None, since("2025-03-26")] = None
-    execution: Annotated[ToolExecution | None, since("2025-11-25", until="2025-11-25")] = None
-    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
-    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
-
-
 class ListToolsResult(ListResult, kw_only=True):
     tools: list[Tool]
-
-
-class TaskMetadata(Noun, kw_only=True):
-    """The wish that a request become a task (tasks of 2025-11-25)."""
-
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
-
-    ttl: int | None = None
-
-
-class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
-    """The arguments stay raw: the tool's own types decode them, once."""
-
-    name: str
-    arguments: Raw = ABSENT
-    task: Annotated[TaskMetadata | None, since("2025-11-25", until="2025-11-25")] = None
-
-
-class CallToolResult(Result, kw_only=True):
-    content: list[ContentBlock]
-    structured_content: Annotated[Any, since("2025-06-18")] = UNSET
-    is_error: bool | None = None
 
 
 # --- resources ---

@@ -6,7 +6,7 @@ Rules: as in `types_noun`. A block of a kind that nobody knows yet is kept whole
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import UNSET, Meta, field
+from msgspec import Meta, field
 
 from portico.protocol.types_noun import Noun, Span, since
 
@@ -129,35 +129,3 @@ class UnknownContent(Noun, kw_only=True, tag_field="type", tag="*"):
 ContentBlock = (
     TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent
 )
-
-
-class ToolUseContent(Noun, kw_only=True, tag_field="type", tag="tool_use"):
-    """A model wants a tool called."""
-
-    span: ClassVar[Span] = Span(since="2025-11-25")
-    type: ClassVar[Literal["tool_use"]] = "tool_use"
-
-    id: str
-    name: str
-    input: dict[str, Any]
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
-
-
-class ToolResultContent(Noun, kw_only=True, tag_field="type", tag="tool_result"):
-    """What came of a tool that a model wanted called."""
-
-    span: ClassVar[Span] = Span(since="2025-11-25")
-    type: ClassVar[Literal["tool_result"]] = "tool_result"
-
-    tool_use_id: str
-    content: list[ContentBlock]
-    structured_content: Any = UNSET
-    is_error: bool | None = None
-    meta: dict[str, Any] | None = field(default=None, name="_meta")
-
-
-SamplingMessageContentBlock = (
-    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
-)
-
-Block = ContentBlock | ToolUseContent | ToolResultContent

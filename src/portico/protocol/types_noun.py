@@ -31,8 +31,10 @@ from msgspec import Meta, Raw, Struct, field
 
 RequestId = int | str
 ProgressToken = int | str
-Cursor = str
-CacheScope = Literal["public", "private"]
+
+LoggingLevel = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
 
 # `5` must leave as `5`: a plain `float` would send it on as `5.0`.
 Number = int | float
@@ -68,6 +70,8 @@ class Noun(Struct, kw_only=True, rename="camel", omit_defaults=True, frozen=True
     """
 
     span: ClassVar[Span] = Span()
+    # Whether it is a page of a list: asked for again and again while nothing in it changes.
+    listed: ClassVar[bool] = False
 
 
 @cache
@@ -97,10 +101,6 @@ class NotificationParams(Noun, kw_only=True):
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
-class PaginatedRequestParams(RequestParams, kw_only=True):
-    cursor: Cursor | None = None
-
-
 class InputResponseRequestParams(RequestParams, kw_only=True):
     """Params of a request that may be answered with questions, and is then sent again.
 
@@ -116,30 +116,6 @@ class Result(Noun, kw_only=True):
 
     meta: dict[str, Any] | None = field(default=None, name="_meta")
     result_type: Annotated[str | None, since("2026-07-28")] = None
-
-
-class EmptyResult(Result, kw_only=True):
-    """An acknowledgement."""
-
-
-class PaginatedResult(Result, kw_only=True):
-    next_cursor: Cursor | None = None
-
-
-class CacheableResult(Result, kw_only=True):
-    """A result that says how long, and for whom, it stays fresh.
-
-    A negative `ttl_ms` is readable, and counts as 0 (R1010).
-    """
-
-    ttl_ms: Annotated[int | None, since("2026-07-28")] = None
-    cache_scope: Annotated[CacheScope | None, since("2026-07-28")] = None
-
-
-class ListResult(CacheableResult, kw_only=True):
-    """One page of a list that may be kept."""
-
-    next_cursor: Cursor | None = None
 
 
 class Answer(Noun, kw_only=True):

@@ -6,10 +6,17 @@ by result; `revision` leaves out what a peer does not know.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import field
+from msgspec import UNSET, field
 
-from portico.protocol.types_catalogue import TaskMetadata, Tool
-from portico.protocol.types_content import Role, SamplingMessageContentBlock, Weight
+from portico.protocol.types_content import (
+    AudioContent,
+    ContentBlock,
+    ImageContent,
+    Role,
+    TextContent,
+    UnknownContent,
+    Weight,
+)
 from portico.protocol.types_noun import (
     Answer,
     NotificationParams,
@@ -21,11 +28,44 @@ from portico.protocol.types_noun import (
     since,
     until,
 )
+from portico.protocol.types_tools import TaskMetadata, Tool
 
 # --- sampling ---
 
 IncludeContext = Literal["none", "thisServer", "allServers"]
 ToolChoiceMode = Literal["auto", "required", "none"]
+
+
+class ToolUseContent(Noun, kw_only=True, tag_field="type", tag="tool_use"):
+    """A model wants a tool called."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25")
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class ToolResultContent(Noun, kw_only=True, tag_field="type", tag="tool_result"):
+    """What came of a tool that a model wanted called."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25")
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
+
+    tool_use_id: str
+    content: list[ContentBlock]
+    structured_content: Any = UNSET
+    is_error: bool | None = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+SamplingMessageContentBlock = (
+    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
+)
+
+Block = ContentBlock | ToolUseContent | ToolResultContent
 
 
 class ModelHint(Noun, kw_only=True):

@@ -18,11 +18,11 @@ from portico.protocol.types_noun import (
     ABSENT,
     NotificationParams,
     Noun,
-    PaginatedResult,
     RequestParams,
     Result,
     Span,
 )
+from portico.protocol.types_pages import PaginatedResult
 from portico.protocol.types_questions import InputRequest
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]

@@ -117,7 +117,7 @@ class Server(Offering):
         store: Store | None = None,
         page_size: int = PAGE_SIZE,
         ttl_s: float | None = None,
-        cache_scope: t.CacheScope | None = None,
+        cache_scope: "t.CacheScope | None" = None,
         logging: bool | None = None,
         declares: Iterable[Kind] = (),
         completions_per_s: float | None = COMPLETIONS_PER_S,
@@ -359,7 +359,7 @@ class Server(Offering):
         """The bytes of the answer to a request."""
         return self._dispatch.answer(turn)
 
-    async def read(self, context: "Context", uri: str) -> t.ReadResourceResult:
+    async def read(self, context: "Context", uri: str) -> "t.ReadResourceResult":
         """One of the server's own resources, for a handler and as its caller."""
         params = t.ReadResourceRequestParams(uri=uri)
         result = await self._dispatch.read_resource(context.turn, params, context)

@@ -39,7 +39,7 @@ class RunTool(Protocol):
 class RunPrompt(Protocol):
     """Answers `prompts/get`."""
 
-    def __call__(self, turn: Turn, params: t.GetPromptRequestParams, /) -> Awaitable[t.Noun]: ...
+    def __call__(self, turn: Turn, params: "t.GetPromptRequestParams", /) -> Awaitable[t.Noun]: ...
 
 
 class RunResource(Protocol):
@@ -48,7 +48,7 @@ class RunResource(Protocol):
     def __call__(
         self,
         turn: Turn,
-        params: t.ReadResourceRequestParams,
+        params: "t.ReadResourceRequestParams",
         values: Values,
         context: "Context | None" = None,
         /,
@@ -81,14 +81,14 @@ class ToolEntry(Entry, kw_only=True, eq=False):
 class ResourceEntry(Entry, kw_only=True, eq=False):
     """A resource of a fixed address."""
 
-    noun: t.Resource
+    noun: "t.Resource"
     run: RunResource
 
 
 class TemplateEntry(Entry, kw_only=True, eq=False):
     """Many resources, by a template."""
 
-    noun: t.ResourceTemplate
+    noun: "t.ResourceTemplate"
     template: "Template"
     run: RunResource
 
@@ -96,7 +96,7 @@ class TemplateEntry(Entry, kw_only=True, eq=False):
 class PromptEntry(Entry, kw_only=True, eq=False):
     """A prompt."""
 
-    noun: t.Prompt
+    noun: "t.Prompt"
     run: RunPrompt
 
 

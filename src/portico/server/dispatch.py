@@ -47,7 +47,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
     page_size: int = PAGE_SIZE
     ttl_ms: int | None = None
-    cache_scope: t.CacheScope | None = None
+    cache_scope: "t.CacheScope | None" = None
 
 
 class Dispatch:
@@ -152,7 +152,7 @@ class Dispatch:
 
         return shelf.page(cursor, self._listing.page_size, visible, shared=shared)
 
-    def _scope(self, page: Page[E]) -> t.CacheScope | None:
+    def _scope(self, page: Page[E]) -> "t.CacheScope | None":
         scope = self._listing.cache_scope
         return "private" if scope == "public" and not page.shared else scope
 
@@ -226,7 +226,7 @@ class Dispatch:
         return await self.read_resource(turn, params)
 
     async def read_resource(
-        self, turn: Turn, params: t.ReadResourceRequestParams, context: "Context | None" = None
+        self, turn: Turn, params: "t.ReadResourceRequestParams", context: "Context | None" = None
     ) -> t.Noun:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)

@@ -84,7 +84,7 @@ class ResourceOptions(TypedDict, total=False):
     scopes: Iterable[str]
     inline: bool
     ttl_s: float
-    cache_scope: t.CacheScope
+    cache_scope: "t.CacheScope"
     meta: dict[str, Any]
 
 
@@ -439,7 +439,7 @@ def checked_ttl(ttl_s: float | None, scope: str | None, whose: str) -> int | Non
     """For how many milliseconds something keeps. Raises for what R1011 does not allow."""
     if ttl_s is not None and not (math.isfinite(ttl_s) and ttl_s >= 0):
         raise LocalProtocolError(f"{whose}: ttl_s is {ttl_s}; give seconds, 0 or more")
-    if scope not in (None, *get_args(t.CacheScope)):
+    if scope is not None and scope not in get_args(t.CacheScope):
         raise LocalProtocolError(f"{whose}: cache_scope is 'public' or 'private', not {scope!r}")
     return round(ttl_s * 1000) if ttl_s is not None else None
 

@@ -72,7 +72,7 @@ class Reader:
         bound: Bound,
         mime_type: str | None,
         ttl_ms: int | None = None,
-        cache_scope: t.CacheScope | None = None,
+        cache_scope: "t.CacheScope | None" = None,
     ) -> None:
         self._bound = bound
         self._mime_type = mime_type
@@ -82,7 +82,7 @@ class Reader:
     async def run(
         self,
         turn: Turn,
-        params: t.ReadResourceRequestParams,
+        params: "t.ReadResourceRequestParams",
         values: Values,
         context: "Context | None" = None,
         /,
@@ -122,7 +122,7 @@ class Reader:
         )
 
 
-def contents_of(value: Any, uri: str, mime_type: str | None) -> t.ReadResourceResult:
+def contents_of(value: Any, uri: str, mime_type: str | None) -> "t.ReadResourceResult":
     """What a function returned, as the contents of a resource."""
     if isinstance(value, t.ReadResourceResult):
         return value
@@ -162,7 +162,7 @@ def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
 def prompter(bound: Bound, description: str | None) -> RunPrompt:
     """What answers `prompts/get` for a function."""
 
-    async def run(turn: Turn, params: t.GetPromptRequestParams, /) -> t.Noun:
+    async def run(turn: Turn, params: "t.GetPromptRequestParams", /) -> t.Noun:
         try:
             arguments = bound.decode(msgspec.json.encode(params.arguments or {}))
         except Fault as fault:
@@ -180,7 +180,7 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
     return run
 
 
-def prompted(value: Any, description: str | None) -> t.GetPromptResult:
+def prompted(value: Any, description: str | None) -> "t.GetPromptResult":
     """What a function returned, as the messages of a prompt."""
     if isinstance(value, t.GetPromptResult):
         return value
