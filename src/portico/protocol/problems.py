@@ -6,7 +6,9 @@ the length of a name that a stranger chose.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
+
+from msgspec import Struct
 
 # A model corrects a handful of mistakes at once; the rest it meets on the next try.
 MAX_PROBLEMS = 10
@@ -39,7 +41,7 @@ _FORMATS = {
 }
 
 
-class Problem(NamedTuple):
+class Problem(Struct, frozen=True):
     """One thing that is wrong: where, as member names and indexes, and what."""
 
     path: tuple[str | int, ...]

@@ -9,7 +9,7 @@ Rules: what comes in is never changed; what fits already leaves as the very same
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from types import MappingProxyType, UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import fields, replace
@@ -232,7 +232,7 @@ def _same(one: Any, other: Any) -> bool:
 @cache
 def inside(noun: type[t.Noun]) -> Mapping[str, tuple[type[t.Noun], ...]]:
     """The fields of a noun that may hold nouns, and which."""
-    hints = get_type_hints(noun)
+    hints = t.hints(noun)
     held = {name: tuple(_nouns(hints[name])) for name in noun.__struct_fields__}
     return MappingProxyType({name: kinds for name, kinds in held.items() if kinds})
 

@@ -15,7 +15,7 @@ from importlib import import_module
 _CHAPTERS = {
     "noun": """
         ABSENT Answer InputResponseRequestParams LoggingLevel NotificationParams Noun Number
-        ProgressToken RequestId RequestParams Result Span known since until
+        ProgressToken RequestId RequestParams Result Span hints known since until
     """,
     "meta": """
         BAGGAGE_KEY BARE_RESERVED_KEYS CLIENT_CAPABILITIES_KEY CLIENT_INFO_KEY LOG_LEVEL_KEY

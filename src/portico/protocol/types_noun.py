@@ -14,7 +14,7 @@ Rules: the dates here are labels; nothing in the `types` files compares them. No
 uses `from __future__ import annotations`: building decoders gets four times slower.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import (
@@ -22,9 +22,7 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     dataclass_transform,
-    get_type_hints,
 )
 
 from msgspec import Meta, Raw, Struct, field
@@ -44,11 +42,16 @@ Number = int | float
 ABSENT = Raw(b"")
 
 
-class Span(NamedTuple):
+class Span(Struct, frozen=True):
     """The first and the last revision that know something; `None` is an open end."""
 
     since: str | None = None
     until: str | None = None
+
+    def __iter__(self) -> Iterator[str | None]:
+        """Both, for `revision.knows(*span)`."""
+        yield self.since
+        yield self.until
 
 
 def since(first: str, *, until: str | None = None) -> Meta:
@@ -74,6 +77,14 @@ class Noun(Struct, kw_only=True, rename="camel", omit_defaults=True, frozen=True
     listed: ClassVar[bool] = False
 
 
+def hints(noun: type[Noun]) -> dict[str, Any]:
+    """What is written beside the fields of `noun`: values, as no file of nouns has them as text."""
+    written: dict[str, Any] = {}
+    for base in reversed(noun.__mro__):
+        written |= getattr(base, "__annotations__", {})
+    return written
+
+
 @cache
 def known(noun: type[Noun]) -> Mapping[str, Span]:
     """The fields of `noun` that some revision lacks, by attribute name, each with its span.
@@ -81,9 +92,9 @@ def known(noun: type[Noun]) -> Mapping[str, Span]:
     Fields that are not in the mapping live as long as the noun itself (`noun.span`).
     """
     marks: dict[str, Span] = {}
-    hints = get_type_hints(noun, include_extras=True)
+    written = hints(noun)
     for name in noun.__struct_fields__:
-        for mark in getattr(hints[name], "__metadata__", ()):
+        for mark in getattr(written[name], "__metadata__", ()):
             if isinstance(mark, Meta) and mark.extra is not None:
                 marks[name] = Span(mark.extra["since"], mark.extra["until"])
     return MappingProxyType(marks)

@@ -12,10 +12,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from portico.errors import LocalProtocolError
-from portico.ports import Handler, Middleware, Store, Turn, Verify
+from portico.ports import Handler, Middleware, Store, Turn
 from portico.protocol import types as t
 from portico.protocol.events import Told
 from portico.protocol.identity import Identity, Shapers
@@ -29,15 +29,16 @@ from portico.server.sealing import Keys
 from portico.server.workers import Workers
 
 if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
+    from typing import Unpack
+
     from portico.auth.protection import Protection
     from portico.protocol.httprules_params import ParamHeader
     from portico.server.context import Context
     from portico.server.door import Door
     from portico.server.handles import Handles
     from portico.server.interviewing import Interviewer
-    from portico.transport.http_run import RunLimits
+    from portico.server.options import AsgiOptions, HttpOptions
     from portico.transport.http_server import HttpApp
-    from portico.transport.http_visit import App, Limits
 
 log: logs.Logger = logs.getLogger("portico.server")
 
@@ -55,33 +56,6 @@ Lifespan = (
     Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
     | Callable[[], contextlib.AbstractAsyncContextManager[Any]]
 )
-
-
-class AppOptions(TypedDict, total=False):
-    """What an application is told, whoever runs it."""
-
-    path: str
-    around: "App"
-    verify: Verify
-    limits: "Limits"
-
-
-class AsgiOptions(AppOptions, total=False):
-    """The keywords of `server.asgi`."""
-
-    hosts: Iterable[str]
-    origins: Iterable[str]
-
-
-class HttpOptions(AppOptions, total=False):
-    """The keywords of `server.run("http")`."""
-
-    run_limits: "RunLimits"
-    host: str
-    port: int
-    hosts: Iterable[str]
-    origins: Iterable[str]
-    started: Callable[[Any], None]
 
 
 class Server(Offering):
@@ -453,7 +427,7 @@ class Server(Offering):
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    def run(self, transport: Http, **options: Unpack[HttpOptions]) -> None: ...
+    def run(self, transport: Http, **options: "Unpack[HttpOptions]") -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`.
 
@@ -483,7 +457,7 @@ class Server(Offering):
     @overload
     async def serve(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    async def serve(self, transport: Http, **options: Unpack[HttpOptions]) -> None: ...
+    async def serve(self, transport: Http, **options: "Unpack[HttpOptions]") -> None: ...
     async def serve(self, transport: str = "stdio", **options: Any) -> None:
         """Serve inside a running loop until the end, and say nothing: `started` is told.
 
@@ -500,7 +474,7 @@ class Server(Offering):
         else:
             raise _no_such(transport)
 
-    def asgi(self, **options: Unpack[AsgiOptions]) -> "HttpApp":
+    def asgi(self, **options: "Unpack[AsgiOptions]") -> "HttpApp":
         """An ASGI application that mounts anywhere.
 
         `server.asgi(path="/mcp", around=app)` serves our paths, and hands the rest to `app`.
@@ -579,6 +553,8 @@ def _entered(
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:
     """The options of the application, taken out of those of whoever runs it."""
+    from portico.server.options import AppOptions
+
     return {name: options.pop(name) for name in AppOptions.__optional_keys__ if name in options}
 
 

@@ -23,7 +23,6 @@ from portico.protocol.reading import read
 from portico.protocol.revision import OutputRoot, Revisions
 from portico.server.binding import Crashes
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
-from portico.server.returning import missing
 from portico.server.tools import failed
 
 if TYPE_CHECKING:
@@ -231,6 +230,8 @@ class Dispatch:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
         if found is None:
+            from portico.server.returning import missing
+
             raise missing(params.uri)
         entry, values = found
         _admit(entry, turn)
@@ -307,6 +308,8 @@ class Dispatch:
         found = self._catalogue.find_resource(uri)
         followed = [*([found[0]] if found is not None else []), *self._below(uri)]
         if not followed:
+            from portico.server.returning import missing
+
             raise missing(uri)
         for entry in followed:  # a session is told of the whole folder
             _admit(entry, turn)

@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from portico.errors import LocalProtocolError
 from portico.protocol import types as t
@@ -26,14 +26,15 @@ from portico.server.catalogue import (
     ToolEntry,
 )
 from portico.server.content import named_meta
-from portico.server.returning import Reader, prompter
 from portico.server.tools import BoundTool
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Unpack
 
     from portico.protocol.httprules_params import ParamHeader
     from portico.server.completing import Completer
+    from portico.server.options import PromptOptions, ResourceOptions, ToolOptions
 
 log: logging.Logger = logging.getLogger("portico.server")
 
@@ -46,59 +47,6 @@ GOOD_LENGTHS = range(1, 129)
 # RFC 3986: a scheme, and after it what may stand as it is, or encoded.
 GOOD_URI = r"[A-Za-z][A-Za-z0-9+.-]*:(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*"
 EXPRESSION = r"\{[^{}]*\}"
-
-
-class ToolOptions(TypedDict, total=False):
-    """The keywords of `@server.tool`."""
-
-    name: str
-    title: str
-    description: str
-    icons: list[t.Icon]
-    tags: Iterable[str]
-    read_only: bool
-    destructive: bool
-    idempotent: bool
-    open_world: bool
-    scopes: Iterable[str]
-    timeout_s: float
-    inline: bool
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any]
-    structured_only: bool
-    single_use: bool
-    meta: dict[str, Any]
-
-
-class ResourceOptions(TypedDict, total=False):
-    """The keywords of `@server.resource`."""
-
-    name: str
-    title: str
-    description: str
-    mime_type: str
-    size: int
-    icons: list[t.Icon]
-    annotations: t.Annotations
-    tags: Iterable[str]
-    scopes: Iterable[str]
-    inline: bool
-    ttl_s: float
-    cache_scope: "t.CacheScope"
-    meta: dict[str, Any]
-
-
-class PromptOptions(TypedDict, total=False):
-    """The keywords of `@server.prompt`."""
-
-    name: str
-    title: str
-    description: str
-    icons: list[t.Icon]
-    tags: Iterable[str]
-    scopes: Iterable[str]
-    inline: bool
-    meta: dict[str, Any]
 
 
 class Offering:
@@ -134,8 +82,8 @@ class Offering:
     @overload
     def tool(self, function: F, /) -> F: ...
     @overload
-    def tool(self, /, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
-    def tool(self, function: Any = None, /, **options: Unpack[ToolOptions]) -> Any:
+    def tool(self, /, **options: "Unpack[ToolOptions]") -> Callable[[F], F]: ...
+    def tool(self, function: Any = None, /, **options: "Unpack[ToolOptions]") -> Any:
         """Offer a function as a tool: `@server.tool`, or with keywords.
 
         What is listed: `name`, `title`, `description`, `icons`, `input_schema`, `output_schema`,
@@ -148,10 +96,10 @@ class Offering:
             self._add_tool(function, options)
             return function
 
-        _check_keywords("@server.tool", options, ToolOptions.__optional_keys__)
+        _check_keywords("@server.tool", options, "ToolOptions")
         return _decorated(function, decorate, "tool")
 
-    def _add_tool(self, function: Callable[..., Any], options: ToolOptions) -> None:
+    def _add_tool(self, function: Callable[..., Any], options: "ToolOptions") -> None:
         name = name_of(function, options.get("name"))
         bound = BoundTool(
             function,
@@ -194,7 +142,7 @@ class Offering:
 
     # ------------------------------------------------------------ resources
 
-    def resource(self, uri: str, /, **options: Unpack[ResourceOptions]) -> Callable[[F], F]:
+    def resource(self, uri: str, /, **options: "Unpack[ResourceOptions]") -> Callable[[F], F]:
         """Offer a function as a resource, or as many where the address is a template.
 
         Keywords: `name`, `title`, `description`, `mime_type`, `size`, `icons`, `annotations`,
@@ -202,7 +150,7 @@ class Offering:
         """
         if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise LocalProtocolError("a resource needs its address: @server.resource('notes://a')")
-        _check_keywords("@server.resource", options, ResourceOptions.__optional_keys__)
+        _check_keywords("@server.resource", options, "ResourceOptions")
 
         def decorate(function: F) -> F:
             _check_uri(uri)
@@ -216,7 +164,7 @@ class Offering:
 
         return decorate
 
-    def _add_resource(self, uri: str, bound: Bound, options: ResourceOptions) -> None:
+    def _add_resource(self, uri: str, bound: Bound, options: "ResourceOptions") -> None:
         if bound.signature.parameters:
             names = [parameter.name for parameter in bound.signature.parameters]
             raise LocalProtocolError(
@@ -238,7 +186,7 @@ class Offering:
         _label(entry, options.get("tags"), options.get("scopes"))
         self._add(self.resources, uri, entry, bound.function, "resource")
 
-    def _add_template(self, uri: str, bound: Bound, options: ResourceOptions) -> None:
+    def _add_template(self, uri: str, bound: Bound, options: "ResourceOptions") -> None:
         from portico.protocol.uritemplate import Template
 
         template = Template(uri)
@@ -282,7 +230,7 @@ class Offering:
         folder: "str | Path",
         *,
         hidden: bool = False,
-        **options: Unpack[ResourceOptions],
+        **options: "Unpack[ResourceOptions]",
     ) -> None:
         """Offer the files of a folder: `server.files("docs://", "./docs")`. Nothing leads out."""
         from pathlib import Path
@@ -303,8 +251,8 @@ class Offering:
     @overload
     def prompt(self, function: F, /) -> F: ...
     @overload
-    def prompt(self, /, **options: Unpack[PromptOptions]) -> Callable[[F], F]: ...
-    def prompt(self, function: Any = None, /, **options: Unpack[PromptOptions]) -> Any:
+    def prompt(self, /, **options: "Unpack[PromptOptions]") -> Callable[[F], F]: ...
+    def prompt(self, function: Any = None, /, **options: "Unpack[PromptOptions]") -> Any:
         """Offer a function as a prompt: `@server.prompt`, or with keywords.
 
         Keywords: `name`, `title`, `description`, `icons`, `meta`, `inline`, `scopes`, `tags`.
@@ -314,10 +262,12 @@ class Offering:
             self._add_prompt(function, options)
             return function
 
-        _check_keywords("@server.prompt", options, PromptOptions.__optional_keys__)
+        _check_keywords("@server.prompt", options, "PromptOptions")
         return _decorated(function, decorate, "prompt")
 
-    def _add_prompt(self, function: Callable[..., Any], options: PromptOptions) -> None:
+    def _add_prompt(self, function: Callable[..., Any], options: "PromptOptions") -> None:
+        from portico.server.returning import prompter  # on use, as `Reader` below
+
         name = name_of(function, options.get("name"))
         bound = Bound(function, name, self._surroundings, inline=options.get("inline", False))
         arguments = [
@@ -427,7 +377,12 @@ def _decorated(function: Any, decorate: Callable[[Any], Any], kind: str) -> Any:
     return decorate(function)
 
 
-def _check_keywords(whose: str, options: Any, known: frozenset[str]) -> None:
+def _check_keywords(whose: str, options: Any, table: str) -> None:
+    if not options:
+        return
+    from portico.server import options as tables
+
+    known: frozenset[str] = vars(tables)[table].__optional_keys__
     """A keyword that is ignored may be the one that kept others out: `scope` for `scopes`."""
     for name in options:
         if name not in known:
@@ -444,7 +399,9 @@ def checked_ttl(ttl_s: float | None, scope: str | None, whose: str) -> int | Non
     return round(ttl_s * 1000) if ttl_s is not None else None
 
 
-def _reader(bound: Bound, options: ResourceOptions) -> Any:
+def _reader(bound: Bound, options: "ResourceOptions") -> Any:
+    from portico.server.returning import Reader
+
     scope = options.get("cache_scope")
     ttl_ms = checked_ttl(options.get("ttl_s"), scope, bound.name)
     return Reader(bound, options.get("mime_type"), ttl_ms, scope).run

@@ -28,7 +28,6 @@ from portico.protocol.jsonrpc import Lines
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.transport.duplex import Duplex
-from portico.transport.naming import called
 from portico.transport.signals import close
 
 # What a pipe holds. For much more, each read would have the system map memory, and unmap it.
@@ -427,6 +426,8 @@ def run_stdio(
 def explain(service: Service, reading: int, instead: str) -> None:
     """Tell a person at a terminal what is waited for, and what to type instead."""
     if os.isatty(reading):
+        from portico.transport.naming import called  # on use: programs ask far more often
+
         info = service.identity.info
         sys.stderr.write(
             f"{called(info)} waits here for the messages of an MCP client, which "
