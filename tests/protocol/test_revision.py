@@ -37,6 +37,7 @@ from portico.protocol.revision import (
     Revision,
     Revisions,
     Tasks,
+    Word,
     number,
 )
 
@@ -351,6 +352,16 @@ def test_a_row_of_the_revision_itself_wins_over_an_extension() -> None:
     other = methods.rows(replace_row(methods.CALL_TOOL, "com.example/a"))
     made = replace(JULY_2026, date="2027-01-01", extensions={"com.example/a": other})
     assert made.method("tools/call", frozenset({"com.example/a"})) is methods.CALL_TOOL
+
+
+def test_the_words_of_a_kind_are_as_many_as_it_names_and_each_is_itself_alone() -> None:
+    for kind in Word.__subclasses__():
+        words = [getattr(kind, name) for name in kind.__annotations__]
+        assert len(set(words)) == len(words) >= 2
+        assert all(type(word) is kind for word in words)
+        assert [repr(word) for word in words] == [
+            f"{kind.__name__}.{name}" for name in kind.__annotations__
+        ]
 
 
 def test_revisions_are_the_same_only_if_they_are_the_same_object() -> None:

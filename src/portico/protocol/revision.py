@@ -7,9 +7,8 @@ Rules: no I/O; dates are compared in this file and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from types import MappingProxyType
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -19,81 +18,97 @@ from portico.protocol import methods
 from portico.protocol.methods import Method
 
 
-class Opening(Enum):
+class Word:
+    """One of a few answers to a question, the same only if it is the same object.
+
+    Each annotation of a kind of words becomes one of them. An `Enum` does the same; but to make
+    one takes six times as long, there are ten, and every server makes them before it answers.
+    """
+
+    __slots__ = ("name",)
+
+    def __init_subclass__(cls) -> None:
+        for name in cls.__annotations__:
+            setattr(cls, name, cls(name))
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class Opening(Word):
     """How a conversation begins."""
 
-    HANDSHAKE = "initialize, then initialized"
-    ENVELOPE = "every request says it in _meta"
+    HANDSHAKE: "ClassVar[Opening]"  # initialize, then initialized
+    ENVELOPE: "ClassVar[Opening]"  # every request says it in _meta
 
 
-# Asked for with each request; a member of an Enum takes longer to find than all the rest of it.
-_HANDSHAKE = Opening.HANDSHAKE
-
-
-class Asking(Enum):
+class Asking(Word):
     """How a server asks for the user, a model or the roots."""
 
-    BY_REQUEST = "a request of its own"
-    BY_RESULT = "an input_required result, and a retry"
+    BY_REQUEST: "ClassVar[Asking]"  # a request of its own
+    BY_RESULT: "ClassVar[Asking]"  # an input_required result, and a retry
 
 
-class Pushing(Enum):
+class Pushing(Word):
     """Where news that belongs to no request goes."""
 
-    SESSION = "anywhere in the session"
-    LISTEN = "on subscriptions/listen"
+    SESSION: "ClassVar[Pushing]"  # anywhere in the session
+    LISTEN: "ClassVar[Pushing]"  # on subscriptions/listen
 
 
-class LogControl(Enum):
+class LogControl(Word):
     """Who says how much is logged."""
 
-    BY_METHOD = "logging/setLevel, for the session"
-    PER_REQUEST = "_meta, for this request"
+    BY_METHOD: "ClassVar[LogControl]"  # logging/setLevel, for the session
+    PER_REQUEST: "ClassVar[LogControl]"  # _meta, for this request
 
 
-class BadToolInput(Enum):
+class BadToolInput(Word):
     """What a caller gets for arguments that do not fit the schema."""
 
-    ERROR = "a JSON-RPC error"
-    RESULT = "a result with isError, for the model to read"
+    ERROR: "ClassVar[BadToolInput]"  # a JSON-RPC error
+    RESULT: "ClassVar[BadToolInput]"  # a result with isError, for the model to read
 
 
-class Ids(Enum):
+class Ids(Word):
     """How long an id stays taken."""
 
-    NEVER_REUSED = "for the whole session"
-    UNIQUE_IN_FLIGHT = "until it is answered"
+    NEVER_REUSED: "ClassVar[Ids]"  # for the whole session
+    UNIQUE_IN_FLIGHT: "ClassVar[Ids]"  # until it is answered
 
 
-class OutputRoot(Enum):
+class OutputRoot(Word):
     """What structured content may be."""
 
-    NONE = "there is none"
-    OBJECT = "an object"
-    ANY = "any JSON value"
+    NONE: "ClassVar[OutputRoot]"  # there is none
+    OBJECT: "ClassVar[OutputRoot]"  # an object
+    ANY: "ClassVar[OutputRoot]"  # any JSON value
 
 
-class Tasks(Enum):
+class Tasks(Word):
     """Where long-running calls live."""
 
-    NONE = "nowhere"
-    CORE = "in the protocol"
-    EXTENSION = "in an extension"
+    NONE: "ClassVar[Tasks]"  # nowhere
+    CORE: "ClassVar[Tasks]"  # in the protocol
+    EXTENSION: "ClassVar[Tasks]"  # in an extension
 
 
-class Binding(Enum):
+class Binding(Word):
     """What is normal over HTTP; it says so and refuses nothing (D8)."""
 
-    HTTP_SSE = "GET for a stream, POST beside it"
-    STREAMABLE = "POST, GET and DELETE on one path"
-    POST_ONLY = "POST on one path"
+    HTTP_SSE: "ClassVar[Binding]"  # GET for a stream, POST beside it
+    STREAMABLE: "ClassVar[Binding]"  # POST, GET and DELETE on one path
+    POST_ONLY: "ClassVar[Binding]"  # POST on one path
 
 
-class Cancelling(Enum):
+class Cancelling(Word):
     """How a caller gives up over HTTP."""
 
-    NOTIFICATION = "notifications/cancelled"
-    CLOSE = "closing the stream"
+    NOTIFICATION: "ClassVar[Cancelling]"  # notifications/cancelled
+    CLOSE: "ClassVar[Cancelling]"  # closing the stream
 
 
 class HttpFacts(Struct, frozen=True):
@@ -162,7 +177,7 @@ class Revision(Struct, frozen=True, eq=False):
     @property
     def handshake(self) -> bool:
         """Whether a conversation begins with `initialize`."""
-        return self.opening is _HANDSHAKE
+        return self.opening is Opening.HANDSHAKE
 
     def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
         """The row of a method, or None where neither this revision nor an extension has it.
