@@ -350,7 +350,9 @@ NOT_AT_FIRST = """
     portico.protocol.types_catalogue portico.protocol.types_questions portico.protocol.types_tasks
     portico.server.asking portico.server.blocking portico.server.completing portico.server.context
     portico.server.door portico.server.files portico.server.handles portico.server.interviewing
-    portico.server.mounting portico.server.subscriptions
+    portico.server.mounting portico.server.options portico.server.resolving
+    portico.server.returning portico.server.sealing portico.server.subscriptions
+    portico.transport.naming
 """
 # What only a handshake needs.
 NOT_WITHOUT_ONE = "portico.protocol.types_conversation portico.protocol.types_pages"

@@ -112,7 +112,7 @@ class Batch(Struct, frozen=True):
 class _Envelope(Struct, gc=False):
     jsonrpc: Literal["2.0"]
     # Longer integers are ids too, and are read the long way.
-    id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None = UNSET
+    id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | (str | UnsetType | None) = UNSET
     method: str | UnsetType = UNSET
     params: Raw = NOTHING
     result: Raw = NOTHING

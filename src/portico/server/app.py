@@ -25,7 +25,6 @@ from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.dispatch import Dispatch, Listing
 from portico.server.offering import Offering, checked_ttl
-from portico.server.sealing import Keys
 from portico.server.workers import Workers
 
 if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
@@ -38,6 +37,7 @@ if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP w
     from portico.server.handles import Handles
     from portico.server.interviewing import Interviewer
     from portico.server.options import AsgiOptions, HttpOptions
+    from portico.server.sealing import Keys
     from portico.transport.http_server import HttpApp
 
 log: logs.Logger = logs.getLogger("portico.server")
@@ -114,7 +114,9 @@ class Server(Offering):
         self.state: Any = None
         self.workers: Workers = Workers()
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
-        self._keys = Keys(list(keys), name)
+        self._given_keys = list(keys)
+        if self._given_keys:
+            _ = self._keys  # what are no keys is refused here
         self._logging = logging
         self._lifespan = lifespan
         self._layers: list[Middleware] = []
@@ -158,6 +160,12 @@ class Server(Offering):
         self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
     ) -> Awaitable[t.Noun]:
         return self._interviewer.run(turn, params, body, once)
+
+    @cached_property
+    def _keys(self) -> "Keys":
+        from portico.server.sealing import Keys
+
+        return Keys(self._given_keys, self.info.name)
 
     @cached_property
     def _interviewer(self) -> "Interviewer":
@@ -403,7 +411,7 @@ class Server(Offering):
         for door in self._doors:
             await door.close()
         try:
-            await self._surroundings.shared.close()
+            await self._surroundings.close()
         finally:
             await self._leave()
             self.workers.stop()

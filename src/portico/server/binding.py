@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from msgspec import Raw
@@ -24,11 +24,11 @@ from portico.protocol.shape_schema import is_object_schema
 from portico.protocol.signature import Signature
 from portico.protocol.signature_loose import parse
 from portico.server.depends import Providers, Wiring, is_marked, misplaced, wire
-from portico.server.resolving import Resolver, Shared
 from portico.server.workers import Workers
 
 if TYPE_CHECKING:
     from portico.server.context import Context
+    from portico.server.resolving import Shared
 
 log: logging.Logger = logging.getLogger("portico.server")
 
@@ -83,9 +83,20 @@ class Surroundings:
         self.workers = workers
         self.crashes = crashes
         self.providers: Providers = Providers()
-        self.shared: Shared = Shared()
         # Whether some function is given more than its arguments, and so may ask.
         self.asks: bool = False
+
+    @cached_property
+    def shared(self) -> "Shared":
+        """What the functions have in common: made by the first that depends on something."""
+        from portico.server.resolving import Shared
+
+        return Shared()
+
+    async def close(self) -> None:
+        """Clean up what they had in common, if they had anything."""
+        if "shared" in vars(self):
+            await self.shared.close()
 
 
 class Bound:
@@ -196,6 +207,8 @@ class Bound:
             return await self._run(arguments)
         if context is None:
             raise LocalProtocolError(f"{self.name} needs a context to run in")
+        from portico.server.resolving import Resolver  # on use: most depend on nothing
+
         own = self.surroundings
         async with contextlib.AsyncExitStack() as stack:
             resolver = Resolver(stack, context, own.providers, own.shared, own.workers)
