@@ -16,7 +16,8 @@ from fuzz.target import Finding, check_sent, held, ours
 from portico.errors import Fault, FaultKind, PorticoError, RemoteError
 from portico.protocol import types as t
 from portico.protocol.events import Answered, Call, Event, Told
-from portico.protocol.exchange import Exchange, Subscription, check_task_support, read_result
+from portico.protocol.exchange import Exchange, check_task_support, read_result
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.interview import Interview, Memory, recall, subject_of
 from portico.protocol.jsonrpc import Batch, Failure, Reply, RequestId, encode
 from portico.protocol.link import Link

@@ -30,7 +30,8 @@ from portico.protocol.jsonrpc import (
     encode_request,
     head,
 )
-from portico.protocol.negotiation import choose, judge
+from portico.protocol.negotiation import choose
+from portico.protocol.negotiation_probe import judge
 from portico.protocol.revision import EVERY
 
 # Small enough that mutated lines are longer now and then.

@@ -24,11 +24,13 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
 from portico.protocol import types as t
 from portico.protocol.events import Answered
-from portico.protocol.exchange import Exchange, Subscription, check_task_support, read_result
+from portico.protocol.exchange import Exchange, check_task_support, read_result
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.interview import Interview, recall, subject_of
 from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
 from portico.protocol.methods import Method, Side
-from portico.protocol.negotiation import Peer, choose, judge
+from portico.protocol.negotiation import Peer, choose
+from portico.protocol.negotiation_probe import judge
 from portico.protocol.questions import (
     Question,
     questions_of,

@@ -13,7 +13,8 @@ from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, R
 from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.events import Told
-from portico.protocol.exchange import LISTEN, Subscription
+from portico.protocol.exchange import LISTEN
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.httprules_params import ParamHeader, param_headers
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import encode_notification

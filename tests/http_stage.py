@@ -18,7 +18,8 @@ from portico.errors import AuthError, Fault, FaultKind, LoginRequired, ScopeRequ
 from portico.protocol import httprules as rules
 from portico.protocol import types as t
 from portico.protocol.events import Call, Dropped, Event, Send
-from portico.protocol.exchange import Exchange, Subscription
+from portico.protocol.exchange import Exchange
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.httprules_gate import (
     Answers,
     Gate,
@@ -46,7 +47,8 @@ from portico.protocol.jsonrpc import (
 )
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
-from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser, judge, negotiate
+from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser, negotiate
+from portico.protocol.negotiation_probe import judge
 from portico.protocol.questions import Question
 from portico.protocol.reading import read
 from portico.protocol.revision import EVERY, Revision, Revisions, number

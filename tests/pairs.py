@@ -16,7 +16,8 @@ from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
 from portico.protocol.link import Link
 from portico.protocol.methods import Side
-from portico.protocol.negotiation import Era, Peer, choose, judge
+from portico.protocol.negotiation import Peer, choose
+from portico.protocol.negotiation_probe import Era, judge
 from portico.protocol.reading import read
 from portico.protocol.revision import EVERY, Revision, Revisions
 

@@ -7,7 +7,7 @@ import pytest
 from portico.errors import Fault, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.events import Answered, Dropped, Told
-from portico.protocol.exchange import Subscription
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.revision import ALL, Pushing, Revision
 from protocol.dialogue import JSON, call, line, opened, request, said, served
 

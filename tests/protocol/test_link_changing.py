@@ -8,7 +8,7 @@ import pytest
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.events import Call
-from portico.protocol.exchange import Subscription
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.identity import Identity
 from portico.protocol.link import Link
 from portico.protocol.methods import Side

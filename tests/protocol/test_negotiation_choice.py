@@ -9,19 +9,17 @@ from portico.errors import Fault, FaultKind, RemoteProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import Failure, Reply, encode
 from portico.protocol.negotiation import (
-    Era,
     Peer,
-    Verdict,
     agree,
     choose,
     incapable,
-    judge,
     missing_meta,
     negotiate,
     require_extension,
     shared_extensions,
     unsupported,
 )
+from portico.protocol.negotiation_probe import Era, Verdict, judge
 from portico.protocol.revision import (
     ALL,
     EVERY,

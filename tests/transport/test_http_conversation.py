@@ -26,7 +26,7 @@ from portico.errors import (
     TimedOut,
 )
 from portico.protocol import types as t
-from portico.protocol.negotiation import Era, judge
+from portico.protocol.negotiation_probe import Era, judge
 from portico.protocol.revision import (
     JULY_2026,
     JUNE_2025,

@@ -344,6 +344,7 @@ NOT_AT_FIRST = """
     json copy dataclasses difflib fnmatch graphlib hashlib hmac importlib.util ipaddress mimetypes
     ntpath pathlib random secrets urllib.parse
     portico.auth portico.middleware portico.store portico.logs portico.client
+    portico.protocol.exchange_subscription portico.protocol.negotiation_probe
     portico.protocol.forms portico.protocol.httprules_gate portico.protocol.httprules_params
     portico.protocol.interview portico.protocol.questions portico.protocol.signature_form
     portico.protocol.signature_models portico.protocol.uritemplate

@@ -27,7 +27,8 @@ from portico.errors import (
 )
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import NOTHING, Failure, Reply, encode
-from portico.protocol.negotiation import UNDECIDED_STATUSES, Era, Verdict, choose, judge
+from portico.protocol.negotiation import choose
+from portico.protocol.negotiation_probe import UNDECIDED_STATUSES, Era, Verdict, judge
 from portico.protocol.reading import read
 from portico.protocol.revision import NEWEST, Revision, Revisions
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.structs import replace
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
@@ -21,12 +20,11 @@ from portico.protocol.jsonrpc import (
     NOTHING,
     Head,
     Request,
-    RequestId,
     encode_failure,
     encode_notification,
 )
 from portico.protocol.methods import Method
-from portico.protocol.negotiation import Peer, checked_token, require_extension
+from portico.protocol.negotiation import Peer, checked_token
 from portico.protocol.reading import read, read_once
 from portico.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
 from portico.protocol.shape import Shaper, write
@@ -241,120 +239,6 @@ def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> Non
         raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool runs as a task only; send task")
     if asked and support not in ("required", "optional"):
         raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool does not run as a task; leave task out")
-
-
-# ---------------------------------------------------------------- subscriptions
-
-
-class Subscription:
-    """One `subscriptions/listen`: acknowledged first, then only what was asked for, then its end.
-
-    `offered` is what the server can push at all, `allowed` whether this caller may hear of a
-    resource; the rest is left out of the acknowledgement. Raises `Fault` for a filter that cannot
-    be read, or that its sender may not ask for.
-    """
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        offered: "t.SubscriptionFilter",
-        allowed: Callable[[str], bool] | None = None,
-    ) -> None:
-        asked = read(t.SubscriptionsListenRequestParams, exchange.request.params).notifications
-        if asked.task_ids is not None:
-            require_extension(t.TASKS_EXTENSION_ID, exchange.peer)
-        agreed = _subset(asked, offered)
-        if allowed is not None and agreed.resource_subscriptions is not None:
-            uris = [uri for uri in agreed.resource_subscriptions if allowed(uri)]
-            agreed = replace(agreed, resource_subscriptions=uris)
-        self.agreed: t.SubscriptionFilter = agreed
-        self._allowed = allowed
-        self._exchange = exchange
-        self._acknowledged = False
-        self._uris = frozenset(self.agreed.resource_subscriptions or ())
-        self._tasks = frozenset(self.agreed.task_ids or ())
-
-    @property
-    def id(self) -> RequestId:
-        """The id of the request that opened it."""
-        return self._exchange.request.id
-
-    def acknowledge(self) -> bytes | None:
-        """The first message: what was agreed to, which may be nothing at all (D22)."""
-        if self._acknowledged or self._exchange.settled:
-            return None
-        self._acknowledged = True
-        params = t.SubscriptionsAcknowledgedNotificationParams(notifications=self.agreed)
-        return self._tagged("notifications/subscriptions/acknowledged", params)
-
-    def wants(self, method: str, subject: str | None = None) -> bool:
-        """Whether this news was asked for and agreed to; `subject` is a URI or a task's id."""
-        if not self._acknowledged or self._exchange.settled:
-            return False
-        if method == "notifications/resources/updated":
-            if subject is None or not _within(subject, self._uris):
-                return False
-            return self._allowed is None or self._allowed(subject)
-        if method == "notifications/tasks":
-            return subject in self._tasks
-        flag = _FLAGS.get(method)
-        return flag is not None and getattr(self.agreed, flag) is True
-
-    def news(self, method: str, params: t.Noun) -> bytes | None:
-        """A notification, tagged; None where it was not asked for."""
-        subject: str | None = getattr(params, "uri", None) or getattr(params, "task_id", None)
-        return self._tagged(method, params) if self.wants(method, subject) else None
-
-    def end(self, reason: str | None = None) -> list[bytes]:
-        """End it from this side: cancelled, then the result, both tagged (D1)."""
-        if self._exchange.settled:
-            return []
-        # R0818: nothing carries the tag before the acknowledgement, not even the end.
-        first = self.acknowledge()
-        params = t.CancelledNotificationParams(request_id=self.id, reason=reason)
-        cancelled = self._tagged("notifications/cancelled", params)
-        meta = {t.SUBSCRIPTION_ID_KEY: self._tag}
-        last = self._exchange.settle(t.SubscriptionsListenResult(meta=meta))
-        return [data for data in (first, cancelled, last) if data is not None]
-
-    @property
-    def _tag(self) -> Raw:
-        return Raw(self._exchange.request.raw_id)
-
-    def _tagged(self, method: str, params: t.Noun) -> bytes:
-        meta: dict[str, Any] = getattr(params, "meta", None) or {}
-        tagged = replace(params, meta=meta | {t.SUBSCRIPTION_ID_KEY: self._tag})
-        return encode_notification(method, self._exchange.shaper.params(tagged))
-
-
-_FLAGS = {
-    "notifications/tools/list_changed": "tools_list_changed",
-    "notifications/prompts/list_changed": "prompts_list_changed",
-    "notifications/resources/list_changed": "resources_list_changed",
-}
-
-
-def _within(uri: str, own: frozenset[str]) -> bool:
-    """A resource, or one below it: updates of parts are news of the whole."""
-    if uri in own:
-        return True
-    ends = (at for at, sign in enumerate(uri) if sign == "/")
-    return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
-
-
-def _subset(
-    asked: "t.SubscriptionFilter", offered: "t.SubscriptionFilter"
-) -> "t.SubscriptionFilter":
-    return t.SubscriptionFilter(
-        tools_list_changed=(asked.tools_list_changed and offered.tools_list_changed) or None,
-        prompts_list_changed=(asked.prompts_list_changed and offered.prompts_list_changed) or None,
-        resources_list_changed=(asked.resources_list_changed and offered.resources_list_changed)
-        or None,
-        resource_subscriptions=(
-            asked.resource_subscriptions if offered.resource_subscriptions is not None else None
-        ),
-        task_ids=asked.task_ids if offered.task_ids is not None else None,
-    )
 
 
 # ---------------------------------------------------------------- the caller's side

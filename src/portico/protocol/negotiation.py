@@ -1,25 +1,23 @@
 """Who is on the other side, and which revision do we speak with them?
 
-`recognise` looks at one request; `negotiate`, `agree` and `choose` settle on a revision; `judge`
-says what the answer to a probe proves. The order of the checks is the order of the answers.
+`recognise` looks at one request; `negotiate`, `agree` and `choose` settle on a revision. The order
+of the checks is the order of the answers.
 
 Rules: no I/O, no clock. A peer is judged by this frame, its headers and what the link knows; a
 pipe is never locked to one way of opening.
 """
 
 from collections.abc import Iterable, Sequence
-from enum import Enum
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from portico.errors import Fault, FaultKind, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import NOTHING, Failure, Reply, Request, repeats
+from portico.protocol.jsonrpc import NOTHING, Request, repeats
 from portico.protocol.methods import declares
 from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, NEWEST, Revision, Revisions
+from portico.protocol.revision import EVERY, Revision, Revisions
 from portico.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
     PROGRESS_TOKEN_KEY,
@@ -39,9 +37,6 @@ MAX_REMEMBERED_BYTES = 4096
 
 # Whoever counts requests stays below this; every reader of JSON has it whole.
 MAX_DIGITS = 15
-
-# What an HTTP answer says about the way, not about the server at its end (D13).
-UNDECIDED_STATUSES = frozenset({401, 403, 407, 408, 425, 429})
 
 # A token is written into every progress notice; ours and those of others are shorter than an id.
 MAX_TOKEN_CHARACTERS = 512
@@ -320,73 +315,6 @@ def choose(supported: Iterable[str], accepts: Revisions) -> Revision:
     raise RemoteProtocolError(
         f"no revision in common: the server speaks {named}, we {accepts.dates}"
     )
-
-
-class Era(Enum):
-    """What the answer to a probe proves."""
-
-    MODERN = "each request says it all"
-    LEGACY = "begin with initialize"
-    UNDECIDED = "ask again later"
-
-
-class Verdict(Struct, frozen=True):
-    """The era of a server, and the versions that it named, if it did."""
-
-    era: Era
-    supported: tuple[str, ...] = ()
-
-
-LEGACY = Verdict(Era.LEGACY)
-
-
-def judge(
-    outcome: Reply | Failure | None, status: int | None = None, method: str = "server/discover"
-) -> Verdict:
-    """What the answer to a probe proves (D12, D13). No outcome: silence, or no JSON-RPC body."""
-    if isinstance(outcome, Reply):
-        return _judge_reply(outcome)
-    if isinstance(outcome, Failure):
-        verdict = _judge_failure(outcome, status, method)
-        if verdict.era is Era.MODERN:
-            return verdict
-    if status is not None and (status in UNDECIDED_STATUSES or status >= 500):
-        return Verdict(Era.UNDECIDED)
-    return LEGACY
-
-
-def _judge_reply(reply: Reply) -> Verdict:
-    try:
-        found = read(t.DiscoverResult, reply.result)
-    except Fault:
-        return LEGACY
-    return Verdict(Era.MODERN, tuple(found.supported_versions))
-
-
-def _judge_failure(failure: Failure, status: int | None, method: str) -> Verdict:
-    codes = NEWEST.codes
-    try:
-        if failure.code == codes[FaultKind.VERSION_UNSUPPORTED]:
-            data = read(t.UnsupportedProtocolVersionData, failure.data)
-            return Verdict(Era.MODERN, tuple(data.supported))
-        if failure.code == codes[FaultKind.CAPABILITY_MISSING]:
-            _required.decode(failure.data)
-            return Verdict(Era.MODERN)
-    except (Fault, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return LEGACY
-    if failure.code == codes[FaultKind.HEADER_MISMATCH]:
-        return Verdict(Era.MODERN)
-    unknown = failure.code == codes[FaultKind.METHOD_NOT_FOUND]
-    if unknown and status == 404 and method != "server/discover":
-        return Verdict(Era.MODERN)
-    return LEGACY
-
-
-class _Required(Struct):
-    required: dict[str, Any] = msgspec.field(name="requiredCapabilities")
-
-
-_required = msgspec.json.Decoder(_Required)
 
 
 # ---------------------------------------------------------------- extensions

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
-from portico.protocol.exchange import Subscription
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
@@ -351,9 +350,10 @@ class Dispatch:
             found = self._catalogue.find_resource(uri)
             return found is None or granted is None or found[0].scopes <= granted
 
-        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
+        from portico.protocol.exchange_subscription import Subscription
         from portico.server.subscriptions import Listener
 
+        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
         listener = Listener(subscription, turn)
         self._listeners.add(listener)
         try:

@@ -8,7 +8,7 @@ import asyncio
 
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.protocol.exchange import Subscription
+from portico.protocol.exchange_subscription import Subscription
 from portico.server.news import News
 
 # News of different resources that may wait for a slow listener.
