@@ -67,7 +67,7 @@ class Frames:
                 not _is_plain_request(second, body), f"a good request was refused: {fault.message}"
             )
             _check_settles(fault, second)
-            return [f"fault: {fault.kind.value}"]
+            return [f"fault: {fault.kind.name}"]
         if isinstance(frame, Batch):
             held(isinstance(second, list), "a batch that is no array")
             held(len(second) == len(frame.items), "a batch of another length")

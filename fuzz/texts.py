@@ -82,7 +82,7 @@ class Nouns:
             noun = self._read(kind, body)
         except Fault as fault:
             check_fault(fault)
-            return [f"fault: {fault.kind.value}"]
+            return [f"fault: {fault.kind.name}"]
         again = read(kind, write(noun))
         held(again == noun, f"a noun says something else when written: {noun} and {again}")
         plain(noun)

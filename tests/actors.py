@@ -195,7 +195,7 @@ class Actors:
 
     def do_fail(self, side: Side, id: str, kind: str, words: str, *data: str) -> None:
         about = json.loads(self.stage.value(data[0])) if data else None
-        fault = Fault(FaultKind[kind], json.loads(words), about)
+        fault = Fault(getattr(FaultKind, kind), json.loads(words), about)
         self.stage.say(side, self.exchange(side, id).fail(fault))
 
     def do_refuse(self, side: Side, id: str, words: str) -> None:

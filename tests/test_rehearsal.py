@@ -142,7 +142,7 @@ def test_it_is_shaped_by_what_it_says_and_knows_what_the_newest_knows() -> None:
 
 
 def test_one_number_is_another_and_all_others_are_as_before() -> None:
-    for kind in FaultKind:
+    for kind in FaultKind.every():
         fault = Fault(kind, "words")
         expected = 1001 if kind is FaultKind.USER_REJECTED else number(fault, JULY_2026)
         assert number(fault, SIXTH) == expected

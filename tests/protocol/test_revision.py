@@ -4,7 +4,9 @@ The page that answers is named beside each row. Where the official schemas stand
 repository, the answers that a schema can give are compared with it as well.
 """
 
+import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import permutations
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from msgspec.structs import fields, replace
 
 import official
-from portico.errors import Fault, FaultKind
+from portico.errors import Fault, FaultKind, Word
 from portico.protocol import methods
 from portico.protocol import types as t
 from portico.protocol.methods import Side
@@ -37,7 +39,6 @@ from portico.protocol.revision import (
     Revision,
     Revisions,
     Tasks,
-    Word,
     number,
 )
 
@@ -182,7 +183,7 @@ def test_a_revision_answers_as_its_pages_say(question: str) -> None:
     assert tuple(ask(revision) for revision in ALL) == cells
 
 
-@pytest.mark.parametrize("kind", FaultKind, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", FaultKind.every(), ids=lambda kind: kind.name)
 def test_a_fault_has_the_number_that_the_pages_give_it(kind: FaultKind) -> None:
     fault = Fault(kind, "words")
     assert tuple(number(fault, revision) for revision in ALL) == CODES[kind]
@@ -198,7 +199,7 @@ def test_no_question_is_left_out_of_the_table() -> None:
 
 
 def test_before_a_revision_is_known_faults_are_numbered_as_by_the_newest() -> None:
-    for kind in FaultKind:
+    for kind in FaultKind.every():
         assert number(Fault(kind, "words"), None) == NEWEST.codes[kind]
 
 
@@ -356,9 +357,11 @@ def test_a_row_of_the_revision_itself_wins_over_an_extension() -> None:
 
 def test_the_words_of_a_kind_are_as_many_as_it_names_and_each_is_itself_alone() -> None:
     for kind in Word.__subclasses__():
-        words = [getattr(kind, name) for name in kind.__annotations__]
+        words = kind.every()
         assert len(set(words)) == len(words) >= 2
         assert all(type(word) is kind for word in words)
+        assert all(deepcopy(word) is word for word in words)
+        assert all(pickle.loads(pickle.dumps(word)) is word for word in words)
         assert [repr(word) for word in words] == [
             f"{kind.__name__}.{name}" for name in kind.__annotations__
         ]

@@ -13,29 +13,9 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from portico.errors import Fault, FaultKind
+from portico.errors import Fault, FaultKind, Word
 from portico.protocol import methods
 from portico.protocol.methods import Method
-
-
-class Word:
-    """One of a few answers to a question, the same only if it is the same object.
-
-    Each annotation of a kind of words becomes one of them. An `Enum` does the same; but to make
-    one takes six times as long, there are ten, and every server makes them before it answers.
-    """
-
-    __slots__ = ("name",)
-
-    def __init_subclass__(cls) -> None:
-        for name in cls.__annotations__:
-            setattr(cls, name, cls(name))
-
-    def __init__(self, name: str) -> None:
-        self.name: str = name
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
 
 
 class Opening(Word):
