@@ -46,6 +46,7 @@ from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question, questions_of, retry
 from portico.protocol.reading import read, reread
 from portico.protocol.revision import EVERY, LogControl, Pushing, Revision, Revisions
+from portico.protocol.types import InputRequiredResult
 
 log: logging.Logger = logging.getLogger("portico.client")
 
@@ -296,7 +297,7 @@ class Asker:
             except PorticoError as error:
                 raise self._named(error) from error.__cause__
             result = self._read(method, raw)
-            if not isinstance(result, t.InputRequiredResult):
+            if not isinstance(result, InputRequiredResult):
                 # R1003: after a question it depends on the answer; after a change it may be older.
                 if cacheable and params is first and changes == self._cache.changes:
                     self._keep(method, params, raw, result, principal)

@@ -39,6 +39,7 @@ from portico.protocol.negotiation import Peer
 from portico.protocol.reading import reread
 from portico.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
 from portico.protocol.shape import write
+from portico.protocol.types import CallToolRequestParams, CallToolResult
 from portico.providers import anthropic, openai
 from portico.providers.calls import Call
 
@@ -126,11 +127,11 @@ class Client(Asker):
         the tool reports.
         """
         given = arguments if isinstance(arguments, dict) else dict(arguments or {})
-        params = t.CallToolRequestParams(name=name, arguments=Raw(write(given)))
+        params = CallToolRequestParams(name=name, arguments=Raw(write(given)))
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         try:
-            result = await self._ask(CALL, params, t.CallToolResult, timeout_s, report, headers)
+            result = await self._ask(CALL, params, CallToolResult, timeout_s, report, headers)
         except PorticoError as error:
             result = await self._call_again(error, params, timeout_s, report, headers)
         structured, wrapped = result.structured_content, False

@@ -25,6 +25,10 @@ class Opening(Word):
     ENVELOPE: "ClassVar[Opening]"  # every request says it in _meta
 
 
+# Asked for with each request.
+_HANDSHAKE = Opening.HANDSHAKE
+
+
 class Asking(Word):
     """How a server asks for the user, a model or the roots."""
 
@@ -157,7 +161,7 @@ class Revision(Struct, frozen=True, eq=False):
     @property
     def handshake(self) -> bool:
         """Whether a conversation begins with `initialize`."""
-        return self.opening is Opening.HANDSHAKE
+        return self.opening is _HANDSHAKE
 
     def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
         """The row of a method, or None where neither this revision nor an extension has it.

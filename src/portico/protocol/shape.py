@@ -22,6 +22,7 @@ from portico.protocol.reading import plain
 from portico.protocol.revision import Revision
 from portico.protocol.shape_noun import OWN, WRAPPING, Passing, fitter, wraps
 from portico.protocol.shape_schema import WRAPPED
+from portico.protocol.types import CallToolRequestParams, CallToolResult, TextContent
 
 # How a result that nobody may keep is marked where every result must say something.
 STALE_MS = 0
@@ -46,7 +47,7 @@ MAX_KEPT = 32
 # Above this a message is not looked through, nor copied, where that can be helped.
 LARGE = 16 * 1024
 _WRITTEN = (Raw, msgspec.UnsetType)
-_WORDS = (t.TextContent, t.ImageContent, t.AudioContent)
+_WORDS = (TextContent, t.ImageContent, t.AudioContent)
 
 _TOKEN = t.PROGRESS_TOKEN_KEY.encode()
 _encode = msgspec.json.Encoder().encode
@@ -135,7 +136,7 @@ class Shaper:
     ) -> bytes:
         """The same as a whole message; a large one is written in one piece."""
         kind = type(noun)
-        if kind is t.CallToolResult:
+        if kind is CallToolResult:
             if _is_large(cast("t.CallToolResult", noun)):
                 _, shaped = self._made(kind, noun, origin, wrap, whole=True)
                 shaped = _written_once(cast("t.CallToolResult", shaped))
@@ -222,7 +223,7 @@ class Shaper:
         """The params of a call that says nothing but which tool, and with which arguments: what
         `params` would write, before it is. None for any other."""
         if (
-            type(noun) is not t.CallToolRequestParams
+            type(noun) is not CallToolRequestParams
             or not noun.arguments
             or noun.meta is not None
             or noun.task is not None
@@ -324,7 +325,7 @@ class Message(Struct, frozen=True, gc=False):
     """The answer of a tool, as it is written."""
 
     id: Raw
-    result: t.CallToolResult
+    result: CallToolResult
     jsonrpc: str = "2.0"
 
 
@@ -334,13 +335,13 @@ def _headed(stamp: Stamp | None, body: bytes) -> bytes:
     return stamp.head + body[1:] if len(body) > 2 else stamp.head[:-1] + b"}"
 
 
-def _is_large(result: t.CallToolResult) -> bool:
+def _is_large(result: CallToolResult) -> bool:
     """Whether it is worth a closer look; many small blocks are not."""
     data, content = result.structured_content, result.content
     if type(data) is Raw and len(data) > LARGE:
         return True
     first = content[0] if len(content) == 1 else None
-    return type(first) is t.TextContent and len(first.text) > LARGE
+    return type(first) is TextContent and len(first.text) > LARGE
 
 
 class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -349,13 +350,13 @@ class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     text: Raw
 
 
-def _written_once(result: t.CallToolResult) -> t.CallToolResult:
+def _written_once(result: CallToolResult) -> CallToolResult:
     """The same, where one text is both what is said and what is data."""
     data: Any = result.structured_content
     wrapped = isinstance(data, dict) and list(cast("dict[str, Any]", data)) == [WRAPPED]
     value = cast("Any", data)[WRAPPED] if wrapped else cast("Any", data)
     block: Any = result.content[0] if len(result.content) == 1 else None
-    if type(value) is not str or type(block) is not t.TextContent or block.text is not value:
+    if type(value) is not str or type(block) is not TextContent or block.text is not value:
         return result
     if block.annotations is not None or block.meta is not None:
         return result
@@ -364,7 +365,7 @@ def _written_once(result: t.CallToolResult) -> t.CallToolResult:
     return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
 
 
-def _has_no_numbers(noun: t.CallToolResult) -> bool:
+def _has_no_numbers(noun: CallToolResult) -> bool:
     """Whether a tool's result is words, pictures, and data that was written already."""
     data: Any = noun.structured_content
     if isinstance(data, dict) and len(cast("dict[str, Any]", data)) == 1:

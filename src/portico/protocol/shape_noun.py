@@ -24,6 +24,7 @@ from portico.protocol.shape_schema import (
     without_boolean_schemas,
     wrapped_schema,
 )
+from portico.protocol.types import CallToolResult, TextContent
 
 # How a form asks for several choices where it can only ask for words.
 SELECTION = "one or more of, separated by commas: "
@@ -122,7 +123,7 @@ class Fitter:
     def fit(self, noun: t.Noun, passing: Passing = OWN) -> t.Noun:
         """The noun as this revision knows it. Raises `LocalProtocolError` if it cannot be told."""
         kind = type(noun)
-        if kind is t.CallToolResult:
+        if kind is CallToolResult:
             usual = self.usual(noun, passing.wrap)
             if usual is not None:
                 return usual
@@ -146,7 +147,7 @@ class Fitter:
             plan.rule(self, noun, changes, passing)
         return replace(noun, **changes) if changes else noun
 
-    def usual(self, result: Any, wrap: bool | None) -> t.CallToolResult | None:
+    def usual(self, result: Any, wrap: bool | None) -> CallToolResult | None:
         """A tool's result, where it is nothing but blocks that may stay as they are, and a value.
 
         This is the hot path, guarded by `benchmarks/core.py`; the plan would come to the same.
@@ -164,7 +165,7 @@ class Fitter:
             return None
         if not wrap and is_object(value):
             return result
-        return t.CallToolResult(
+        return CallToolResult(
             content=result.content, structured_content={WRAPPED: value}, is_error=result.is_error
         )
 
@@ -196,7 +197,7 @@ class Fitter:
         if isinstance(block, t.UnknownContent):
             if passing.origin is self.revision:
                 return block.whole.members
-            return t.TextContent(text=_unseen(block.type[:MAX_KIND_CHARS]))
+            return TextContent(text=_unseen(block.type[:MAX_KIND_CHARS]))
         if not isinstance(block, t.Block):
             raise LocalProtocolError(
                 f"content is made of blocks, not of {type(block).__name__}; "
@@ -208,7 +209,7 @@ class Fitter:
         if isinstance(block, t.AudioContent) and "resource" in allowed:
             sound = t.ResourceContents(uri=SOUND_URI, mime_type=block.mime_type, blob=block.data)
             return self.fit(t.EmbeddedResource(resource=sound, annotations=annotations), passing)
-        return self.fit(t.TextContent(text=_in_words(block), annotations=annotations), passing)
+        return self.fit(TextContent(text=_in_words(block), annotations=annotations), passing)
 
 
 @cache
@@ -294,7 +295,7 @@ def _in_words(block: t.Noun) -> str:
         case t.ToolUseContent():
             return f"[call of {block.name}] {encode(block.input).decode()}"
         case t.ToolResultContent():
-            texts = [inner.text for inner in block.content if isinstance(inner, t.TextContent)]
+            texts = [inner.text for inner in block.content if isinstance(inner, TextContent)]
             return "\n".join(texts) or "[a result without text]"
         case _:
             return _unseen(str(block.__struct_config__.tag))
@@ -328,7 +329,7 @@ def _fit_content(
         changes["structured_content"] = {WRAPPED: value}
     elif root is OutputRoot.NONE and not content:
         # Nothing would be left of it.
-        changes["content"] = [t.TextContent(text=encode(value).decode())]
+        changes["content"] = [TextContent(text=encode(value).decode())]
 
 
 def _fit_prompt_message(
@@ -420,8 +421,8 @@ def _fit_sampled(
     elif len(shaped) == 1:
         after = shaped[0]
     else:
-        texts = [one.text if isinstance(one, t.TextContent) else _in_words(one) for one in shaped]
-        after = t.TextContent(text="\n".join(texts))
+        texts = [one.text if isinstance(one, TextContent) else _in_words(one) for one in shaped]
+        after = TextContent(text="\n".join(texts))
     if after is not before:
         changes["content"] = after
 

@@ -6,8 +6,9 @@ This is the door to the `types_*` chapters, each loaded when one of its names is
 (what comes in pages, what may be kept), `catalogue` (what else a server offers), `conversation`
 (how two sides meet), `questions`, `tasks`. To make a noun takes time, and most servers need few.
 
-Rules: nothing is defined here. Import nouns from here, not from the chapters. `types.pyi` beside
-this file says the same to editors and type checkers; a test keeps the two equal.
+Rules: nothing is defined here. Import nouns from here, not from the chapters; what every call needs
+by its own name, as `t.X` takes longer to find behind a door than in a plain module. `types.pyi`
+beside this file says the same to editors and type checkers; a test keeps the two equal.
 """
 
 from importlib import import_module

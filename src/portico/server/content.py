@@ -16,6 +16,7 @@ from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.signature import Signature
 from portico.protocol.signature_codec import Codec
+from portico.protocol.types import CallToolResult, TextContent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,7 +176,7 @@ def _warn_of_key(owner: str, key: str) -> None:
 
 
 _SHOWN = (Image, Audio, File, Link)
-_BLOCKS = (t.TextContent, t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource)
+_BLOCKS = (TextContent, t.ImageContent, t.AudioContent, t.ResourceLink, t.EmbeddedResource)
 
 
 def _uri(path: "str | Path | None") -> str:
@@ -233,7 +234,7 @@ def blocks_of(value: Any) -> list[Block]:
 
 def _block(value: Any) -> Block:
     if isinstance(value, str):
-        return t.TextContent(text=clean(value))
+        return TextContent(text=clean(value))
     if isinstance(value, _SHOWN):
         return value.block()
     if isinstance(value, _BLOCKS):
@@ -246,7 +247,7 @@ def _block(value: Any) -> Block:
             drawn = shown()
             data = base64.b64decode(drawn) if isinstance(drawn, str) else cast("bytes", drawn)
             return Image(data, format=kind).block()
-    return t.TextContent(text=_words(value))
+    return TextContent(text=_words(value))
 
 
 def _words(value: Any) -> str:
@@ -310,7 +311,7 @@ def too_large(blocks: Iterable[Any], data: Any = None) -> str:
     """What to say of contents that are too large to be sent; nothing where they are not."""
     size = len(data) if isinstance(data, Raw | str) else 0
     for block in blocks:
-        if type(block) is t.TextContent:  # most of all
+        if type(block) is TextContent:  # most of all
             size += len(block.text)
             continue
         inner = getattr(block, "resource", block)
@@ -321,28 +322,28 @@ def too_large(blocks: Iterable[Any], data: Any = None) -> str:
     return f"the result has {size} bytes, of which {MAX_RESULT_BYTES} can be sent; ask for less"
 
 
-def text_result(value: str) -> t.CallToolResult:
+def text_result(value: str) -> CallToolResult:
     """A text that is data, too: the very same in both places, so that it is written once."""
     shown = clean(value)
-    return t.CallToolResult(content=[t.TextContent(text=shown)], structured_content=shown)
+    return CallToolResult(content=[TextContent(text=shown)], structured_content=shown)
 
 
-def data_result(value: Any, data: bytes, text: bool) -> t.CallToolResult:
+def data_result(value: Any, data: bytes, text: bool) -> CallToolResult:
     """A value that has an output schema, and its JSON, as a result.
 
     With `text=False` structured data has no copy in words, for clients that read both.
     """
     if text:
         shown = clean(value) if isinstance(value, str) else data.decode()
-        copy: list[Block] = [t.TextContent(text=shown)]
+        copy: list[Block] = [TextContent(text=shown)]
     else:
         copy = []
-    return t.CallToolResult(content=copy, structured_content=Raw(data))
+    return CallToolResult(content=copy, structured_content=Raw(data))
 
 
-def result_of(value: Any, *, text: bool = True) -> t.CallToolResult:
+def result_of(value: Any, *, text: bool = True) -> CallToolResult:
     """A value without an output schema as a result; `text` as in `data_result`."""
-    if isinstance(value, t.CallToolResult):
+    if isinstance(value, CallToolResult):
         return value
     if isinstance(value, Result):
         content: list[Block] = blocks_of(value.content)
@@ -350,11 +351,11 @@ def result_of(value: Any, *, text: bool = True) -> t.CallToolResult:
         if structured is not UNSET:
             structured = Raw(encoded(structured))
             if not content and text:
-                content = [t.TextContent(text=bytes(structured).decode())]
-        return t.CallToolResult(
+                content = [TextContent(text=bytes(structured).decode())]
+        return CallToolResult(
             content=content,
             structured_content=structured,
             meta=value.meta,
             is_error=value.is_error or None,
         )
-    return t.CallToolResult(content=blocks_of(value))
+    return CallToolResult(content=blocks_of(value))

@@ -20,6 +20,7 @@ from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
 from portico.protocol.reading import read
 from portico.protocol.revision import OutputRoot, Revisions
+from portico.protocol.types import CallToolRequestParams, CallToolResult
 from portico.server.binding import Crashes
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
 from portico.server.tools import failed
@@ -101,7 +102,7 @@ class Dispatch:
             try:
                 result = await handler(turn)
             except ToolError as error:  # of a layer, in words that whoever asked may read
-                if exchange.row.params is not t.CallToolRequestParams:
+                if exchange.row.params is not CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))
             if exchange.peer.revision.output_root is _ANY_ROOT:
@@ -125,7 +126,7 @@ class Dispatch:
             return exchange.fail(turn.fault)
 
     def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
-        if not isinstance(result, t.CallToolResult):
+        if not isinstance(result, CallToolResult):
             return None
         entry = self._catalogue.tools.get(str(turn.exchange.head.name))
         return entry.wraps if entry is not None else None
@@ -196,9 +197,9 @@ class Dispatch:
         exchange = turn.exchange
         head, request = exchange.head, exchange.request
         if is_bare_call(request, head):  # as nearly all are: they were split already
-            params = t.CallToolRequestParams(name=head.name, arguments=head.arguments)
+            params = CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
-            params = read(t.CallToolRequestParams, request.params)
+            params = read(CallToolRequestParams, request.params)
         entry = self._catalogue.tools.get(params.name)
         if entry is None or entry.scopes:
             refuse_repeats(params.arguments)
@@ -283,7 +284,7 @@ class Dispatch:
         found = None
         try:
             if row == "tools/call":
-                entry = self._catalogue.tools.get(read(t.CallToolRequestParams, params).name)
+                entry = self._catalogue.tools.get(read(CallToolRequestParams, params).name)
             elif row == "prompts/get":
                 entry = self._catalogue.prompts.get(read(t.GetPromptRequestParams, params).name)
             elif row == "resources/read":
