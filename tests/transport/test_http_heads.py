@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -27,7 +28,10 @@ async def mirror(scope: Scope, receive: Receive, send: Send) -> None:
     seen: dict[str, Any] = {
         name: repr(value) for name, value in scope.items() if name not in ("client", "portico.line")
     }
-    body, more = b"", scope["path"] != "/hasty"
+    path = scope["path"]
+    scope["headers"].append((b"x-added", b"by the application"))
+    scope["state"]["spoilt"] = scope["path"] = scope["asgi"]["version"] = "yes"
+    body, more = b"", path != "/hasty"
     while more:
         event = await receive()
         assert event["type"] == "http.request"
@@ -35,7 +39,6 @@ async def mirror(scope: Scope, receive: Receive, send: Send) -> None:
         more = event.get("more_body", False)
     seen["body"] = body.decode("latin-1")
     scope["headers"].clear()
-    scope["state"]["spoilt"] = scope["path"] = "yes"
     data = json.dumps(seen).encode()
     head = [(b"content-length", b"%d" % len(data))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
@@ -158,6 +161,24 @@ async def test_a_session_that_has_ended_is_not_found_by_a_request_that_was_answe
         assert (await ask(wire, ping.replace(b"127.0.0.1:", b"127.0.0.2:")))[0] == 403
 
 
+def begun_at_once(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> "asyncio.Future[Any]":
+    """A factory of tasks that are begun where they are made, in every version that can do that."""
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(work, loop=loop, eager_start=True, **more)
+    return asyncio.Task(work, loop=loop, **more)
+
+
+@live
+async def test_what_an_application_makes_of_a_request_never_comes_back_with_the_next() -> None:
+    async with mirrored() as (site, caller):
+        asyncio.get_running_loop().set_task_factory(begun_at_once)
+        wire = await caller.wire()
+        seen = [await ask(wire, AGAIN) for _ in range(4)]
+        assert all(one == seen[0] for one in seen)
+        assert "x-added" not in seen[0][1]["headers"]
+        assert [one._known for one in used(site)] == [None]
+
+
 def used(site: Any) -> list[Any]:
     return list(site._connections)
 
@@ -251,8 +272,9 @@ async def test_who_was_told_to_go_on_once_is_not_told_again() -> None:
 
 def known(data: bytes, size: int, **changed: Any) -> KnownHead | None:
     scope: dict[str, Any] = dict.fromkeys(
-        ("type", "asgi", "server", "client", "scheme", "root_path", "path", "raw_path"), None
+        ("type", "server", "client", "scheme", "root_path", "path", "raw_path"), None
     )
+    scope["asgi"] = {"version": "3.0"}
     lines = [line.split(b":", 1) for line in data.split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
     scope |= {"method": "POST", "http_version": "1.1", "query_string": b""}
     scope["headers"] = [(name.lower(), value.strip()) for name, value in lines]

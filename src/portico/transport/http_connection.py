@@ -229,7 +229,9 @@ class Connection(HttpToolsProtocol):
 
     def _study(self, data: bytes) -> None:
         """Remember how a request began that came in one piece; the next one may begin alike."""
-        if self._misses < MISSES:
+        # Where tasks are begun at once, as a factory may, the application has changed the scope by
+        # now; what it put there must not come back as if the client had said it.
+        if self._misses < MISSES and self.loop.get_task_factory() is None:
             self._misses += 1
             scope = cast("dict[str, Any]", self.scope)
             self._known = learn(data, self._body_bytes, scope, self._limits.head_bytes)

@@ -19,7 +19,8 @@ _LENGTH_LINE = b"\r\n" + _LENGTH + b":"
 _END = b"\r\n\r\n"
 # Who sends one of these wants more than to be answered.
 _SPECIAL = frozenset({b"connection", b"expect", b"transfer-encoding", b"upgrade"})
-# What a scope has of the request line and of the connection, and nobody changes.
+# What a scope has of the request line and of the connection. All but `asgi` are values that nobody
+# can change; of that one, as of the headers, each request has its own.
 _KEPT = (
     "type",
     "asgi",
@@ -65,6 +66,7 @@ class KnownHead:
         headers = self._headers.copy()
         headers[self._place] = (_LENGTH, b"%d" % size)
         scope = self._scope.copy()
+        scope["asgi"] = scope["asgi"].copy()
         scope["headers"] = headers
         return scope
 
@@ -93,4 +95,5 @@ def learn(data: bytes, size: int, scope: dict[str, Any], limit: int) -> KnownHea
     if at < 0 or length != b"%d" % size or data[at + len(length) : at + len(length) + 1] != b"\r":
         return None
     kept = {key: scope[key] for key in _KEPT}
+    kept["asgi"] = kept["asgi"].copy()
     return KnownHead(data[:at], data[at + len(length) : end], kept, headers.copy(), place)
