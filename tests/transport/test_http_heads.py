@@ -137,20 +137,29 @@ async def test_what_follows_a_request_in_the_same_breath_is_never_its_body(rest:
         assert (await ask(wire, AGAIN + rest))[1]["body"] == "first"
 
 
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+WAIT = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"wait","arguments":{}}}'
+
+
+async def in_session(caller: Caller, *bodies: bytes) -> tuple[str, list[bytes]]:
+    """A session, and requests of it that begin alike."""
+    opened = await caller.request("POST", json.dumps(opening("2025-11-25")).encode())
+    session = opened.headers["mcp-session-id"]
+    said: dict[str, str | None] = {
+        "host": f"127.0.0.1:{caller.port}",
+        "accept": BOTH,
+        "content-type": "application/json",
+        "mcp-session-id": session,
+    }
+    return session, [written("POST", "/mcp", said, body) for body in bodies]
+
+
 @live
 async def test_a_session_that_has_ended_is_not_found_by_a_request_that_was_answered_before() -> (
     None
 ):
     async with listening(HttpApp(FakeService()), port=0) as site, Caller(site.port) as caller:
-        opened = await caller.request("POST", json.dumps(opening("2025-11-25")).encode())
-        session = opened.headers["mcp-session-id"]
-        said: dict[str, str | None] = {
-            "host": f"127.0.0.1:{site.port}",
-            "accept": BOTH,
-            "content-type": "application/json",
-            "mcp-session-id": session,
-        }
-        ping = written("POST", "/mcp", said, b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+        session, (ping,) = await in_session(caller, PING)
         wire = await caller.wire()
         for _ in range(4):
             assert (await ask(wire, ping))[0] == 200
@@ -196,6 +205,26 @@ async def test_a_connection_that_is_used_once_remembers_nothing() -> None:
         last = used(site)[0]._known
         await ask(wire, request(b"", "/mirror/last"))
         assert used(site)[0]._known is last
+
+
+@live
+async def test_a_connection_whose_request_stays_remembers_nothing_meanwhile() -> None:
+    service = FakeService()
+    async with listening(HttpApp(service), port=0) as site, Caller(site.port) as caller:
+        _, (ping, wait) = await in_session(caller, PING, WAIT)
+        wire = await caller.wire()
+        for _ in range(3):
+            assert (await ask(wire, ping))[0] == 200
+        (line,) = [one for one in used(site) if one._known is not None]
+        await wire.send(wait)
+        await until(lambda: line._known is None)
+        assert line.visit is not None
+        service.go.mark("wait")
+        answer = await wire.head()
+        await answer.read()
+        assert json.loads(answer.body)["result"]["content"][0]["text"] == "waited"
+        assert (await ask(wire, ping))[0] == 200
+        assert line._known is not None
 
 
 @live

@@ -494,6 +494,9 @@ class Connection(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """End what has lasted too long."""
         limits = self._limits
+        if self.visit is not None and self._known is not None:
+            # Who stays asks nothing else meanwhile, and thousands stay: it is a kilobyte each.
+            self._known, self._misses = None, 0
         if (self._in_head or self._idle) and not self._deaf:
             if not self._quiet_since:
                 self._quiet_since = now
