@@ -13,7 +13,7 @@ from http_client import BOTH, Caller, Wire, opening, written
 from http_service import FakeService
 from live import live, until
 from portico.transport.http_connection import MISSES
-from portico.transport.http_heads import KnownHead, learn
+from portico.transport.http_heads import KNOWN_BYTES, KnownHead, learn
 from portico.transport.http_run import Site, listening
 from portico.transport.http_server import HttpApp
 from portico.transport.http_visit import Receive, Scope, Send
@@ -299,7 +299,7 @@ async def test_who_was_told_to_go_on_once_is_not_told_again() -> None:
 # ---------------------------------------------------------------- a head alone
 
 
-def known(data: bytes, size: int, **changed: Any) -> KnownHead | None:
+def known(data: bytes, size: int, limit: int = LIMIT, **changed: Any) -> KnownHead | None:
     scope: dict[str, Any] = dict.fromkeys(
         ("type", "server", "client", "scheme", "root_path", "path", "raw_path"), None
     )
@@ -307,7 +307,7 @@ def known(data: bytes, size: int, **changed: Any) -> KnownHead | None:
     lines = [line.split(b":", 1) for line in data.split(b"\r\n\r\n")[0].split(b"\r\n")[1:]]
     scope |= {"method": "POST", "http_version": "1.1", "query_string": b""}
     scope["headers"] = [(name.lower(), value.strip()) for name, value in lines]
-    return learn(data, size, scope | changed, LIMIT)
+    return learn(data, size, scope | changed, limit)
 
 
 def test_a_head_is_known_again_by_every_byte_but_the_length() -> None:
@@ -336,7 +336,7 @@ def test_a_head_is_known_again_by_every_byte_but_the_length() -> None:
         b"Upgrade: h2c\r\n",
         b"Transfer-Encoding: identity\r\n",
         b"Content-Length: 5\r\n",
-        b"X-Long: " + b"x" * LIMIT + b"\r\n",
+        b"X-Long: " + b"x" * KNOWN_BYTES + b"\r\n",
     ],
 )
 def test_a_head_that_asks_for_more_than_an_answer_is_always_parsed(more: bytes) -> None:
@@ -347,5 +347,6 @@ def test_what_is_no_whole_request_is_not_learnt() -> None:
     assert known(AGAIN, 4) is None
     assert known(AGAIN + b"\r\n", 5) is None
     assert known(b"\r\n\r\n" + AGAIN, 5) is None
+    assert known(AGAIN, 5, limit=len(AGAIN)) is None
     assert known(AGAIN, 5, method="GET") is None
     assert known(AGAIN, 5, http_version="1.0") is None

@@ -13,6 +13,9 @@ from portico.transport.http_visit import Pairs
 
 # More digits than any body that is read has; the parser says what is wrong with them.
 LENGTH_DIGITS = 12
+# What a token and some headers take. A longer head is parsed each time: to keep its bytes, beside
+# what they mean, would double the memory of a silent connection, of which strangers open thousands.
+KNOWN_BYTES = 4 * 1024
 
 _LENGTH = b"content-length"
 _LENGTH_LINE = b"\r\n" + _LENGTH + b":"
@@ -81,7 +84,7 @@ def learn(data: bytes, size: int, scope: dict[str, Any], limit: int) -> KnownHea
     names = [name for name, _ in headers]
     if (
         len(data) - end != size
-        or end + LENGTH_DIGITS > limit
+        or end + LENGTH_DIGITS > min(limit, KNOWN_BYTES)
         or scope["method"] != "POST"
         or scope["http_version"] != "1.1"
         or names.count(_LENGTH) != 1
