@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from operator import is_
 from typing import Any, TypeAlias
 
 from live import live, until
@@ -225,6 +226,29 @@ async def test_each_sees_the_context_of_whoever_called() -> None:
             await asyncio.sleep(0)
             await until(lambda: here.crew._resting is not None)
         assert here.done == ["a", "b", "b"]
+
+
+@live
+async def test_what_is_only_equal_is_not_taken_for_what_the_caller_has() -> None:
+    async with bench() as here:
+        mine: contextvars.ContextVar[Any] = contextvars.ContextVar("mine")
+
+        class Strange:
+            def __eq__(self, other: object) -> bool:
+                raise ValueError("an array of truths is none")
+
+            __hash__ = None  # type: ignore[assignment]
+
+        async def look() -> Any:
+            return mine.get()
+
+        given: list[Any] = [[], [], 1, True, Strange(), Strange()]
+        for one in given:
+            mine.set(one)
+            here.crew.call(look)
+            await asyncio.sleep(0)
+            await until(lambda: here.crew._resting is not None)
+        assert all(map(is_, here.done, given))
 
 
 @live

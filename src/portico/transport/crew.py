@@ -32,6 +32,19 @@ MAX_NESTED = 8
 _nested: "dict[asyncio.Task[Any] | None, int]" = {}
 
 
+def _same(one: Context, other: Context) -> bool:
+    """Whether these hold the very same things. Equal is not enough: two callers may each have a
+    list of their own, empty so far; and some things cannot even be compared."""
+    if not one:  # as most are
+        return not other
+    if len(one) != len(other):
+        return False
+    for variable, value in one.items():  # a handful at most
+        if variable not in other or other[variable] is not value:
+            return False
+    return True
+
+
 class Hand:
     """One task that answers. While it rests, `door` is what it waits for; `begun` is what was
     begun in its name, and what that waits for."""
@@ -50,7 +63,7 @@ class Hand:
     @property
     def spoiled(self) -> bool:
         """Whether what ran in it has left something behind."""
-        return bool(self.task.cancelling()) or self.context != self.own
+        return bool(self.task.cancelling()) or not _same(self.context, self.own)
 
     def fits(self, outer: "asyncio.Task[Any] | None") -> bool:
         """Whether something can be begun in its name now, inside of this task."""
@@ -58,7 +71,7 @@ class Hand:
         return (
             door is not None
             and not door.done()
-            and copy_context() == self.own
+            and _same(copy_context(), self.own)
             and (outer not in _nested or _nested[outer] < MAX_NESTED)
         )
 
@@ -160,7 +173,7 @@ class Crew(Generic[J]):
                 self._resting is None
                 and not self._ending
                 and not task.cancelling()
-                and hand.context == hand.own
+                and _same(hand.context, hand.own)
             ):
                 self._resting = hand
             else:
