@@ -106,6 +106,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("steps", {"count": 3}),
     ("nobody", {"a": 1}),
     ("näme", {}),
+    ("half \ud800", {"a": 1}),
 )
 
 
@@ -127,6 +128,7 @@ async def outcomes(client: Client) -> list[Any]:
             came = (type(error), str(error))
         await client.caught_up()
         found.append((name, came, heard))
+    assert not client.conversation.link.record().sent  # not even what could not be written
     return found
 
 
