@@ -229,6 +229,34 @@ async def test_each_sees_the_context_of_whoever_called() -> None:
 
 
 @live
+async def test_each_sees_its_own_context_also_where_several_call_before_anything_begins() -> None:
+    async with bench() as here:
+
+        async def look() -> str:
+            found = NOTE.get()
+            NOTE.set("left behind")
+            return found
+
+        async def look_later() -> str:
+            await asyncio.sleep(0)
+            return NOTE.get()
+
+        async def caller(note: str, job: Job) -> None:
+            async def both() -> tuple[str, str]:
+                return note, await job()
+
+            NOTE.set(note)
+            here.crew.call(both)
+
+        for job in (look, look_later):
+            here.done.clear()
+            await asyncio.gather(*(caller(note, job) for note in "abbac"))
+            await until(lambda: len(here.done) == 5)
+            assert all(note == found for note, found in here.done)
+            await until(lambda: not here.crew.busy)
+
+
+@live
 async def test_what_is_only_equal_is_not_taken_for_what_the_caller_has() -> None:
     async with bench() as here:
         mine: contextvars.ContextVar[Any] = contextvars.ContextVar("mine")
