@@ -257,6 +257,22 @@ async def test_each_sees_its_own_context_also_where_several_call_before_anything
 
 
 @live
+async def test_it_is_the_same_where_a_loop_begins_its_tasks_at_once() -> None:
+    # Python 3.11 has no such loops.
+    asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))
+    async with bench() as here:
+
+        async def later() -> Any:
+            await asyncio.sleep(0)
+            return asyncio.current_task()
+
+        for job in (who, later, who):
+            here.crew.call(job)
+        await until(lambda: len(here.done) == 3)
+        assert asyncio.current_task() not in here.done
+
+
+@live
 async def test_what_is_only_equal_is_not_taken_for_what_the_caller_has() -> None:
     async with bench() as here:
         mine: contextvars.ContextVar[Any] = contextvars.ContextVar("mine")

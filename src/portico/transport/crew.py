@@ -197,7 +197,8 @@ class Crew(Generic[J]):
         context = self._called[0][1].copy()
         hand = Hand(context)
         work = self._live(hand)
-        hand.task = hand.loop.create_task(work, context=context)
+        # Whatever makes tasks in this loop: one that began at once would not know its own hand.
+        hand.task = asyncio.Task(work, loop=hand.loop, context=context)
         self.tasks.add(hand.task)
 
     def _follow(self) -> None:
