@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from operator import is_
 from typing import Any, TypeAlias
 
 from live import live, until
@@ -225,6 +226,73 @@ async def test_each_sees_the_context_of_whoever_called() -> None:
             await asyncio.sleep(0)
             await until(lambda: here.crew._resting is not None)
         assert here.done == ["a", "b", "b"]
+
+
+@live
+async def test_each_sees_its_own_context_also_where_several_call_before_anything_begins() -> None:
+    async with bench() as here:
+
+        async def look() -> str:
+            found = NOTE.get()
+            NOTE.set("left behind")
+            return found
+
+        async def look_later() -> str:
+            await asyncio.sleep(0)
+            return NOTE.get()
+
+        async def caller(note: str, job: Job) -> None:
+            async def both() -> tuple[str, str]:
+                return note, await job()
+
+            NOTE.set(note)
+            here.crew.call(both)
+
+        for job in (look, look_later):
+            here.done.clear()
+            await asyncio.gather(*(caller(note, job) for note in "abbac"))
+            await until(lambda: len(here.done) == 5)
+            assert all(note == found for note, found in here.done)
+            await until(lambda: not here.crew.busy)
+
+
+@live
+async def test_it_is_the_same_where_a_loop_begins_its_tasks_at_once() -> None:
+    # Python 3.11 has no such loops.
+    asyncio.get_running_loop().set_task_factory(getattr(asyncio, "eager_task_factory", None))
+    async with bench() as here:
+
+        async def later() -> Any:
+            await asyncio.sleep(0)
+            return asyncio.current_task()
+
+        for job in (who, later, who):
+            here.crew.call(job)
+        await until(lambda: len(here.done) == 3)
+        assert asyncio.current_task() not in here.done
+
+
+@live
+async def test_what_is_only_equal_is_not_taken_for_what_the_caller_has() -> None:
+    async with bench() as here:
+        mine: contextvars.ContextVar[Any] = contextvars.ContextVar("mine")
+
+        class Strange:
+            def __eq__(self, other: object) -> bool:
+                raise ValueError("an array of truths is none")
+
+            __hash__ = None  # type: ignore[assignment]
+
+        async def look() -> Any:
+            return mine.get()
+
+        given: list[Any] = [[], [], 1, True, Strange(), Strange()]
+        for one in given:
+            mine.set(one)
+            here.crew.call(look)
+            await asyncio.sleep(0)
+            await until(lambda: here.crew._resting is not None)
+        assert all(map(is_, here.done, given))
 
 
 @live

@@ -4,6 +4,7 @@ written and read, and whoever need not wait leaves nothing behind."""
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -106,6 +107,7 @@ CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("steps", {"count": 3}),
     ("nobody", {"a": 1}),
     ("näme", {}),
+    ("half \ud800", {"a": 1}),
 )
 
 
@@ -127,6 +129,7 @@ async def outcomes(client: Client) -> list[Any]:
             came = (type(error), str(error))
         await client.caught_up()
         found.append((name, came, heard))
+    assert not client.conversation.link.record().sent  # not even what could not be written
     return found
 
 
@@ -167,6 +170,36 @@ async def test_who_need_not_wait_writes_nothing_and_is_nowhere_in_flight() -> No
         assert not link.record().sent
         for end in (one.near, one.far):
             del end.write
+
+
+@live
+async def test_whoever_calls_while_another_is_still_read_is_answered_in_its_own_context() -> None:
+    server = zoo()
+    note: ContextVar[str] = ContextVar("note")
+    clients: list[Client] = []
+
+    @server.tool
+    async def look() -> str:
+        return note.get()
+
+    @server.tool
+    async def look_inside() -> str:
+        note.set("inside")
+        return (await clients[0].call_tool("look")).text  # is written, and read in a later turn
+
+    async with served(server) as one:
+        clients.append(one.client)
+
+        async def caller(name: str, tool: str, turns: int) -> str:
+            note.set(name)
+            await one.client.call_tool("look")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return (await one.client.call_tool(tool)).text
+
+        for turns in range(6):
+            first, second = caller("one", "look_inside", 1), caller("two", "look", turns)
+            assert await asyncio.gather(first, second) == ["inside", "two"]
 
 
 @live

@@ -90,8 +90,6 @@ class Shaper:
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
-        # The answer to a call, with room for the id and for what follows the stamp.
-        self._called = b""
         # What the params of a request begin with, where nothing else is in their `_meta`: alone,
         # and before a token.
         self._head, self._token_head = b"", b'{"_meta":{"%b":' % _TOKEN
@@ -221,9 +219,12 @@ class Shaper:
 
     def call(self, noun: t.Noun, progress_token: int | None) -> Head | None:
         """The params of a call that says nothing but which tool, and with which arguments: what
-        `params` would write, before it is. None for any other."""
+        `params` would write, before it is. None for any other, and for a name that may be none:
+        nothing is to be found wrong with it later, when somebody waits already."""
         if (
             type(noun) is not CallToolRequestParams
+            or type(noun.name) is not str
+            or not noun.name.isascii()
             or not noun.arguments
             or noun.meta is not None
             or noun.task is not None

@@ -32,6 +32,19 @@ MAX_NESTED = 8
 _nested: "dict[asyncio.Task[Any] | None, int]" = {}
 
 
+def _same(one: Context, other: Context) -> bool:
+    """Whether these hold the very same things. Equal is not enough: two callers may each have a
+    list of their own, empty so far; and some things cannot even be compared."""
+    if not one:  # as most are
+        return not other
+    if len(one) != len(other):
+        return False
+    for variable, value in one.items():  # a handful at most
+        if variable not in other or other[variable] is not value:
+            return False
+    return True
+
+
 class Hand:
     """One task that answers. While it rests, `door` is what it waits for; `begun` is what was
     begun in its name, and what that waits for."""
@@ -50,7 +63,7 @@ class Hand:
     @property
     def spoiled(self) -> bool:
         """Whether what ran in it has left something behind."""
-        return bool(self.task.cancelling()) or self.context != self.own
+        return bool(self.task.cancelling()) or not _same(self.context, self.own)
 
     def fits(self, outer: "asyncio.Task[Any] | None") -> bool:
         """Whether something can be begun in its name now, inside of this task."""
@@ -58,7 +71,7 @@ class Hand:
         return (
             door is not None
             and not door.done()
-            and copy_context() == self.own
+            and _same(copy_context(), self.own)
             and (outer not in _nested or _nested[outer] < MAX_NESTED)
         )
 
@@ -75,12 +88,13 @@ class Crew(Generic[J]):
     def __init__(self, answer: Callable[[J, Task], Work], deliver: Callable[[bytes], None]) -> None:
         self._answer = answer
         self._deliver = deliver
-        # What is to be done, whether somebody is about to do so, and who does.
-        self._called: deque[J] = deque()
+        # What is to be done and in which context, whether somebody is about to, and who does.
+        self._called: deque[tuple[J, Context]] = deque()
         self._led = False
         self.tasks: set[Task] = set()
         self._resting: Hand | None = None
-        self._held = False
+        # The context of all that is called right now, while nothing begins.
+        self._held: Context | None = None
         self._ending = False
 
     @property
@@ -98,23 +112,24 @@ class Crew(Generic[J]):
     def begin(self, job: J) -> bytes | None:
         """The same; but what came of it, where it is done by now, is for whoever calls this."""
         hand = self._resting
-        if hand is not None and not self._held and not self._called:
+        held = self._held
+        if hand is not None and held is None and not self._called:
             outer = current_task(hand.loop)
             if hand.fits(outer):
                 return self._begin(hand, self._answer(job, hand.task), outer)
             self._dismiss()
-        self._called.append(job)
-        if not self._held and not self._led:
-            self._lead(copy_context())
+        self._called.append((job, copy_context() if held is None else held))
+        if held is None and not self._led:
+            self._lead()
         return None
 
     def hold(self) -> None:
         """More is called right now: nothing begins before `release`."""
-        self._held = True
+        self._held = copy_context()
 
     def release(self) -> None:
         """Begin what was called meanwhile."""
-        self._held = False
+        self._held = None
         if not self._called:
             return
         hand = self._resting
@@ -127,7 +142,7 @@ class Crew(Generic[J]):
             else:
                 self._dismiss()
         if not self._led:
-            self._lead(copy_context())
+            self._lead()
 
     def end(self) -> None:
         """Nobody rests any more."""
@@ -160,7 +175,7 @@ class Crew(Generic[J]):
                 self._resting is None
                 and not self._ending
                 and not task.cancelling()
-                and hand.context == hand.own
+                and _same(hand.context, hand.own)
             ):
                 self._resting = hand
             else:
@@ -176,39 +191,42 @@ class Crew(Generic[J]):
 
     # ------------------------------------------------------------ in a turn of the loop
 
-    def _lead(self, context: Context) -> None:
+    def _lead(self) -> None:
         """Begin a task that does what is to be done, as long as nothing waits."""
         self._led = True
+        context = self._called[0][1].copy()
         hand = Hand(context)
         work = self._live(hand)
-        hand.task = hand.loop.create_task(work, context=context)
+        # Whatever makes tasks in this loop: one that began at once would not know its own hand.
+        hand.task = asyncio.Task(work, loop=hand.loop, context=context)
         self.tasks.add(hand.task)
 
-    def _follow(self, context: Context) -> None:
-        """Whoever answered has to wait, or is no good any more: somebody else does the rest."""
+    def _follow(self) -> None:
+        """Whoever answered has to wait, or is not for what is left: somebody else does that."""
         if self._called and not self._led:
-            self._lead(context)
+            self._lead()
 
     async def _live(self, hand: Hand) -> None:
         self._led = False
         try:
             while True:
                 if len(self._called) > 1:
-                    hand.loop.call_soon(self._follow, hand.own.copy())
+                    hand.loop.call_soon(self._follow)
                 await self._answers(hand)
                 if hand.spoiled:
                     return
+                self._follow()
                 if self._ending or self._resting is not None or not await self._rest(hand):
                     return
         finally:
             self.tasks.discard(hand.task)
-            self._follow(hand.own.copy())
+            self._follow()
 
     async def _answers(self, hand: Hand) -> None:
-        """Do what is to be done, as long as nothing waits."""
+        """Do what is to be done in this context, as long as nothing waits."""
         called, answer, task = self._called, self._answer, hand.task
-        while called:
-            data = await answer(called.popleft(), task)
+        while called and _same(called[0][1], hand.own):
+            data = await answer(called.popleft()[0], task)
             if data is not None:
                 self._deliver(data)
             if hand.spoiled:

@@ -10,6 +10,7 @@ Closing either end ends both, and what was written before arrives before the end
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
 from typing import Protocol, TypeAlias
 
 from msgspec import Raw
@@ -68,7 +69,8 @@ class End:
         self._leave: Callable[[], None] | None = None
         # Who takes requests unread at the other end, as long as there is nothing between them.
         self._direct: Take | None = None
-        self._arrived: deque[bytes] = deque()
+        # What is still to be read, each in the context of whoever wrote it.
+        self._arrived: deque[tuple[bytes, Context]] = deque()
         self._unread = 0
         self._reading: asyncio.Handle | None = None
         self._busy = False
@@ -146,7 +148,7 @@ class End:
         if self._unread + len(frame) > MAX_UNREAD_BYTES:
             self._hang_up(f"the {self.side.value} left {MAX_UNREAD_BYTES} bytes unread")
             return
-        self._arrived.append(frame)
+        self._arrived.append((frame, copy_context()))
         self._unread += len(frame)
         self._wake()
 
@@ -182,11 +184,11 @@ class End:
     def _take(self) -> None:
         if not self._arrived or self._reader is None:
             return  # the message before this one ended it
-        frame = self._arrived.popleft()
+        frame, context = self._arrived.popleft()
         self._unread -= len(frame)
         if self._unread <= DRAIN_BYTES:
             self._room.set()
-        self._reader.receive(frame)
+        context.run(self._reader.receive, frame)
 
     # ------------------------------------------------------------ the end
 
