@@ -14,6 +14,7 @@ from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.jsonrpc import (
     MAX_MESSAGE_CHARS,
     Lines,
+    Reply,
     decode,
     encode,
     encode_batch,
@@ -21,6 +22,8 @@ from portico.protocol.jsonrpc import (
     encode_notification,
     encode_reply,
     encode_request,
+    needs_no_reading,
+    plain_result,
 )
 from portico.protocol.revision import Revision
 
@@ -186,3 +189,39 @@ def test_a_line_break_inside_a_string_cuts_a_message_in_two_that_are_not_json() 
     assert isinstance(first, bytes)
     assert isinstance(second, bytes)
     assert [fault_of(first).kind, fault_of(second).kind] == [PARSE, PARSE]
+
+
+# ---------------------------------------------------------------- what needs no reading
+
+
+@given(ids, objects)
+def test_a_result_that_needs_no_reading_is_the_one_that_is_read(id: Any, value: Any) -> None:
+    reply = encode_reply(encode(id), encode(value))
+    found = plain_result(reply, encode(id))
+    if found is None:
+        assert not needs_no_reading(reply)
+    else:
+        assert decode(reply) == Reply(id, found)
+
+
+@pytest.mark.parametrize("levels", [1, 20, 60, 61, 62, 63, 64, 80])
+@pytest.mark.parametrize("opening", [b"[", b'{"":'])
+def test_what_may_be_too_deep_needs_reading(levels: int, opening: bytes) -> None:
+    closing = b"]" if opening == b"[" else b"}"
+    inner = opening * levels + b"1" + closing * levels
+    arguments = b'{"a":%b}' % inner
+    frame = encode_request(b"1", "tools/call", b'{"name":"x","arguments":%b}' % arguments)
+    if needs_no_reading(arguments):
+        assert plain(decode(frame))
+    elif levels < 40:
+        assert len(arguments) >= 200
+
+
+def test_what_is_no_plain_reply_needs_reading() -> None:
+    reply = encode_reply(b"17", b'{"content":[]}')
+    assert bytes(plain_result(reply, b"17") or b"") == b'{"content":[]}'
+    assert plain_result(reply, b"1") is None
+    assert plain_result(encode_failure(b"17", -1, "no"), b"17") is None
+    assert plain_result(encode_reply(b"17", '{"a":"ä"}'.encode()), b"17") is None
+    assert plain_result(encode_reply(b"17", b'{"a":"%b"}' % (b"x" * 2000)), b"17") is None
+    assert plain_result(encode_reply(b"17", b'{"a":"%b"}' % (b"x" * 500)), b"17") is not None

@@ -274,6 +274,25 @@ async def test_one_request_more_than_may_run_is_refused_in_its_own_words() -> No
 
 
 @live
+async def test_a_call_that_says_more_of_its_sender_is_looked_at_once_more() -> None:
+    server, seen = zoo(), []
+
+    @server.use
+    async def look(turn: Any, call: Any) -> Any:
+        seen.append(turn.exchange.log_level)
+        return await call(turn)
+
+    async with served(server) as one:
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.set_log_level("debug")
+        await one.client.call_tool("add", {"a": 1})
+        await one.client.set_log_level("error")
+        await one.client.call_tool("add", {"a": 1})
+    assert seen[-4:] == [None, None, "debug", "error"]
+
+
+@live
 async def test_what_a_caller_may_do_now_is_looked_at_though_who_it_is_is_not() -> None:
     server, seen = zoo(), []
 

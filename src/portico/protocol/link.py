@@ -247,13 +247,13 @@ class Link:
     def take_again(self, request: Request, peer: Peer) -> Exchange | None:
         """A request whose `_meta` says what that of an earlier one said, word for word: it comes
         from this peer. None where it has to be looked at once more, or must be refused."""
-        incoming = self._incoming
-        if self._handshake.phase is CLOSED or incoming.batch or incoming.get(request.id):
+        incoming, parts = self._incoming, request.head
+        if parts is None or self._handshake.phase is CLOSED or incoming.uses(request.id):
             return None
         try:
             exchange = Exchange(
                 request,
-                request.head or head(request.params),
+                parts,
                 self._terms.received(request.method, peer),
                 peer,
                 self._shapers[peer.revision],
