@@ -339,8 +339,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-04 session": Cut(
         "transport/http_sessions.py",
-        "or session.link.principal != principal",
-        "",
+        "if session.link.principal != principal:",
+        "if False:",
         APART,
         "does_not_exist",
     ),
