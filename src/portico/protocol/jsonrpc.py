@@ -109,10 +109,13 @@ class Batch(Struct, frozen=True):
     items: tuple[Frame | Fault, ...]
 
 
+# Longer integers are ids too, and are read the long way.
+_Id: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None
+
+
 class _Envelope(Struct, gc=False):
     jsonrpc: Literal["2.0"]
-    # Longer integers are ids too, and are read the long way.
-    id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | (str | UnsetType | None) = UNSET
+    id: _Id = UNSET
     method: str | UnsetType = UNSET
     params: Raw = NOTHING
     result: Raw = NOTHING
@@ -123,7 +126,7 @@ class _Usual(Struct, gc=False):
     """The same with params that are split at once."""
 
     jsonrpc: Literal["2.0"]
-    id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None = UNSET
+    id: _Id = UNSET
     method: str | UnsetType = UNSET
     params: Head | UnsetType = UNSET
     result: Raw = NOTHING

@@ -90,12 +90,10 @@ class Shaper:
         self._kept: dict[int, tuple[t.Noun, bytes]] = {}
         self._info = Raw(write(self.shape(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
-        # What the params of a request begin with, where nothing else is in their `_meta`: alone,
-        # and before a token.
-        self._head, self._token_head = b"", b'{"_meta":{"%b":' % _TOKEN
+        # The `_meta` of a request that has none of its own: alone, and as it begins before a token.
+        self._meta, self._token_meta = NOTHING, b'{"%b":' % _TOKEN
         # The answer to a call, with room for the id and for what follows the stamp.
         self._called = b""
-        self._meta, self._token_meta = NOTHING, b'{"%b":' % _TOKEN
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
         if envelope is not None and not revision.handshake:
             self._envelope = {
@@ -103,10 +101,8 @@ class Shaper:
                 for name, value in _members(envelope)
                 if value is not None
             }
-            self._head = b'{"_meta":%b' % encode(self._envelope)
-            self._token_head = b'%b,"%b":' % (self._head[:-1], _TOKEN)
-            self._meta = Raw(encode(self._envelope))
-            self._token_meta = b'%b,"%b":' % (bytes(self._meta)[:-1], _TOKEN)
+            written = encode(self._envelope)
+            self._meta, self._token_meta = Raw(written), b'%b,"%b":' % (written[:-1], _TOKEN)
 
     # ------------------------------------------------------------ whole messages
 
@@ -193,7 +189,7 @@ class Shaper:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
         return None, replace(result, meta=meta or None, result_type=given or word)
 
-    def params(self, noun: t.Noun, progress_token: t.ProgressToken | None = None) -> bytes:
+    def params(self, noun: t.Noun, progress_token: int | None = None) -> bytes:
         """The bytes of params; those of a request get the envelope where there is one."""
         kind = type(noun)
         asks = self._spoken.get(kind)
@@ -204,18 +200,21 @@ class Shaper:
             # Only who speaks the extension may ask for news of tasks.
             wanted = replace(shaped.notifications, task_ids=None)
             shaped = replace(shaped, notifications=wanted)
-        head = b""
+        meta = NOTHING
         if asks:
             if shaped.meta is not None:
                 shaped = self._with_envelope(shaped, progress_token)
-            elif progress_token is None:
-                head = self._head
             else:
-                head = b"%b%b}" % (self._token_head, encode(progress_token))
+                meta = self._own_meta(progress_token)
         body = write(shaped)
-        if head:
-            return b"%b,%b" % (head, body[1:]) if len(body) > 2 else head + b"}"
+        if meta:
+            return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
         return body if body != b"{}" else b""
+
+    def _own_meta(self, progress_token: int | None) -> Raw:
+        if progress_token is None:
+            return self._meta
+        return Raw(b"%b%d}" % (self._token_meta, progress_token))
 
     def call(self, noun: t.Noun, progress_token: int | None) -> Head | None:
         """The params of a call that says nothing but which tool, and with which arguments: what
@@ -232,13 +231,10 @@ class Shaper:
             or noun.input_responses is not None
         ):
             return None
-        meta = self._meta
-        if progress_token is not None:
-            meta = Raw(b"%b%d}" % (self._token_meta, progress_token))
-        return Head(meta, noun.name, None, noun.arguments)
+        return Head(self._own_meta(progress_token), noun.name, None, noun.arguments)
 
     def _with_envelope(
-        self, params: t.RequestParams, progress_token: t.ProgressToken | None
+        self, params: t.RequestParams, progress_token: int | None
     ) -> t.RequestParams:
         """Params that have a `_meta` of their own; the envelope counts for more."""
         extra = dict(self._envelope)

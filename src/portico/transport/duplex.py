@@ -161,8 +161,8 @@ class Duplex:
                 self._act(event)
 
     def take(self, request: Request, terms: Agreed) -> bytes | None:
-        """A request has arrived that needs no reading. Its answer, where it is there at once: it is
-        for whoever calls this.
+        """A plain call has arrived that needs no reading. Its answer, where it is there at once: it
+        is for whoever calls this.
 
         On the same terms nothing else than its id and its arguments differ from the last one, and
         nothing else is looked at again.
@@ -172,12 +172,12 @@ class Duplex:
         if exchange is None:
             events = self.link.take(request, 0.0)
             first = events[0] if events else None
-            if type(first) is not Call or first.exchange.row.name == LISTEN:
+            if type(first) is not Call:
                 for event in events:
                     self._act(event)
                 return None
             exchange = first.exchange
-            if request.head is not None and not exchange.peer.revision.handshake:
+            if not exchange.peer.revision.handshake:
                 self._known = terms, exchange.peer
         return self._crew.begin(exchange)
 

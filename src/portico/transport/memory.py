@@ -115,14 +115,15 @@ class End:
             other._read_now(other._reader, frame)
 
     def hand(self, request: Request, terms: Agreed) -> bytes | None:
-        """Send a request on its way: as it is, where the other side would read it now, and would
-        find nothing wrong with how it is written. The answer, where it is there at once."""
+        """Send a request on its way: a plain call as it is, where the other side would read it now
+        and find nothing wrong with how it is written. The answer, where it is there at once."""
         other, take, head = self.other, self._direct, request.head
         if (
             take is None
+            or head is None
             or other._busy
             or other._arrived
-            or not needs_no_reading(bytes(request.written if head is None else head.arguments))
+            or not needs_no_reading(bytes(head.arguments))
         ):
             self.write(encode_request(request.raw_id, request.method, request.params))
             return None
