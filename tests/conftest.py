@@ -55,6 +55,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     words = "write tests/transcripts anew; read what changed before you keep it"
     parser.addoption("--rewrite-transcripts", action="store_true", help=words)
+    words = "run only the tests that name this rule of the specification (R0234)"
+    parser.addoption("--spec", metavar="ID", help=words)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not (wanted := config.getoption("--spec")):
+        return
+    naming, others = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        named = any(wanted in mark.args for mark in item.iter_markers("spec"))
+        (naming if named else others).append(item)
+    items[:] = naming
+    config.hook.pytest_deselected(items=others)
 
 
 @pytest.fixture
