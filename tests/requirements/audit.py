@@ -10,8 +10,10 @@ import random
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
+import venv
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -136,6 +138,25 @@ def read_drawn(path: Path = DRAWN) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def make_environment(folder: Path) -> Path:
+    """A Python that imports the copy of the package in `folder`, and all else as this one does.
+
+    Not by PYTHONPATH: tests start commands whose environment they choose themselves.
+    """
+    home = folder / "environment"
+    venv.create(home, symlinks=True)
+    programs = "Scripts" if os.name == "nt" else "bin"
+    own, made = (
+        Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
+        for base in (sys.prefix, home)
+    )
+    made.joinpath("mutation.pth").write_text(f"{folder}\n{own}\n", "utf-8")
+    command = Path(sys.prefix, programs, "portico")
+    if command.exists():
+        shutil.copy(command, home / programs)
+    return home / programs / Path(sys.executable).name
+
+
 def run(mutation: Mutation, files: Sequence[str]) -> Result:
     """Run the tests that name the rule on a changed copy of the package."""
     result = partial(Result, mutation)
@@ -154,11 +175,10 @@ def run(mutation: Mutation, files: Sequence[str]) -> Result:
             return result(ERROR, f"the changed file is not Python: {error}")
         try:
             ran = subprocess.run(
-                [sys.executable, *PYTEST, "--spec", mutation.id, *files],
+                [str(make_environment(folder)), *PYTEST, "--spec", mutation.id, *files],
                 cwd=ROOT,
                 env={
                     **os.environ,
-                    "PYTHONPATH": str(folder),
                     "PYTHONDONTWRITEBYTECODE": "1",
                     "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
                 },
