@@ -43,7 +43,7 @@ def test_what_could_not_be_told_to_a_peer_is_refused_at_once(made: Any) -> None:
         made()
 
 
-@pytest.mark.spec("R0926")
+@pytest.mark.spec("R0926", "R1139")
 def test_extensions_have_a_prefix_and_a_name() -> None:
     Identity(READER, t.ClientCapabilities(extensions={"com.example/ok": {}}))
     for name in ("tasks", "com.example/", "/x", "1a/x", "a b/c", ""):

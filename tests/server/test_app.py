@@ -90,6 +90,19 @@ async def test_a_server_says_who_it_is_and_what_to_do_with_it(revision: Revision
     assert repr(server) == "Server('weather')"
 
 
+@pytest.mark.spec("R1059")
+@live
+async def test_every_server_answers_discover_with_its_versions_and_capabilities(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+    server.tool(name="a")(lambda: "x")
+    async with talk(server, revision) as client:
+        found = await client.ask("server/discover")
+    assert revision.date in found["supportedVersions"]
+    assert found["capabilities"]["tools"] == {"listChanged": True}
+
+
 @live
 async def test_a_server_may_speak_fewer_revisions(revision: Revision) -> None:
     server = Server("s", revisions=[revision.date])

@@ -125,6 +125,24 @@ async def test_a_change_made_in_a_thread_is_told_too(revision: Revision) -> None
         assert await names(client) == ["grow", "new"]
 
 
+@pytest.mark.spec("R1141", "R1142")
+@live
+async def test_a_subscription_is_acknowledged_before_any_notification_on_it(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+    add_tools(server, "a")
+    async with talk(server, revision) as client:
+        id = client.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        await client.until(lambda: bool(client.heard))
+        add_tools(server, "b")
+        await client.until(lambda: client.told(TOOLS))
+        first, second = client.heard
+    assert first["method"] == "notifications/subscriptions/acknowledged"
+    assert first["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == id
+    assert second["method"] == TOOLS
+
+
 @pytest.mark.spec("R0809")
 @live
 async def test_draining_ends_what_waits_for_news_with_its_result(revision: Revision) -> None:

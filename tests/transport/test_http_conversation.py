@@ -108,6 +108,18 @@ async def test_each_message_is_a_post_and_both_kinds_of_answer_are_read(
     assert [one.message.get("method") for one in posts] == wanted
 
 
+@pytest.mark.spec("R0894", "R0895")
+@live
+async def test_the_routing_headers_of_a_call_repeat_what_its_body_says(revision: Revision) -> None:
+    async with beast(revision) as (client, hand):
+        await client.call_tool("first")
+        await client.call_tool("second")
+    calls = [one for one in hand.heard if one.message["method"] == "tools/call"]
+    assert [one.headers["mcp-method"] for one in calls] == ["tools/call"] * 2
+    assert [one.headers["mcp-name"] for one in calls] == ["first", "second"]
+    assert [one.message["params"]["name"] for one in calls] == ["first", "second"]
+
+
 @each_session
 @live
 async def test_every_request_names_the_session_and_the_revision_that_was_agreed_on(
