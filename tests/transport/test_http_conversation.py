@@ -120,6 +120,7 @@ async def test_the_routing_headers_of_a_call_repeat_what_its_body_says(revision:
     assert [one.message["params"]["name"] for one in calls] == ["first", "second"]
 
 
+@pytest.mark.spec("R0266", "R0352")
 @each_session
 @live
 async def test_every_request_names_the_session_and_the_revision_that_was_agreed_on(
@@ -143,6 +144,8 @@ async def test_every_request_names_the_session_and_the_revision_that_was_agreed_
     assert {one.headers["mcp-session-id"] for one in others} == {SESSION}
     version = revision.date if revision.http.version_header else None
     assert {one.headers.get("mcp-protocol-version") for one in others} == {version}
+    streams = [one.headers["accept"] for one in others if one.method == "GET"]
+    assert set(streams) == {"text/event-stream"}
 
 
 @pytest.mark.spec("R0496")
