@@ -37,7 +37,12 @@ def add(a: int, b: int) -> int:
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV"))}
+    # The package that the tests import, which may be a changed copy (scripts/mutate), and no more.
+    kept = {
+        k: v
+        for k, v in os.environ.items()
+        if k == "PYTHONPATH" or not k.startswith(("PYTHON", "COV"))
+    }
     return {**kept, "PYTHONWARNINGS": "error", **more}
 
 

@@ -14,7 +14,7 @@ from client.http_beast import (
     outcome,
     result,
 )
-from http_hand import Heard, Visitor, chunk, events, stream, whole
+from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
 from live import Records, live, until
 from portico.client.answers import Answers
 from portico.errors import (
@@ -108,6 +108,7 @@ async def test_each_message_is_a_post_and_both_kinds_of_answer_are_read(
     assert [one.message.get("method") for one in posts] == wanted
 
 
+@pytest.mark.spec("R0356")
 @each_session
 @live
 async def test_every_request_names_the_session_and_the_revision_that_was_agreed_on(
@@ -146,7 +147,7 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
         await visitor.say(as_json(said, 200, f"Mcp-Session-Id: {secret}"))
 
     plays = [
-        whole(307, b"", "", "Location: http://elsewhere.test/mcp"),
+        whole(307, b"", "", "Location: OTHER"),
         whole(401),
         whole(404),
         whole(500),
@@ -155,9 +156,13 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
     ]
 
     async def play(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(plays[len(hand.posts("tools/call")) - 1])
+        said = plays[len(hand.posts("tools/call")) - 1]
+        await visitor.say(said.replace(b"OTHER", other.url.encode()))
 
-    async with beast(NOVEMBER_2025, play, special={"initialize": assign}) as (client, hand):
+    async with (
+        by_hand(answering) as other,
+        beast(NOVEMBER_2025, play, special={"initialize": assign}) as (client, hand),
+    ):
         shown = [repr(client), repr(client.conversation)]
         for _ in plays:
             error = await outcome(client.call_tool("t"))
@@ -166,6 +171,8 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
             await client.conversation.request("tools/call", t.RequestParams(), 1)
         shown.append(str(raised.value))
         assert len(hand.posts("tools/call")) == len(plays)
+        # The redirect to another server was not followed, so the id was not sent there.
+        assert other.visits == 0
     assert secret not in " ".join(shown) + caplog.text
 
 
