@@ -25,7 +25,7 @@ def fails(world: World, words: str, *lines: str, server: str = SERVER) -> AuthEr
 # ---------------------------------------------------------------- the server's document
 
 
-@pytest.mark.spec("R0303", "R0388")
+@pytest.mark.spec("R0303", "R0309", "R0388")
 def test_cl_01_the_place_that_a_refusal_names_is_used_and_no_other() -> None:
     world = World()
     place = "https://mcp.example/custom/place.json"
@@ -214,7 +214,7 @@ def test_cl_07_the_issuer_that_is_wanted_is_chosen_among_several() -> None:
 # ---------------------------------------------------------------- 2025-03-26
 
 
-@pytest.mark.spec("R0202", "R0203")
+@pytest.mark.spec("R0200", "R0202", "R0203")
 def test_cl_06_without_any_document_the_origin_of_the_server_is_its_issuer() -> None:
     world = World()
     world.places.clear()

@@ -24,7 +24,7 @@ HANDSHAKES = [one for one in ALL if one.handshake]
 # ---------------------------------------------------------------- 401
 
 
-@pytest.mark.spec("R0195", "R0308", "R0384", "R0389")
+@pytest.mark.spec("R0195", "R0205", "R0308", "R0384", "R0389")
 @live
 async def test_who_shows_no_token_is_told_where_to_get_one_and_for_what() -> None:
     """RS-01, RS-12: and not that anything was wrong with what they did not send."""
@@ -37,7 +37,7 @@ async def test_who_shows_no_token_is_told_where_to_get_one_and_for_what() -> Non
             assert said == {"resource_metadata": METADATA, "scope": READ}
 
 
-@pytest.mark.spec("R0210", "R0211", "R0217")
+@pytest.mark.spec("R0205", "R0210", "R0211", "R0217")
 @live
 async def test_who_shows_a_bad_token_is_told_so() -> None:
     """RS-03, RS-08."""
@@ -50,6 +50,7 @@ async def test_who_shows_a_bad_token_is_told_so() -> None:
         assert (said["resource_metadata"], said["scope"]) == (METADATA, READ)
 
 
+@pytest.mark.spec("R0205")
 @pytest.mark.parametrize(
     "given", ["Bearer", "Bearer ", "Bearer a b", "Bearer a,b", "Bearer \u00e9", "bearer=x", "DPoP"]
 )
@@ -65,6 +66,7 @@ async def test_a_malformed_header_is_a_malformed_request(given: str) -> None:
             assert challenge(answer)[1]["error"] == "invalid_request"
 
 
+@pytest.mark.spec("R0205")
 @live
 async def test_two_tokens_are_none() -> None:
     """RS-08: a proxy may have looked at the other one."""
@@ -77,7 +79,7 @@ async def test_two_tokens_are_none() -> None:
         assert (await wire.head()).status == 400
 
 
-@pytest.mark.spec("R0208")
+@pytest.mark.spec("R0205", "R0208")
 @live
 async def test_a_token_in_the_query_or_the_body_is_not_looked_at() -> None:
     """RS-04."""
@@ -246,7 +248,7 @@ async def test_under_a_mount_the_challenge_leads_to_the_document_that_we_can_ser
 # ---------------------------------------------------------------- 403
 
 
-@pytest.mark.spec("R0729", "R0730", "R0393")
+@pytest.mark.spec("R0205", "R0729", "R0730", "R0393")
 @live
 async def test_what_needs_more_scopes_says_all_of_them_at_once() -> None:
     """RS-08, RS-09: for tools, resources and prompts, in the modern way and in sessions."""

@@ -173,6 +173,41 @@ async def test_exactly_what_there_is_a_handler_for_is_advertised(revision: Revis
             assert said["elicitation"] == (both if "url" in both else {})
 
 
+def declared(frame: JSON) -> JSON:
+    """The capabilities that a client declared in its first request."""
+    params = frame["params"]
+    key = "io.modelcontextprotocol/clientCapabilities"
+    return params["capabilities"] if "capabilities" in params else params["_meta"][key]
+
+
+@pytest.mark.spec("R0593")
+@live
+async def test_a_client_that_declares_elicitation_answers_in_each_mode_that_it_declares(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def form(ctx: Context) -> str:
+        return await ctx.elicit("Which colour?", str)
+
+    @server.tool
+    async def url(ctx: Context) -> str:
+        await ctx.elicit_url("Pay here.", "https://pay.example/7")
+        return "paid"
+
+    def said(asked: t.ElicitRequestParams) -> Any:
+        return True if asked.mode == "url" else "blue"
+
+    async with connect(server, revision.date, on_elicit=said) as client:
+        modes = declared(client.record.said("client")[0])["elicitation"]
+        assert set(modes) == {"form", "url"}
+        assert (await client.call_tool("form")).text == "blue"
+        assert (await client.call_tool("url")).text == "paid"
+    async with connect(server, revision.date) as client:
+        assert "elicitation" not in declared(client.record.said("client")[0])
+
+
 @pytest.mark.parametrize(
     "revision", [one for one in ALL if one.handshake], ids=lambda one: one.date
 )
@@ -208,7 +243,7 @@ async def test_where_nothing_is_agreed_on_what_came_later_is_found(revision: Rev
 # ---------------------------------------------------------------- lists
 
 
-@pytest.mark.spec("R0124", "R0161", "R0163")
+@pytest.mark.spec("R0124", "R0163")
 @live
 async def test_lists_have_all_pages(revision: Revision) -> None:
     async with connect(weather(), revision.date) as client:
@@ -218,6 +253,29 @@ async def test_lists_have_all_pages(revision: Revision) -> None:
         assert [one.name for one in await client.list_resources()] == ["a", "b", "c"]
         assert [one.name for one in await client.list_resource_templates()] == ["city"]
         assert [one.name for one in await client.list_prompts()] == ["review"]
+
+
+@pytest.mark.spec("R0161")
+@pytest.mark.parametrize("sizes", [(3, 1, 0, 5, 2), (1, 4, 4), (0, 0, 2)])
+@live
+async def test_pages_may_have_any_size_and_only_a_missing_cursor_ends_a_list(
+    revision: Revision, sizes: tuple[int, ...]
+) -> None:
+    names = [f"t{n}" for n in range(sum(sizes))]
+
+    def page(params: JSON) -> JSON:
+        number = int(params.get("cursor") or 0)
+        start = sum(sizes[:number])
+        tools = [
+            {"name": name, "inputSchema": {"type": "object"}}
+            for name in names[start : start + sizes[number]]
+        ]
+        more = {"nextCursor": str(number + 1)} if number + 1 < len(sizes) else {}
+        return {"ttlMs": 0, "cacheScope": "private", "tools": tools} | more
+
+    async with by_hand(revision, {"tools/list": page}) as (client, hand):
+        assert [tool.name for tool in await client.list_tools()] == names
+        assert len(hand.requests("tools/list")) == len(sizes)
 
 
 @pytest.mark.spec("R0164", "R1039")

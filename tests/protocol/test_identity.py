@@ -51,7 +51,7 @@ def test_extensions_have_a_prefix_and_a_name() -> None:
             Identity(READER, t.ClientCapabilities(extensions={name: {}}))
 
 
-@pytest.mark.spec("R0924", "R0950", "R1059")
+@pytest.mark.spec("R0950", "R1059")
 def test_a_server_is_discovered_with_its_versions_its_capabilities_and_its_instructions(
     revision: Revision,
 ) -> None:

@@ -38,6 +38,26 @@ MODERN = [revision for revision in ALL if not revision.handshake][-1]
 DONE = text("done")
 
 
+@pytest.mark.spec("R0036", "R0037")
+def test_an_error_is_sent_with_an_integer_code_and_without_a_result(revision: Revision) -> None:
+    _, server = opened(revision)
+    refused = [
+        request(revision, 7, "no/such/method"),
+        request(revision, 7, "logging/setLevel", {"level": "loud"}),
+        line(id=7, method=1),
+        b"[]",
+        b"{",
+    ]
+    for frame in refused:
+        (answer,) = heard(server.receive(frame, 0.0))
+        assert answer.keys() - {"id"} == {"jsonrpc", "error"}
+        assert type(answer["error"]["code"]) is int
+    exchange = call(server, request(revision, 8, "tools/call", {"name": "t"}))
+    answer = said(exchange.fail(Fault(FaultKind.INTERNAL, "it failed")))
+    assert answer.keys() == {"jsonrpc", "id", "error"}
+    assert type(answer["error"]["code"]) is int
+
+
 def outcome(events: list[Event]) -> str:
     """What came of a message, in a word for each event."""
     words: list[str] = []

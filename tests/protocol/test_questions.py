@@ -129,7 +129,9 @@ def test_a_demand_holds_elicitations_samplings_and_roots_and_nothing_else(
 # ---------------------------------------------------------------- who can answer
 
 
-@pytest.mark.spec("R0593")
+@pytest.mark.parametrize(
+    "revision", [one for one in ALL if "url" in one.elicitation.modes], ids=lambda one: one.date
+)
 def test_a_declared_elicitation_always_has_a_mode(revision: Revision) -> None:
     modes = {
         "{}": ["form"],

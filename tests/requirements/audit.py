@@ -195,7 +195,10 @@ def table_of(mutations: Sequence[Mutation], drawn: Sequence[str], rows: dict[str
         lines += [f"| {id_} | {words} | {one.note} | {one.first} | {one.mended} |" for one in found]
         if not found:
             lines.append(f"| {id_} | {words} | {_without(rows[id_])} | | |")
-    return "\n".join(lines)
+    drawn_here = named & set(drawn)
+    not_red = {mutation.id for mutation in mutations if mutation.first != RED} & drawn_here
+    share = f"{len(drawn_here - not_red)} of {len(drawn_here)} drawn rows"
+    return "\n".join([*lines, "", f"At first {share} were red for each of their changes."])
 
 
 def _without(row: Row) -> str:

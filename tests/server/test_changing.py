@@ -448,6 +448,7 @@ async def test_data_that_json_can_hold_goes_out_as_it_is(data: Any, revision: Re
 # ---------------------------------------------------------------- names in meta
 
 
+@pytest.mark.spec("R0348")
 def test_an_author_is_told_of_a_key_in_meta_that_breaks_the_rule(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -457,7 +458,7 @@ def test_an_author_is_told_of_a_key_in_meta_that_breaks_the_rule(
         assert not caplog.records
         server.tool(name="bad_tool", meta={"openai/toolInvocation/invoking": "…"})(lambda: 1)
         server.resource("a://a", name="bad_resource", meta={"_x": 1})(lambda: "x")
-        server.prompt(name="bad_prompt", meta={"1.a/b": 1})(lambda: "x")
+        server.prompt(name="bad_prompt", meta={"a..b/c": 1})(lambda: "x")
         for _ in range(3):
             Result("x", meta={"-": 1})
     said = [record.getMessage() for record in caplog.records]

@@ -423,7 +423,29 @@ def test_a_ration_fills_again_with_time() -> None:
     assert sum(ration.take(later) for _ in range(2 * BURST)) == BURST
 
 
-@pytest.mark.spec("R0159", "R0160")
+@pytest.mark.spec("R0157")
+@live
+async def test_a_log_message_carries_its_data_and_the_name_of_its_logger(
+    revision: Revision,
+) -> None:
+    server = Server("s")
+
+    @server.tool
+    async def order(ctx: Context) -> None:
+        await ctx.warning({"basket": 7, "left": [1, 2]}, logger="stock")
+        await ctx.error("sold out", logger="stock")
+
+    meta: JSON = {"io.modelcontextprotocol/logLevel": "debug"} if not revision.handshake else {}
+    async with talk(server, revision) as client:
+        await client.call("order", _meta=meta)
+        told = client.told("notifications/message")
+    assert [(one["logger"], one["data"]) for one in told] == [
+        ("stock", {"basket": 7, "left": [1, 2]}),
+        ("stock", "sold out"),
+    ]
+
+
+@pytest.mark.spec("R0157", "R0159", "R0160")
 @live
 async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
     revision: Revision,
@@ -448,13 +470,17 @@ async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
 @live
 async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision) -> None:
     server = Server("s")
-    server.use(limits(per_s=1, burst=3, clock=lambda: 0.0, methods=["tools/call"]))
+    server.use(limits(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
     ran: list[int] = []
 
     @server.tool
     async def take(n: int) -> str:
         ran.append(n)
         return "half \ud800"
+
+    @server.tool
+    async def crash() -> str:
+        raise RuntimeError("password is hunter2")
 
     @server.tool(scopes={"admin"})
     async def secret() -> str:
@@ -465,8 +491,38 @@ async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision
         with pytest.raises(Rejected):
             await client.call("secret")  # access controlled
         assert await client.text("take", {"n": 1}) == "half \ufffd"  # sanitised
+        failed = await client.failure("crash")
+        assert "failed" in failed
+        assert "hunter2" not in failed
         assert "try again" in await client.failure("take", {"n": 2})  # rate limited
     assert ran == [1]
+
+
+# ---------------------------------------------------------------- what every server has
+
+
+@pytest.mark.spec("R0924")
+@live
+async def test_every_server_answers_server_discover(revision: Revision) -> None:
+    for server, offered in ((Server("empty"), set[str]()), (shop(), {"tools", "prompts"})):
+        async with talk(server, revision) as client:
+            found = await client.ask("server/discover", {})
+            assert revision.date in found["supportedVersions"]
+            assert found["capabilities"].keys() >= offered
+        site = Site(server.asgi(), port=0)
+        await site.start()
+        try:
+            async with Caller(site.port) as caller:
+                body = {"jsonrpc": "2.0", "id": 1, "method": "server/discover"}
+                answer = await caller.post(
+                    body | {"params": {"_meta": META}},
+                    mcp_protocol_version=revision.date,
+                    mcp_method="server/discover",
+                )
+                assert answer.status == 200
+                assert revision.date in answer.json["result"]["supportedVersions"]
+        finally:
+            await site.stop(0.0)
 
 
 # ---------------------------------------------------------------- who can reach it

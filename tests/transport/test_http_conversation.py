@@ -108,7 +108,7 @@ async def test_each_message_is_a_post_and_both_kinds_of_answer_are_read(
     assert [one.message.get("method") for one in posts] == wanted
 
 
-@pytest.mark.spec("R0356")
+@pytest.mark.spec("R0266", "R0352", "R0356")
 @each_session
 @live
 async def test_every_request_names_the_session_and_the_revision_that_was_agreed_on(
@@ -132,6 +132,8 @@ async def test_every_request_names_the_session_and_the_revision_that_was_agreed_
     assert {one.headers["mcp-session-id"] for one in others} == {SESSION}
     version = revision.date if revision.http.version_header else None
     assert {one.headers.get("mcp-protocol-version") for one in others} == {version}
+    streams = [one.headers["accept"] for one in others if one.method == "GET"]
+    assert set(streams) == {"text/event-stream"}
 
 
 @pytest.mark.spec("R0496")

@@ -357,6 +357,7 @@ def requests(*names: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.spec("R0234")
 @live
 async def test_a_batch_is_answered_with_one_array() -> None:
     async with stand() as s:
@@ -408,6 +409,18 @@ async def test_where_there_are_no_batches_none_of_it_runs(revision: Revision) ->
         assert not s.service.turns
 
 
+@pytest.mark.spec("R0236")
+@live
+async def test_a_batch_with_initialize_opens_no_session() -> None:
+    async with stand() as s:
+        for batch in ([opening("2025-03-26")], [opening("2025-03-26"), *requests("echo")]):
+            answer = await s.caller.post(batch)
+            assert (answer.status, answer.code) == (400, -32600)
+            assert "mcp-session-id" not in answer.headers
+        assert not s.service.turns
+
+
+@pytest.mark.spec("R0236")
 @live
 async def test_an_initialize_in_a_batch_is_refused_by_itself() -> None:
     async with stand() as s:
