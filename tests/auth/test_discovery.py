@@ -265,7 +265,7 @@ def test_cl_06_by_the_older_rules_nobody_else_is_trusted(document: object) -> No
 # ---------------------------------------------------------------- which URLs
 
 
-@pytest.mark.spec("R0332", "R1287", "R1288", "R1321", "R1323", "R1324")
+@pytest.mark.spec("R0332", "R0724", "R1287", "R1288", "R1321", "R1323", "R1324")
 @pytest.mark.parametrize(
     "url",
     [

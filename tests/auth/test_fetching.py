@@ -89,6 +89,7 @@ async def test_localhost_that_leads_elsewhere_is_not_this_machine(
         assert seen == []
 
 
+@pytest.mark.spec("R0724")
 @live
 async def test_redirects_within_the_origin_are_followed_so_often_and_what_is_sent_never() -> None:
     """CL-11, SF-05."""

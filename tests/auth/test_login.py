@@ -4,6 +4,7 @@ Rules: the browser is a thread that follows one redirect, as browsers do.
 """
 
 import asyncio
+import json
 import threading
 import urllib.request
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -35,6 +36,7 @@ from portico.auth.passport import Passport
 from portico.auth.vault import Vault
 from portico.client.authorizing import kept_login, log_out
 from portico.ports import Shown
+from portico.protocol.revision import Revision
 from portico.store.memory import MemoryStore
 from portico.transport.http_client import HttpPool
 from portico.transport.http_endpoint import Endpoint
@@ -356,6 +358,33 @@ async def test_cl_27_it_is_in_every_request_and_never_in_a_url(issuer: Issuer) -
         assert {method for method, *_ in seen} >= {"POST", "DELETE"}
         assert all(shown.startswith("Bearer ") for *_, shown in seen)
         assert all(there == url for _, there, _ in seen)
+
+
+@pytest.mark.spec("R0723")
+@live
+async def test_every_request_of_a_client_carries_its_token(
+    issuer: Issuer, revision: Revision
+) -> None:
+    """Calls, lists and subscriptions; also where the server would answer without it."""
+    async with serving(issuer) as url:
+        seen: list[tuple[bytes, str]] = []
+        async with connect(url, auth=person(Browser()), revision=revision.date) as client:
+            way: Any = client._speaker.way
+            send = way._pool.send
+
+            async def watched(method: str, there: str, headers: Any, body: bytes = b"") -> Any:
+                pairs = list(headers)
+                seen.append((body, dict(pairs).get("authorization", "")))
+                return await send(method, there, pairs, body)
+
+            way._pool.send = watched
+            await client.call_tool("whoami", {})
+            await client.list_tools()
+            async with client.listen(tools=True):
+                await client.call_tool("whoami", {})
+        methods = [json.loads(body)["method"] for body, _ in seen]
+        assert methods == ["tools/call", "tools/list", "subscriptions/listen", "tools/call"]
+        assert all(shown.startswith("Bearer ey") for _, shown in seen)
 
 
 class Careless:

@@ -192,7 +192,7 @@ def test_a_client_that_the_issuer_forgot_is_registered_anew_once() -> None:
 # ---------------------------------------------------------------- and whose
 
 
-@pytest.mark.spec("R0693", "R0709", "R0710")
+@pytest.mark.spec("R0323", "R0693", "R0709", "R0710")
 def test_cl_15_where_the_issuer_changes_nothing_of_the_old_one_goes_to_the_new_one() -> None:
     world = World()
     world.places[f"{ISSUER}/register"] = json(
@@ -271,7 +271,7 @@ def test_cl_28_a_login_that_was_got_for_another_server_is_never_taken() -> None:
     assert world.run(recall(there, "")) is None
 
 
-@pytest.mark.spec("R0711")
+@pytest.mark.spec("R0709", "R0711")
 @pytest.mark.parametrize("scoped", [False, True])
 @pytest.mark.parametrize(
     "auth",

@@ -274,6 +274,7 @@ class Site:
         return [one for one in self.heard if one.message["method"] == "tools/call"]
 
 
+@pytest.mark.spec("R0887")
 @live
 async def test_arguments_that_the_list_wants_mirrored_are_sent_as_headers() -> None:
     here = Site(tool("query", REGION))
@@ -333,6 +334,19 @@ async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> Non
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
         (line,) = log.lines
         assert line.startswith("WARNING server 'shop': the tool 'bad' is left out: x-mcp-header")
+
+
+@pytest.mark.spec("R0876", "R0881")
+@live
+async def test_a_tool_whose_header_no_request_could_have_is_left_out() -> None:
+    mirrored: JSON = {"type": "string", "x-mcp-header": "Region"}
+    here = Site(
+        tool("good", REGION),
+        tool("no_token", {"region": {"type": "string", "x-mcp-header": "My Region"}}),
+        tool("in_a_list", {"regions": {"type": "array", "items": mirrored}}),
+    )
+    async with http_by_hand(here.play) as hand, connect(hand.url) as client:
+        assert [one.name for one in await client.list_tools()] == ["good"]
 
 
 @live

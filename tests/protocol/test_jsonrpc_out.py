@@ -40,7 +40,7 @@ objects = st.dictionaries(st.text(), json_values, max_size=4)
 ids = st.integers(-(10**30), 10**30) | st.text(max_size=60)
 
 
-@pytest.mark.spec("R0001", "R0030", "R0034", "R0038", "R0456")
+@pytest.mark.spec("R0001", "R0030", "R0034", "R0038", "R0454", "R0456")
 @given(ids, st.text(), objects, st.integers(-(2**53), 2**53), st.none() | json_values)
 def test_what_is_written_is_read_back(
     revision: Revision, id: int | str, method: str, content: dict[str, Any], code: int, data: object

@@ -199,7 +199,7 @@ INVALID_MESSAGES: dict[str, tuple[bytes, bytes, int | str | None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.spec("R0001", "R0030")
+@pytest.mark.spec("R0001", "R0030", "R0456")
 @cases(INVALID_MESSAGES)
 def test_what_is_no_message_is_an_invalid_request_with_the_id_that_could_be_read(
     case: tuple[bytes, bytes, int | str | None], revision: Revision

@@ -415,7 +415,7 @@ def test_errors_are_numbered_for_whom_they_answer_and_not_for_the_session() -> N
     assert refusal(server.receive(line(id=2, method="tasks/get"), 0.0))["code"] == -32601
 
 
-@pytest.mark.spec("R0779", "R0834", "R0836")
+@pytest.mark.spec("R0779", "R0834", "R0836", "R0851")
 def test_where_only_clients_ask_a_server_cannot_and_a_client_does_not_answer(
     revision: Revision,
 ) -> None:

@@ -10,8 +10,9 @@ import official
 from pairs import ADD, CLIENT, SERVER, Pair
 from portico.errors import LocalProtocolError, RemoteError, RemoteProtocolError
 from portico.protocol import types as t
-from portico.protocol.events import Cancelled, Dropped, Phase, Progressed, Told
+from portico.protocol.events import Call, Cancelled, Dropped, Phase, Progressed, Told
 from portico.protocol.exchange import Exchange
+from portico.protocol.exchange_subscription import Subscription
 from portico.protocol.methods import Side
 from portico.protocol.negotiation import Peer
 from portico.protocol.revision import (
@@ -151,6 +152,35 @@ def test_each_revision_holds_a_whole_conversation(revision: Revision) -> None:
     pair.send(Side.CLIENT, pair.client.cancel(id))
     assert any(isinstance(event, Cancelled) for _, event in pair.events)
     assert len(pair.said(Side.SERVER)) == before
+
+
+@pytest.mark.spec("R0737")
+def test_versions_are_told_and_a_subscription_is_spoken_beside_calls(revision: Revision) -> None:
+    pair = Pair(alone(revision), alone(revision))
+    assert pair.open() is revision
+    assert pair.ask("server/discover")["supportedVersions"] == [revision.date]
+    unknown = pair.client.request("tools/list", now=0.0)[1]
+    pair.send(Side.CLIENT, unknown.replace(revision.date.encode(), b"1999-01-01"))
+    assert pair.said(Side.SERVER)[-1]["error"]["data"]["supported"] == [revision.date]
+
+    wanted = t.SubscriptionFilter(tools_list_changed=True)
+    asked = t.SubscriptionsListenRequestParams(notifications=wanted)
+    id, data = pair.client.request("subscriptions/listen", asked, now=0.0)
+    pair.send(Side.CLIENT, data)
+    opened = [event for _, event in pair.events if isinstance(event, Call)][-1]
+    subscription = Subscription(opened.exchange, wanted)
+    news = "notifications/tools/list_changed"
+    pair.send(Side.SERVER, subscription.acknowledge())
+    pair.send(Side.SERVER, subscription.news(news, t.NotificationParams()))
+    assert pair.ask("tools/list")["tools"]
+    told = [event for _, event in pair.events if isinstance(event, Told)]
+    assert [(event.row.name, event.subscription) for event in told] == [
+        ("notifications/subscriptions/acknowledged", id),
+        (news, id),
+    ]
+    for last in subscription.end():
+        pair.send(Side.SERVER, last)
+    assert pair.outcome(id) is not None
 
 
 @pytest.mark.spec("R0013", "R0014")

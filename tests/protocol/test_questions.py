@@ -23,6 +23,7 @@ from portico.protocol.questions import (
     completion_of,
     needed_capability,
     questions_in,
+    questions_of,
     unanswerable,
 )
 from portico.protocol.reading import read
@@ -294,6 +295,32 @@ def test_unbalanced_tools_are_answered_with_invalid_params(revision: Revision) -
         params = {"messages": messages, "maxTokens": 1}
         error = answer_to(revision, ABLE_CLIENT, "sampling/createMessage", params)
         assert error["code"] == -32602
+
+
+@pytest.mark.spec("R0648", "R0691")
+def test_a_client_refuses_tool_results_beside_other_content_or_of_no_tool_use(
+    revision: Revision,
+) -> None:
+    uses = {
+        "role": "assistant",
+        "content": {"type": "tool_use", "id": "1", "name": "n", "input": {}},
+    }
+    done = {"type": "tool_result", "toolUseId": "1", "content": []}
+    for content, words in (
+        ([done, TEXT], "tool results stand beside other content"),
+        ([done | {"toolUseId": "2"}], "each tool use needs its result"),
+    ):
+        params = {"messages": [uses, {"role": "user", "content": content}], "maxTokens": 1}
+        if revision.asking is Asking.BY_REQUEST:
+            error = answer_to(revision, ABLE_CLIENT, "sampling/createMessage", params)
+            assert error["code"] == -32602
+            assert words in error["message"]
+            continue
+        asked = {"q": {"method": "sampling/createMessage", "params": params}}
+        result = {"resultType": "input_required", "inputRequests": asked}
+        demand = read(t.InputRequiredResult, Raw(json.dumps(result).encode()))
+        with pytest.raises(Fault, match=words):
+            questions_of(demand, ABLE_CLIENT, revision)
 
 
 @pytest.mark.spec("R0672", "R0673")

@@ -150,6 +150,23 @@ async def test_questions_over_http(revision: Revision) -> None:
         assert bad["error"]["code"] == -32602
 
 
+@pytest.mark.spec("R0818")
+@live
+async def test_the_first_message_of_a_subscription_is_its_acknowledgement(
+    revision: Revision,
+) -> None:
+    async with serving(everything(), revision) as client:
+        wire, stream = await client.caller.stream(
+            "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id="s"
+        )
+        await client.call("grow")
+        first, second = await stream.message(), await stream.message()
+        assert first["method"] == "notifications/subscriptions/acknowledged"
+        assert first["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "s"
+        assert second["method"] == "notifications/tools/list_changed"
+        wire.close()
+
+
 @live
 async def test_changes_over_http(revision: Revision) -> None:
     async with serving(everything(), revision) as client:

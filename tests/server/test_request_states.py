@@ -124,6 +124,7 @@ async def test_rq_05_of_a_hundred_replays_at_once_one_has_an_effect() -> None:
     assert banks[0].ran + banks[1].ran == before + 1
 
 
+@pytest.mark.spec("R0791")
 @live
 async def test_rq_07_one_error_on_the_wire_whatever_the_cause(
     monkeypatch: pytest.MonkeyPatch,

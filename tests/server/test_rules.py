@@ -12,6 +12,7 @@ import pytest
 from http_client import META, Caller
 from live import live
 from portico import Audio, Context, Image, LocalProtocolError, Server
+from portico.errors import ProtocolError
 from portico.middleware import limits
 from portico.protocol.revision import Revision
 from portico.server.ration import BURST, PER_S, Ration
@@ -37,6 +38,45 @@ def shop() -> Server:
         return f"Hello {name}! " * times
 
     return server
+
+
+# ---------------------------------------------------------------- what is offered
+
+
+@pytest.mark.spec("R0876", "R0881")
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ({"type": "string", "x-mcp-header": "My Region"}, "is no header name"),
+        ({"type": "string", "x-mcp-header": "Region\r\nX: 1"}, "is no header name"),
+        (
+            {"type": "array", "items": {"type": "string", "x-mcp-header": "Region"}},
+            "reached by `properties` alone",
+        ),
+        ({"anyOf": [{"type": "string", "x-mcp-header": "Region"}]}, "by `properties` alone"),
+    ],
+    ids=["space", "line break", "items", "anyOf"],
+)
+@live
+async def test_a_tool_whose_header_no_request_could_have_is_not_offered(
+    revision: Revision, parameter: JSON, words: str
+) -> None:
+    server = Server("shop")
+
+    @server.tool
+    def order(what: str) -> str:
+        return what
+
+    schema = {"type": "object", "properties": {"region": parameter}}
+    with pytest.raises(ProtocolError, match=words):
+
+        @server.tool(input_schema=schema)
+        def find(region: Any) -> str:
+            return "found"
+
+    async with talk(server, revision) as client:
+        found = await client.ask("tools/list")
+        assert [tool["name"] for tool in found["tools"]] == ["order"]
 
 
 # ---------------------------------------------------------------- no state but what is passed on

@@ -14,7 +14,7 @@ from client.http_beast import (
     outcome,
     result,
 )
-from http_hand import Heard, Visitor, chunk, events, stream, whole
+from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
 from live import Records, live, until
 from portico.client.answers import Answers
 from portico.errors import (
@@ -120,7 +120,7 @@ async def test_the_routing_headers_of_a_call_repeat_what_its_body_says(revision:
     assert [one.message["params"]["name"] for one in calls] == ["first", "second"]
 
 
-@pytest.mark.spec("R0266", "R0352")
+@pytest.mark.spec("R0266", "R0352", "R0356")
 @each_session
 @live
 async def test_every_request_names_the_session_and_the_revision_that_was_agreed_on(
@@ -161,7 +161,7 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
         await visitor.say(as_json(said, 200, f"Mcp-Session-Id: {secret}"))
 
     plays = [
-        whole(307, b"", "", "Location: http://elsewhere.test/mcp"),
+        whole(307, b"", "", "Location: OTHER"),
         whole(401),
         whole(404),
         whole(500),
@@ -170,9 +170,13 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
     ]
 
     async def play(visitor: Visitor, heard: Heard) -> None:
-        await visitor.say(plays[len(hand.posts("tools/call")) - 1])
+        said = plays[len(hand.posts("tools/call")) - 1]
+        await visitor.say(said.replace(b"OTHER", other.url.encode()))
 
-    async with beast(NOVEMBER_2025, play, special={"initialize": assign}) as (client, hand):
+    async with (
+        by_hand(answering) as other,
+        beast(NOVEMBER_2025, play, special={"initialize": assign}) as (client, hand),
+    ):
         shown = [repr(client), repr(client.conversation)]
         for _ in plays:
             error = await outcome(client.call_tool("t"))
@@ -181,6 +185,8 @@ async def test_a_session_id_is_told_to_nobody_but_its_server(
             await client.conversation.request("tools/call", t.RequestParams(), 1)
         shown.append(str(raised.value))
         assert len(hand.posts("tools/call")) == len(plays)
+        # The redirect to another server was not followed, so the id was not sent there.
+        assert other.visits == 0
     assert secret not in " ".join(shown) + caplog.text
 
 

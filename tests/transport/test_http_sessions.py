@@ -54,6 +54,18 @@ async def test_every_revision_with_a_handshake_can_be_spoken_here(revision: Revi
         assert (await s.caller.ask("ping")).json["result"] == {}
 
 
+@pytest.mark.spec("R0355")
+@live
+async def test_a_batch_in_a_session_is_refused_and_none_of_it_runs(revision: Revision) -> None:
+    async with stand() as s:
+        await s.caller.initialize(revision.date)
+        answer = await s.caller.post(
+            [{"jsonrpc": "2.0", "id": number, "method": "tools/list"} for number in (1, 2)]
+        )
+        assert (answer.status, answer.code) == (400, -32600)
+        assert not s.service.turns
+
+
 @live
 async def test_an_unknown_version_is_answered_with_our_newest_handshake() -> None:
     async with stand() as s:
