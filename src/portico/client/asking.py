@@ -18,6 +18,7 @@ from portico.client.answers import Answering, Answers
 from portico.client.cache import Cache
 from portico.client.finding import Opening
 from portico.client.hearing import Hearing
+from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS, ListBudget
 from portico.client.listening import LISTS, UPDATED, Listenings
 from portico.client.pinging import Pinging
 from portico.client.roots import Watching
@@ -100,8 +101,12 @@ class Asker:
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
         ping_s: float | None = None,
+        max_list_bytes: int = MAX_LIST_BYTES,
+        max_list_items: int = MAX_LIST_ITEMS,
     ) -> None:
         self.timeout_s: float = timeout_s
+        self._max_list_bytes = max_list_bytes
+        self._max_list_items = max_list_items
         self.instructions: str | None = None
         self._answers = answers or Answers()
         self._accepts = accepts
@@ -260,8 +265,10 @@ class Asker:
         *,
         fresh: bool = False,
         behalf: Behalf | None = None,
+        budget: ListBudget | None = None,
     ) -> R:
-        """The result of a request, after as many rounds of questions as it takes."""
+        """The result of a request, after as many rounds of questions as it takes. A `budget` is
+        for a page of a list."""
         answering: Answering = self._answers
         principal, level = "", self._level
         if behalf is not None:
@@ -270,7 +277,7 @@ class Asker:
         if cacheable and not fresh:
             kept = self._kept(method, params, principal)
             if kept is not None:
-                return self._read(method, kept)
+                return self._read(method, kept, budget)
         seconds = self.timeout_s if timeout_s is None else timeout_s
         progressed = None
         if on_progress is not None:
@@ -296,7 +303,7 @@ class Asker:
                 continue
             except PorticoError as error:
                 raise self._named(error) from error.__cause__
-            result = self._read(method, raw)
+            result = self._read(method, raw, budget)
             if not isinstance(result, InputRequiredResult):
                 # R1003: after a question it depends on the answer; after a change it may be older.
                 if cacheable and params is first and changes == self._cache.changes:
@@ -318,7 +325,9 @@ class Asker:
             words = f"{method} asks for what this client does not offer: {fault.message}"
             raise self._named(RemoteProtocolError(words)) from None
 
-    def _read(self, method: str, raw: Raw) -> Any:
+    def _read(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
+        if budget is not None:
+            budget.add_page(len(raw))
         peer = self._found or self.peer
         try:
             return read_result(peer.revision.methods[method], raw, peer)
