@@ -104,18 +104,20 @@ def peak() -> float:
 
 
 class Gaps:
-    """The longest time for which nothing else could run in the loop."""
+    """The longest time for which nothing else could run in the loop, and the processor time that
+    its thread used in such a gap, which other programs on the machine do not change."""
 
     def __init__(self) -> None:
-        self.longest = 0.0
+        self.longest = self.used = 0.0
 
     async def watch(self) -> None:
-        last = time.perf_counter()
+        last, last_used = time.perf_counter(), time.thread_time()
         while True:
             await asyncio.sleep(0.001)
-            now = time.perf_counter()
+            now, now_used = time.perf_counter(), time.thread_time()
             self.longest = max(self.longest, now - last)
-            last = now
+            self.used = max(self.used, now_used - last_used)
+            last, last_used = now, now_used
 
 
 async def measured(what: str, work: Awaitable[Any]) -> None:
@@ -131,7 +133,8 @@ async def measured(what: str, work: Awaitable[Any]) -> None:
     watch.cancel()
     seconds = time.perf_counter() - began
     print(
-        f"{what:24} {seconds:7.2f} s   longest block {gaps.longest * 1e3:7.0f} ms   "
+        f"{what:24} {seconds:7.2f} s   longest block {gaps.longest * 1e3:6.0f} ms "
+        f"(processor {gaps.used * 1e3:6.0f} ms)   "
         f"memory +{peak() - before:5.0f} MiB   {outcome}",
         flush=True,
     )
