@@ -31,6 +31,7 @@ from portico.errors import (
     ChannelError,
     ConnectionLost,
     Fault,
+    FaultKind,
     LocalProtocolError,
     PorticoError,
     RemoteError,
@@ -53,6 +54,8 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
 LOG_LEVEL: t.LoggingLevel = "info"
+# Of the questions that a server has open by request, together: as much as one message may have.
+MAX_ASKED_BYTES = 64 * 1024 * 1024
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -114,6 +117,7 @@ class Asker:
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
         self._level_was_set = False
+        self._asked_bytes = 0
         self._hearing = Hearing()
         self._visits = Visits(self._answers)
         self._found: Peer | None = None
@@ -343,7 +347,8 @@ class Asker:
 
     def _reporting(self, handler: OnProgress) -> Progressing:
         def progressed(params: t.ProgressNotificationParams) -> None:
-            self._hearing.tell(handler, params.progress, params.total, params.message)
+            size = len(params.message or "")
+            self._hearing.tell(handler, params.progress, params.total, params.message, size=size)
 
         return progressed
 
@@ -367,10 +372,17 @@ class Asker:
         return self._answered(turn)
 
     async def _answered(self, turn: Turn) -> bytes | None:
+        size = len(turn.exchange.request.params or b"")
+        if self._asked_bytes and self._asked_bytes + size > MAX_ASKED_BYTES:
+            words = f"the questions that are open have more than {MAX_ASKED_BYTES} bytes"
+            turn.fault = Fault(FaultKind.TOO_MANY, f"{words}; ask again when others are answered")
+            return turn.exchange.fail(turn.fault)
+        self._asked_bytes += size
         self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
         try:
             return await self._answers.answer(turn)
         finally:
+            self._asked_bytes -= size
             self._speaker.busy -= 1
             self._speaker.note()
 
@@ -382,7 +394,7 @@ class Asker:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:
                     said = read(t.LoggingMessageNotificationParams, told.params)
-                    self._hearing.tell(self._on_log, said)
+                    self._hearing.tell(self._on_log, said, size=len(told.params))
                 return
             if method == VISITED:
                 ended = read(t.ElicitationCompleteNotificationParams, told.params)
