@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from portico.client import list_limits
+from portico.client import asking, hearing, list_limits, listening
 from portico.host import catalogue, search
 from portico.protocol import incoming, interview, jsonrpc
 from portico.protocol.sse import MAX_EVENT_BYTES
@@ -57,6 +57,9 @@ def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> Non
         ("templates tried", catalogue.MAX_TRIED),
         ("text that `host.search` reads", search.MAX_TEXT),
         ("text that `host.search` reads", search.MAX_TOTAL),
+        ("logs and progress", hearing.MAX_WAITING_BYTES),
+        ("changes that nobody", listening.MAX_WAITING_CHARS),
+        ("questions that are open", asking.MAX_ASKED_BYTES),
         ("the least `retry`", f"{http_resuming.MIN_RETRY_S * 1000:g} ms"),
         ("the longest `retry`", f"{http_resuming.LONGEST_S:g} s"),
     ):

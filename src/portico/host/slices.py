@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Generator
 from typing import TypeAlias, TypeVar
 
-# How long the loop is kept from other work at a time.
-SLICE_S = 0.005
+# How long the loop is kept from other work at a time; a timer may have to wait for two of them.
+SLICE_S = 0.002
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
