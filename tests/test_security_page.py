@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from portico.client import asking, hearing, list_limits, listening
+from portico.host import catalogue, search
 from portico.protocol import incoming, interview, jsonrpc
+from portico.protocol.sse import MAX_EVENT_BYTES
 from portico.server import dispatch, ration
+from portico.transport import http_resuming
+from portico.transport.http_conversation import MAX_BODY_BYTES
 from portico.transport.http_run import DEFAULT_LIMITS as RUN
 from portico.transport.http_visit import DEFAULT_LIMITS as APP
 
@@ -40,3 +45,23 @@ def test_the_limits_of_every_transport_are_named_too() -> None:
         assert words in flat
     assert interview.MAX_ROUNDS == 10
     assert "ten rounds of questions" in flat
+
+
+def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> None:
+    rows = [line for line in PAGE.partition("## What a server can")[2].splitlines() if "|" in line]
+    for name, number in (
+        ("one message", MAX_BODY_BYTES),
+        ("`connect(max_list_bytes=…)`", list_limits.MAX_LIST_BYTES),
+        ("`connect(max_list_items=…)`", list_limits.MAX_LIST_ITEMS),
+        ("pages of one list", list_limits.MAX_PAGES),
+        ("templates tried", catalogue.MAX_TRIED),
+        ("text that `host.search` reads", search.MAX_TEXT),
+        ("text that `host.search` reads", search.MAX_TOTAL),
+        ("logs and progress", hearing.MAX_WAITING_BYTES),
+        ("changes that nobody", listening.MAX_WAITING_CHARS),
+        ("questions that are open", asking.MAX_ASKED_BYTES),
+        ("the least `retry`", f"{http_resuming.MIN_RETRY_S * 1000:g} ms"),
+        ("the longest `retry`", f"{http_resuming.LONGEST_S:g} s"),
+    ):
+        assert any(f" {number} " in row for row in rows if row.startswith(f"| {name}")), name
+    assert MAX_BODY_BYTES == MAX_EVENT_BYTES

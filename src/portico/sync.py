@@ -29,6 +29,7 @@ from portico.client.client import OnLog, OnProgress
 from portico.client.completing import Completer as AsyncCompleter
 from portico.client.connect import PING_S
 from portico.client.connect import connect as connect_in_loop
+from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from portico.client.listening import Change
 from portico.client.offered import Tool
 from portico.client.results import ToolResult
@@ -230,6 +231,8 @@ def connect(
     sample_tools: bool = False,
     sample_context: bool = False,
     ping_s: float | None = PING_S,
+    max_list_bytes: int = MAX_LIST_BYTES,
+    max_list_items: int = MAX_LIST_ITEMS,
 ) -> "Client":
     """A client of a server, open already: `with connect(…) as client`, or `client.close()`.
 
@@ -255,6 +258,8 @@ def connect(
             sample_tools=sample_tools,
             sample_context=sample_context,
             ping_s=ping_s,
+            max_list_bytes=max_list_bytes,
+            max_list_items=max_list_items,
         )
 
         async def opened() -> AsyncClient:

@@ -47,3 +47,6 @@ def test_every_key_of_our_file_is_on_the_page() -> None:
     for name in ("start_s", "timeout_s", "idle_s", "max_crashes", "crashes_s", "max_seats"):
         line = next(line for line in page.splitlines() if line.startswith("|") and name in line)
         assert f"{getattr(Settings(), name):g}" in line
+    for name in ("max_list_bytes", "max_list_items"):
+        line = next(line for line in page.splitlines() if line.startswith("|") and name in line)
+        assert str(getattr(Settings(), name)) in line

@@ -11,6 +11,7 @@ import pytest
 from client.hand import by_hand
 from live import Records, live, until
 from portico import Context, Declined, Server
+from portico.client import asking as asking_module
 from portico.client.answers import Answers, elicited, sampled
 from portico.client.roots import rooted
 from portico.errors import LocalProtocolError
@@ -218,3 +219,41 @@ def test_a_root_has_an_address_and_a_name(tmp_path: Path) -> None:
     assert rooted(str(tmp_path)) == t.Root(uri=tmp_path.as_uri(), name=tmp_path.name)
     assert rooted(Path("/")) == t.Root(uri="file:///")
     assert rooted("FILE:///x") == t.Root(uri="FILE:///x")
+
+
+@pytest.mark.parametrize("revision", BY_REQUEST, ids=lambda one: one.date)
+@live
+async def test_questions_that_are_many_bytes_at_once_are_refused_until_others_are_answered(
+    revision: Revision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking_module, "MAX_ASKED_BYTES", 3_000)
+    gate, waiting = asyncio.Event(), list[str]()
+
+    async def on_sample(params: t.CreateMessageRequestParams) -> str:
+        waiting.append("one more")
+        await gate.wait()
+        return "yes"
+
+    message = {"role": "user", "content": {"type": "text", "text": "x" * 2_000}}
+    params = {"messages": [message], "maxTokens": 5}
+
+    async with by_hand(revision, answers=Answers(on_sample=on_sample)) as (_, hand):
+
+        def ask(id: int) -> None:
+            method = "sampling/createMessage"
+            hand.say({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+
+        def answers() -> dict[int, Any]:
+            return {one["id"]: one for one in hand.heard if "method" not in one}
+
+        ask(1)
+        await until(lambda: len(waiting) == 1)
+        ask(2)
+        await until(lambda: 2 in answers())
+        assert "ask again when others are answered" in answers()[2]["error"]["message"]
+        gate.set()
+        await until(lambda: 1 in answers())
+        ask(3)
+        await until(lambda: 3 in answers())
+        assert answers()[3]["result"]["content"]["text"] == "yes"
+        assert len(waiting) == 2

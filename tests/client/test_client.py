@@ -3,16 +3,17 @@
 import asyncio
 import json
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Any, assert_type, cast
 
 import pytest
 
+import portico
 from client.hand import JSON, Hand, Refusal, by_hand
 from live import live, until
 from official import available
 from official_lines import complaints
 from portico import Context, Sample, Server, ToolError
-from portico.client import client as client_module
+from portico.client import list_limits
 from portico.client.answers import Answers
 from portico.client.client import Client
 from portico.client.results import ToolResult
@@ -32,6 +33,7 @@ from portico.transport.memory import pair
 from stage import Message
 
 INFO = t.Implementation(name="c", version="1")
+NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}
 BY_RESULT = [one for one in ALL if one.asking is Asking.BY_RESULT]
 
 
@@ -298,13 +300,94 @@ async def test_an_empty_cursor_continues_and_comes_back_as_it_was(revision: Revi
 async def test_a_list_without_an_end_is_given_up(
     revision: Revision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "MAX_PAGES", 20)
-    kept = {"ttlMs": 0, "cacheScope": "private"}
-    replies = {"tools/list": lambda params: kept | {"tools": [], "nextCursor": "again"}}
-    async with by_hand(revision, replies) as (client, hand):
-        with pytest.raises(RemoteProtocolError, match="more than 20 pages"):
+    monkeypatch.setattr(list_limits, "MAX_PAGES", 20)
+
+    def page(params: JSON) -> JSON:
+        return NOT_KEPT | {"tools": [], "nextCursor": params.get("cursor", "") + "x"}
+
+    async with by_hand(revision, {"tools/list": page}) as (client, hand):
+        with pytest.raises(RemoteProtocolError, match="tools/list has more than 20 pages"):
             await client.list_tools()
         assert len(hand.requests("tools/list")) == 20
+
+
+@live
+async def test_a_list_whose_cursor_repeats_is_not_read_any_further(revision: Revision) -> None:
+    following = {None: "b", "b": "c", "c": "b"}
+
+    def page(params: JSON) -> JSON:
+        return NOT_KEPT | {"prompts": [], "nextCursor": following[params.get("cursor")]}
+
+    async with by_hand(revision, {"prompts/list": page}) as (client, hand):
+        with pytest.raises(RemoteProtocolError, match="prompts/list gave the same nextCursor"):
+            await client.list_prompts()
+        assert len(hand.requests("prompts/list")) == 3
+
+
+@live
+async def test_a_list_of_more_bytes_than_its_limit_is_not_read_to_its_end(
+    revision: Revision,
+) -> None:
+    megabyte = "x" * 1024 * 1024
+
+    def page(params: JSON) -> JSON:
+        at = int(params.get("cursor", "0"))
+        more = {"nextCursor": str(at + 1)} if at < 40 else {}
+        found = {"uri": f"a:{at}", "name": "a", "description": megabyte}
+        return NOT_KEPT | {"resources": [found]} | more
+
+    async with by_hand(revision, {"resources/list": page}) as (client, hand):
+        with pytest.raises(RemoteProtocolError) as raised:
+            await client.list_resources()
+        assert len(hand.requests("resources/list")) == 16
+    words = str(raised.value)
+    assert "server 'hand': resources/list has more than 16777216 bytes" in words
+    assert "raise max_list_bytes, which connect takes" in words
+
+
+@live
+async def test_a_list_of_more_items_than_its_limit_is_not_read_to_its_end(
+    revision: Revision,
+) -> None:
+    def page(params: JSON) -> JSON:
+        at = int(params.get("cursor", "0"))
+        more = {"nextCursor": str(at + 1)} if at < 10 else {}
+        found = [{"uriTemplate": f"a:{at}:{nth}", "name": "a"} for nth in range(10_000)]
+        return NOT_KEPT | {"resourceTemplates": found} | more
+
+    async with by_hand(revision, {"resources/templates/list": page}) as (client, hand):
+        words = "resources/templates/list has more than 50000 items.* raise max_list_items"
+        with pytest.raises(RemoteProtocolError, match=words):
+            await client.list_resource_templates()
+        assert len(hand.requests("resources/templates/list")) == 6
+
+
+@live
+async def test_the_limits_of_a_list_can_be_changed_and_count_what_was_kept(
+    revision: Revision,
+) -> None:
+    def page(params: JSON) -> JSON:
+        kept = {"ttlMs": 60_000, "cacheScope": "private"}
+        more = {"nextCursor": "b"} if "cursor" not in params else {}
+        return kept | {"prompts": [{"name": "x" * 1000}]} | more
+
+    replies = {"prompts/list": page}
+    async with by_hand(revision, replies, max_list_bytes=2500, max_list_items=2) as (client, _):
+        assert len(await client.list_prompts()) == 2
+        assert len(await client.list_prompts()) == 2
+    async with by_hand(revision, replies, max_list_bytes=2000) as (client, _):
+        for _ in range(2):
+            with pytest.raises(RemoteProtocolError, match="more than 2000 bytes"):
+                await client.list_prompts()
+    async with by_hand(revision, replies, max_list_items=1) as (client, _):
+        with pytest.raises(RemoteProtocolError, match="more than 1 items"):
+            await client.list_prompts()
+
+
+@pytest.mark.parametrize("name", ["max_list_bytes", "max_list_items"])
+def test_a_limit_of_a_list_is_a_number_above_0(name: str) -> None:
+    with pytest.raises(LocalProtocolError, match=f"{name} is a whole number above 0"):
+        portico.connect(["x"], **cast("Any", {name: 0}))
 
 
 # ---------------------------------------------------------------- calls

@@ -92,3 +92,20 @@ async def test_what_is_kept_is_bounded() -> None:
         await clock.advance(completing.PAUSE_S)
         await asking
         assert words.asked[-1] == "0"
+
+
+@played
+async def test_an_answer_that_is_large_is_not_kept() -> None:
+    clock, asked = Clock(), list[str]()
+
+    async def large(value: str) -> t.Completion:
+        asked.append(value)
+        return t.Completion(values=["x" * completing.MAX_KEPT_CHARS, "y"])
+
+    completer = Completer(large)
+    with clock:
+        for _ in range(2):
+            asking = asyncio.ensure_future(completer("a"))
+            await clock.advance(completing.PAUSE_S)
+            assert await asking is not None
+    assert asked == ["a", "a"]

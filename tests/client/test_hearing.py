@@ -81,6 +81,32 @@ async def test_what_a_slow_handler_makes_wait_is_bounded(monkeypatch: pytest.Mon
 
 
 @live
+async def test_what_a_slow_handler_makes_wait_is_bounded_in_bytes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hearing_module, "MAX_WAITING_BYTES", 10)
+    hearing, heard, gate = Hearing(), list[int](), asyncio.Event()
+
+    async def slow(number: int) -> None:
+        await gate.wait()
+        heard.append(number)
+
+    with Records("portico.client") as records:
+        for number, size in enumerate([100, 100, 1, 0]):  # one that is too large waits alone
+            hearing.tell(slow, number, size=size)
+        gate.set()
+        await until(lambda: heard == [0, 1, 3])
+        gate.clear()
+        for number, size in enumerate([0, 5, 5, 1], start=4):
+            hearing.tell(slow, number, size=size)
+        gate.set()
+        await until(lambda: heard == [0, 1, 3, 4, 5, 6])
+    assert len(records.lines) == 1
+    assert "too slow: news is dropped" in records.lines[0]
+    await hearing.close()
+
+
+@live
 async def test_closing_stops_what_is_at_work_and_hears_no_more() -> None:
     hearing, log = Hearing(), list[str]()
 

@@ -152,6 +152,22 @@ async def test_who_falls_too_far_behind_is_told_to_look_anew(
         await next_of(changes)
 
 
+@live
+async def test_addresses_that_nobody_looked_at_are_bounded_in_characters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listening_module, "MAX_WAITING_CHARS", 100)
+    changes = Listening(t.SubscriptionFilter())
+    for number in range(10):
+        changes.hear(Change("resource", f"a://{number}" + "x" * 85))
+        changes.hear(Change("resource", f"a://{number}" + "x" * 85))  # which is the same
+        assert (await next_of(changes)).kind == "resource"
+    changes.hear(Change("resource", "a://" + "x" * 60))
+    changes.hear(Change("resource", "b://" + "x" * 60))
+    with pytest.raises(ConnectionLost, match="changes were missed"):
+        await next_of(changes)
+
+
 # ---------------------------------------------------------------- on subscriptions
 
 

@@ -212,6 +212,17 @@ def test_an_error_asks_for_visits_with_their_ids_and_for_nothing_else(revision: 
     ):
         with pytest.raises(Fault):
             read_url_required(Raw(json.dumps(wrong).encode()), ABLE_CLIENT, peer)
+    named = [anonymous | {"elicitationId": str(nth)} for nth in range(MAX_QUESTIONS + 1)]
+    assert (
+        len(
+            read_url_required(
+                Raw(json.dumps({"elicitations": named[1:]}).encode()), ABLE_CLIENT, peer
+            )
+        )
+        == MAX_QUESTIONS
+    )
+    with pytest.raises(Fault, match=f"{MAX_QUESTIONS + 1} questions at once"):
+        read_url_required(Raw(json.dumps({"elicitations": named}).encode()), ABLE_CLIENT, peer)
 
 
 @pytest.mark.spec("R0749")

@@ -15,7 +15,15 @@ from portico.protocol.revision import JULY_2026, JUNE_2025, MARCH_2025, NOVEMBER
 from portico.protocol.sse import Parser
 from portico.transport import http_resuming
 from portico.transport.http_answer import Answer
-from portico.transport.http_resuming import MAX_FAILURES, MAX_RETRY_S, RETRY_S, Resuming, resumed
+from portico.transport.http_resuming import (
+    LONGEST_S,
+    MAX_FAILURES,
+    MAX_RETRY_S,
+    MIN_RETRY_S,
+    RETRY_S,
+    Resuming,
+    resumed,
+)
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda one: one.date)
@@ -138,9 +146,49 @@ async def test_polling_ends_with_the_time_out_of_the_call() -> None:
         await until(lambda: bool(hand.posts("notifications/cancelled")))
 
 
+@pytest.mark.spec("R0490")
+@live
+async def test_a_server_that_says_retry_0_is_not_asked_again_without_a_pause() -> None:
+    """Each connection has an event, so that no stream of them counts as an empty one."""
+    polls = 5
+    busy = [stream() + chunk(b"retry: 0\n" + events(LOG, id=f"p-{nth}")) + END for nth in range(5)]
+    parts = Resumable(*busy, finished)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        assert (await client.call_tool("t")).text == "done"
+    assert len(resumes(hand.heard)) == polls
+    # A clock of the loop and a timer of it may differ by its resolution.
+    assert parts.times[-1] - parts.times[0] >= polls * (MIN_RETRY_S - 0.01)
+
+
+@pytest.mark.spec("R0490")
+@live
+async def test_a_call_whose_stream_says_to_wait_for_years_fails_at_once() -> None:
+    """It is never asked for before the time that the server said, and nobody waits for it."""
+    parts = Resumable(stream() + chunk(b"id: p-1\nretry: 999999999999\ndata:\n\n") + END)
+    async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
+        error = await outcome(client.call_tool("t", timeout_s=PATIENT_S))
+        assert type(error) is ConnectionLost
+        assert "the server's retry field says 999999999999 ms" in str(error)
+        assert f"the most is {LONGEST_S * 1000:.0f}" in str(error)
+    assert resumes(hand.heard) == []
+
+
+@pytest.mark.spec("R0490")
+@live
+async def test_news_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG", "portico.transport")
+    news = News(stream() + chunk(b"id: news-1\nretry: 999999999999\ndata:\n\n") + END, stream())
+    async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
+        await until(lambda: "the server's retry field says 999999999999 ms" in caplog.text)
+        assert (await client.call_tool("t")).text == "done"
+    assert news.after == [None]
+
+
 @live
 async def test_a_wait_that_the_server_asked_for_ends_with_the_time_out_too() -> None:
-    parts = Resumable(stream() + chunk(b"id: p-1\nretry: 86400000\ndata:\n\n") + END)
+    parts = Resumable(stream() + chunk(b"id: p-1\nretry: 3600000\ndata:\n\n") + END)
     async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
         assert isinstance(await outcome(client.call_tool("t", timeout_s=0.2)), TimedOut)
     assert resumes(hand.heard) == []
@@ -376,13 +424,15 @@ async def test_a_stream_that_breaks_its_bounds_ends_news_and_nothing_else() -> N
 def test_how_long_to_wait_is_what_the_server_said_else_longer_each_time() -> None:
     coming = Resuming()
     assert coming._pause(1234) == 1.234
-    assert coming._pause(0) == 0
-    assert coming._pause(10**15 - 1) == (10**15 - 1) / 1000
+    assert coming._pause(0) == MIN_RETRY_S
+    assert coming._pause(int(LONGEST_S * 1000)) == LONGEST_S
+    with pytest.raises(ConnectionLost, match="retry field says"):
+        coming._pause(int(LONGEST_S * 1000) + 1)
     waits: list[float] = []
     for silent in range(40):
         coming._silent = silent
         assert coming._pause(100_000) == 100
-        assert 0 <= coming._pause(0) <= RETRY_S
+        assert MIN_RETRY_S <= coming._pause(0) <= RETRY_S
         waits.append(coming._pause(None))
         longest = min(RETRY_S * 2**silent, MAX_RETRY_S)
         assert longest / 2 <= waits[-1] <= longest
@@ -390,7 +440,7 @@ def test_how_long_to_wait_is_what_the_server_said_else_longer_each_time() -> Non
     assert coming._pause(0) == RETRY_S
     assert len({coming._pause(None) for _ in range(5)}) > 1
     coming.heard()
-    assert coming._pause(0) == 0
+    assert coming._pause(0) == MIN_RETRY_S
 
 
 @pytest.mark.parametrize(

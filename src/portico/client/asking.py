@@ -18,6 +18,7 @@ from portico.client.answers import Answering, Answers
 from portico.client.cache import Cache
 from portico.client.finding import Opening
 from portico.client.hearing import Hearing
+from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS, ListBudget
 from portico.client.listening import LISTS, UPDATED, Listenings
 from portico.client.pinging import Pinging
 from portico.client.roots import Watching
@@ -30,6 +31,7 @@ from portico.errors import (
     ChannelError,
     ConnectionLost,
     Fault,
+    FaultKind,
     LocalProtocolError,
     PorticoError,
     RemoteError,
@@ -52,6 +54,8 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
 LOG_LEVEL: t.LoggingLevel = "info"
+# Of the questions that a server has open by request, together: as much as one message may have.
+MAX_ASKED_BYTES = 64 * 1024 * 1024
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -100,8 +104,12 @@ class Asker:
         on_log: OnLog | None = None,
         on_progress: OnProgress | None = None,
         ping_s: float | None = None,
+        max_list_bytes: int = MAX_LIST_BYTES,
+        max_list_items: int = MAX_LIST_ITEMS,
     ) -> None:
         self.timeout_s: float = timeout_s
+        self._max_list_bytes = max_list_bytes
+        self._max_list_items = max_list_items
         self.instructions: str | None = None
         self._answers = answers or Answers()
         self._accepts = accepts
@@ -109,6 +117,7 @@ class Asker:
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
         self._level_was_set = False
+        self._asked_bytes = 0
         self._hearing = Hearing()
         self._visits = Visits(self._answers)
         self._found: Peer | None = None
@@ -260,8 +269,10 @@ class Asker:
         *,
         fresh: bool = False,
         behalf: Behalf | None = None,
+        budget: ListBudget | None = None,
     ) -> R:
-        """The result of a request, after as many rounds of questions as it takes."""
+        """The result of a request, after as many rounds of questions as it takes. A `budget` is
+        for a page of a list."""
         answering: Answering = self._answers
         principal, level = "", self._level
         if behalf is not None:
@@ -270,7 +281,7 @@ class Asker:
         if cacheable and not fresh:
             kept = self._kept(method, params, principal)
             if kept is not None:
-                return self._read(method, kept)
+                return self._read(method, kept, budget)
         seconds = self.timeout_s if timeout_s is None else timeout_s
         progressed = None
         if on_progress is not None:
@@ -296,7 +307,7 @@ class Asker:
                 continue
             except PorticoError as error:
                 raise self._named(error) from error.__cause__
-            result = self._read(method, raw)
+            result = self._read(method, raw, budget)
             if not isinstance(result, InputRequiredResult):
                 # R1003: after a question it depends on the answer; after a change it may be older.
                 if cacheable and params is first and changes == self._cache.changes:
@@ -318,7 +329,9 @@ class Asker:
             words = f"{method} asks for what this client does not offer: {fault.message}"
             raise self._named(RemoteProtocolError(words)) from None
 
-    def _read(self, method: str, raw: Raw) -> Any:
+    def _read(self, method: str, raw: Raw, budget: ListBudget | None) -> Any:
+        if budget is not None:
+            budget.add_page(len(raw))
         peer = self._found or self.peer
         try:
             return read_result(peer.revision.methods[method], raw, peer)
@@ -334,7 +347,8 @@ class Asker:
 
     def _reporting(self, handler: OnProgress) -> Progressing:
         def progressed(params: t.ProgressNotificationParams) -> None:
-            self._hearing.tell(handler, params.progress, params.total, params.message)
+            size = len(params.message or "")
+            self._hearing.tell(handler, params.progress, params.total, params.message, size=size)
 
         return progressed
 
@@ -358,10 +372,17 @@ class Asker:
         return self._answered(turn)
 
     async def _answered(self, turn: Turn) -> bytes | None:
+        size = len(turn.exchange.request.params or b"")
+        if self._asked_bytes and self._asked_bytes + size > MAX_ASKED_BYTES:
+            words = f"the questions that are open have more than {MAX_ASKED_BYTES} bytes"
+            turn.fault = Fault(FaultKind.TOO_MANY, f"{words}; ask again when others are answered")
+            return turn.exchange.fail(turn.fault)
+        self._asked_bytes += size
         self._speaker.busy += 1  # who asks one thing at a time answers no ping meanwhile
         try:
             return await self._answers.answer(turn)
         finally:
+            self._asked_bytes -= size
             self._speaker.busy -= 1
             self._speaker.note()
 
@@ -373,7 +394,7 @@ class Asker:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:
                     said = read(t.LoggingMessageNotificationParams, told.params)
-                    self._hearing.tell(self._on_log, said)
+                    self._hearing.tell(self._on_log, said, size=len(told.params))
                 return
             if method == VISITED:
                 ended = read(t.ElicitationCompleteNotificationParams, told.params)

@@ -10,7 +10,7 @@ a round of questions, which is how the protocol goes on.
 """
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
 
@@ -20,6 +20,7 @@ from portico.client.answers import Answering
 from portico.client.asking import Asker, Behalf, Headers, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
+from portico.client.list_limits import ListBudget
 from portico.client.listening import Listening
 from portico.client.modelled import Schemas, call_for_model
 from portico.client.offered import Tool
@@ -31,7 +32,6 @@ from portico.errors import (
     LocalProtocolError,
     PorticoError,
     RemoteError,
-    RemoteProtocolError,
 )
 from portico.protocol import types as t
 from portico.protocol.link import DISCOVER, PING, SET_LEVEL
@@ -48,11 +48,10 @@ __all__ = ["Client", "OnLog", "OnProgress"]
 # What says that there is no such resource: in the newest revision, and in all before it.
 MISSING = frozenset(revision.codes[FaultKind.RESOURCE_MISSING] for revision in EVERY)
 CALL = "tools/call"
-# A list that has more pages than this has no end.
-MAX_PAGES = 1000
 
 T = TypeVar("T")
-R = TypeVar("R", bound=t.Noun)
+R = TypeVar("R", bound=t.ListResult)
+N = TypeVar("N", bound=t.Noun)
 
 
 class Client(Asker):
@@ -86,8 +85,8 @@ class Client(Asker):
         """Every tool, from all pages. `fresh` is for what the server answers now, whatever it said
         may be kept of its last answer."""
         changes = self._cache.changes
-        pages = await self._pages("tools/list", t.ListToolsResult, fresh=fresh)
-        tools = [tool for page in pages for tool in page.tools]
+        kind = t.ListToolsResult
+        tools = await self._items("tools/list", kind, lambda page: page.tools, fresh=fresh)
         mirrors = self._way.mirrors and self.peer.revision.http.routing_headers
         stale = changes != self._cache.changes
         return self._tools.learn(tools, mirrors=mirrors, stale=stale)
@@ -246,14 +245,13 @@ class Client(Asker):
 
     async def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
         """Every resource that has an address of its own, from all pages."""
-        pages = await self._pages("resources/list", t.ListResourcesResult, fresh=fresh)
-        return [resource for page in pages for resource in page.resources]
+        kind = t.ListResourcesResult
+        return await self._items("resources/list", kind, lambda page: page.resources, fresh=fresh)
 
     async def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
         """Every template of addresses, from all pages."""
-        kind = t.ListResourceTemplatesResult
-        pages = await self._pages("resources/templates/list", kind, fresh=fresh)
-        return [template for page in pages for template in page.resource_templates]
+        method, kind = "resources/templates/list", t.ListResourceTemplatesResult
+        return await self._items(method, kind, lambda page: page.resource_templates, fresh=fresh)
 
     async def read_resource(
         self, uri: str, *, timeout_s: float | None = None, fresh: bool = False
@@ -284,8 +282,8 @@ class Client(Asker):
 
     async def list_prompts(self, *, fresh: bool = False) -> list[t.Prompt]:
         """Every prompt, from all pages."""
-        pages = await self._pages("prompts/list", t.ListPromptsResult, fresh=fresh)
-        return [prompt for page in pages for prompt in page.prompts]
+        kind = t.ListPromptsResult
+        return await self._items("prompts/list", kind, lambda page: page.prompts, fresh=fresh)
 
     async def get_prompt(
         self,
@@ -431,27 +429,35 @@ class Client(Asker):
 
     # ------------------------------------------------------------ pages
 
-    async def _pages(self, method: str, kind: type[R], *, fresh: bool) -> list[R]:
-        """Every page of a list, each as fresh as it said it would be."""
+    async def _items(
+        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], *, fresh: bool
+    ) -> list[N]:
+        """What is on all pages of a list, each page as fresh as it said it would be."""
         try:
-            return await self._all_pages(method, kind, fresh)
+            return await self._all_items(method, kind, items, fresh)
         except RemoteError as error:
             bad = error.code == self.peer.revision.codes[FaultKind.INVALID_PARAMS]
             if fresh or not bad or not self._cache.forget([method]):
                 raise
-        return await self._all_pages(method, kind, True)  # R1026: it was a cursor that was kept
+        return await self._all_items(method, kind, items, True)  # R1026: a kept cursor was bad
 
-    async def _all_pages(self, method: str, kind: type[R], fresh: bool) -> list[R]:
+    async def _all_items(
+        self, method: str, kind: type[R], items: Callable[[R], Sequence[N]], fresh: bool
+    ) -> list[N]:
         """Only a missing cursor is the end, an empty one is not."""
-        pages: list[R] = []
+        budget = ListBudget(self.name, method, self._max_list_bytes, self._max_list_items)
+        found: list[N] = []
         cursor: str | None = None
-        for _ in range(MAX_PAGES):
+        while True:
             params = t.PaginatedRequestParams(cursor=cursor)
-            pages.append(await self._ask(method, params, kind, fresh=fresh))
-            cursor = cast("t.ListResult", pages[-1]).next_cursor
+            page = await self._ask(method, params, kind, fresh=fresh, budget=budget)
+            listed = items(page)
+            budget.add_items(len(listed))
+            found.extend(listed)
+            cursor = page.next_cursor
             if cursor is None:
-                return pages
-        raise RemoteProtocolError(f"{method} has more than {MAX_PAGES} pages; no list ends so late")
+                return found
+            budget.add_cursor(cursor)
 
 
 def split_remarks(words: str) -> tuple[str, str]:

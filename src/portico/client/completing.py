@@ -15,6 +15,8 @@ PAUSE_S = 0.15
 # For as long as somebody goes back and forth in one word.
 KEPT_S = 30.0
 MAX_KEPT = 100
+# Of one answer that is kept: a hundred values, which are the most, take a tenth of it.
+MAX_KEPT_CHARS = 64 * 1024
 
 Ask: TypeAlias = Callable[[str], Awaitable[t.Completion]]
 
@@ -41,5 +43,6 @@ class Completer:
         self._kept.pop(value, None)
         while len(self._kept) >= MAX_KEPT:
             self._kept.pop(next(iter(self._kept)))
-        self._kept[value] = (loop.time() + KEPT_S, found)
+        if sum(map(len, found.values)) <= MAX_KEPT_CHARS:
+            self._kept[value] = (loop.time() + KEPT_S, found)
         return found if self._newest is mine else None

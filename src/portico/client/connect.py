@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from portico.client.answers import Answers, OnElicit, OnSample
 from portico.client.client import Client, OnLog, OnProgress
+from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from portico.client.roots import GivenRoots
 from portico.client.targets import GivenHeaders, Surroundings, Target, way_to
 from portico.client.ways import OnStderr, Way
@@ -80,6 +81,8 @@ def connect(
     sample_tools: bool = False,
     sample_context: bool = False,
     ping_s: float | None = PING_S,
+    max_list_bytes: int = MAX_LIST_BYTES,
+    max_list_items: int = MAX_LIST_ITEMS,
 ) -> Connecting:
     """A client of a server, whichever revision and transport it speaks.
 
@@ -93,7 +96,8 @@ def connect(
     asked what it has handlers for, and nothing else. `revision` pins or limits what is spoken.
     Every call ends after `timeout_s`, begun anew by progress. `sample_tools` and `sample_context`
     say what `on_sample` can do beyond words. Where conversations last, a server that was quiet for
-    `ping_s` is asked whether it is there.
+    `ping_s` is asked whether it is there. A list of the server (of tools, say) that has more than
+    `max_list_bytes` or `max_list_items` is an error.
 
     Raises `LocalProtocolError` at once for a target that is none; when awaited `CannotConnect`,
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
@@ -106,6 +110,9 @@ def connect(
     for words, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
         if seconds is not None and not (isfinite(seconds) and seconds > 0):
             raise LocalProtocolError(f"{words} is a number of seconds above 0")
+    for words, most in (("max_list_bytes", max_list_bytes), ("max_list_items", max_list_items)):
+        if most < 1:
+            raise LocalProtocolError(f"{words} is a whole number above 0")
     around = Surroundings(
         headers=headers, env=env, cwd=cwd, name=name, auth=auth, on_stderr=on_stderr
     )
@@ -122,6 +129,8 @@ def connect(
             accepts=accepted(revision),
             timeout_s=timeout_s,
             ping_s=ping_s,
+            max_list_bytes=max_list_bytes,
+            max_list_items=max_list_items,
             on_log=on_log,
             on_progress=on_progress,
         )

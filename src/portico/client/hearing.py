@@ -1,7 +1,7 @@
 """Handlers that a program gave for news: called in the order in which the news came.
 
 Rules: one that raises is logged, and is no reason to end a conversation. One that is `async` and
-slow makes what comes later wait, up to a bound; beyond that news is dropped, and that is logged.
+slow makes what comes later wait, up to bounds; beyond them news is dropped, and that is logged.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # News that waits for a slow handler; a server says as much in a second if it wants to.
 MAX_WAITING = 1000
+# All that waits, as it was sent: a log message may be as large as any message, 64 MiB.
+MAX_WAITING_BYTES = 16 * 1024 * 1024
 # For a handler that was stopped to clean up.
 CLEAN_UP_S = 5.0
 
@@ -23,25 +25,30 @@ class Hearing:
     """Calls handlers one after the other, in a task only while one of them waits."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._waiting: deque[tuple[Callable[..., Any], tuple[Any, ...], int]] = deque()
+        self._bytes = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._dropped = 0
 
-    def tell(self, handler: Callable[..., Any], *news: Any) -> None:
-        """Call a handler now, or after those that are still at work."""
+    def tell(self, handler: Callable[..., Any], *news: Any, size: int = 0) -> None:
+        """Call a handler now, or after those that are still at work. `size` is how many bytes a
+        stranger sent for this."""
         if self._closed:
             return
         if self._task is not None:
-            self._keep(handler, news)
+            self._keep(handler, news, size)
             return
         made = _called(handler, news)
         if made is not None:
             self._task = asyncio.get_running_loop().create_task(self._work(made))
 
-    def _keep(self, handler: Callable[..., Any], news: tuple[Any, ...]) -> None:
-        if len(self._waiting) < MAX_WAITING:
-            self._waiting.append((handler, news))
+    def _keep(self, handler: Callable[..., Any], news: tuple[Any, ...], size: int) -> None:
+        # What is too large for the limit by itself is kept while nothing else of size waits.
+        fits = not self._bytes or self._bytes + size <= MAX_WAITING_BYTES or not size
+        if len(self._waiting) < MAX_WAITING and fits:
+            self._waiting.append((handler, news, size))
+            self._bytes += size
             return
         if not self._dropped:
             log.warning("%r is too slow: news is dropped", handler)
@@ -52,16 +59,23 @@ class Hearing:
             while made is not None or self._waiting:
                 if made is not None:
                     await _awaited(made)
-                made = _called(*self._waiting.popleft()) if self._waiting else None
+                made = self._next()
         finally:
             self._task = None
+
+    def _next(self) -> Awaitable[Any] | None:
+        if not self._waiting:
+            return None
+        handler, news, size = self._waiting.popleft()
+        self._bytes -= size
+        return _called(handler, news)
 
     async def caught_up(self) -> None:
         """Wait until every handler that was called so far is done, or nothing is heard any more."""
         task = self._task
         if task is not None and task is not asyncio.current_task():
             reached = asyncio.get_running_loop().create_future()
-            self._keep(_reach, (reached,))
+            self._keep(_reach, (reached,), 0)
             await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
             reached.cancel()
 
@@ -69,6 +83,7 @@ class Hearing:
         """Hear no more: what is at work is stopped."""
         self._closed = True
         self._waiting.clear()
+        self._bytes = 0
         task = self._task
         if task is not None and task is not asyncio.current_task():
             await asyncio.sleep(0)  # what was called has begun

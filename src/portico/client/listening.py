@@ -23,6 +23,8 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # Changes that nobody has looked at: lists are three, so these are different resources.
 MAX_WAITING = 1000
+# Of their addresses together: what is below a resource that is followed may have a long one.
+MAX_WAITING_CHARS = 1024 * 1024
 
 Kind: TypeAlias = Literal["tools", "prompts", "resources", "resource"]
 
@@ -54,6 +56,7 @@ class Listening:
         # What the server will tell of all that is wanted.
         self.agreed: t.SubscriptionFilter = wanted
         self._waiting: dict[Change, None] = {}
+        self._chars = 0
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         # Set where the session that told the changes is gone.
@@ -74,6 +77,7 @@ class Listening:
             await self._wake.wait()
         change = next(iter(self._waiting))
         del self._waiting[change]
+        self._chars -= len(change.uri or "")
         return change
 
     def wants(self, change: Change) -> bool:
@@ -91,8 +95,12 @@ class Listening:
 
     def hear(self, change: Change) -> None:
         """Keep a change until somebody looks."""
-        if len(self._waiting) >= MAX_WAITING and change not in self._waiting:
+        if change in self._waiting:
+            return
+        self._chars += len(change.uri or "")
+        if len(self._waiting) >= MAX_WAITING or self._chars > MAX_WAITING_CHARS:
             self._waiting.clear()
+            self._chars = 0
             self.end(ConnectionLost("changes were missed: nobody looked; listen and read anew"))
             return
         self._waiting[change] = None

@@ -117,7 +117,7 @@ class Calls:
         """The tools that these words fit best, the best first: for a model that is not to be shown
         all of them."""
         tools = await self.list_tools(caller=caller)
-        return self._roof.looking.best(tools, words, limit)
+        return await self._roof.looking.best(tools, words, limit)
 
     # ------------------------------------------------------------ for models
 

@@ -21,6 +21,7 @@ from portico.host.offered import HostTool
 from portico.host.offers import Offer
 from portico.host.settings import Problem
 from portico.host.shelves import Kind, Shelf
+from portico.host.slices import Steps, in_slices
 from portico.protocol import types as t
 from portico.protocol.problems import cut
 from portico.protocol.uritemplate import Template
@@ -31,6 +32,12 @@ MAX_NEAR = 2
 MAX_TOLD = 20
 # Of those a server may list any number; so many are compared with a wrong one.
 MAX_COMPARED = 2000
+# Of the templates of one server, those that may fit an address by their beginning: so many
+# characters of them are tried. A usual one has 60, of which a thousand are tried; the costliest
+# take a millisecond each, and so many a tenth of a second.
+MAX_TRIED = 128 * 1024
+# What each counts beside its length, so that there are not many short ones.
+TEMPLATE_COST = 64
 
 Nameable = Literal["tools", "prompts"]
 ONE: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
@@ -126,11 +133,16 @@ class Snapshot:
     async def reader(self, uri: str, caller: str, wait_s: float) -> Hosted:
         """The server that has the resource at an address, or a template for it. Raises `Fault`
         where there is none, or more than one."""
+        untried: list[str] = []
         listed = await self.gather("resources", caller, wait_s)
         found = [one for one, shelf in listed.items() if _lists(shelf.content, uri)]
         if not found:
             templates = await self.gather("templates", caller, wait_s)
-            found = [one for one, shelf in templates.items() if _fits(shelf.content, uri)]
+            fits = {
+                one: await in_slices(_fits(shelf.content, uri)) for one, shelf in templates.items()
+            }
+            found = [one for one, fit in fits.items() if fit]
+            untried = [one.key for one, fit in fits.items() if fit is None]
         if len(found) == 1:
             return found[0]
         if found:
@@ -139,6 +151,8 @@ class Snapshot:
             raise Fault(FaultKind.INVALID_PARAMS, words)
         silent = [one.key for one, shelf in listed.items() if shelf.problem is not None]
         more = f"; {_told(silent)} could not be asked" if silent else ""
+        if untried:
+            more += f"; {_told(untried)} has more templates than are tried"
         words = f"no server lists the resource {cut(uri)!r}{more}; server= asks one that may"
         raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
 
@@ -207,9 +221,29 @@ def _lists(offer: Offer[Any, Any] | None, uri: str) -> bool:
     return offer is not None and uri in offer.nouns
 
 
-def _fits(offer: Offer[Any, t.ResourceTemplate] | None, uri: str) -> bool:
-    for text in offer.nouns if offer is not None else ():
+def _fits(offer: Offer[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
+    """Whether an address is one of a template, or is a template that is listed; None where there
+    are too many to tell."""
+    if offer is None or uri in offer.nouns:
+        return offer is not None
+    left = MAX_TRIED
+    for text in offer.nouns:
+        yield
+        if not _may_fit(text, uri):
+            continue
+        left -= len(text) + TEMPLATE_COST
+        if left < 0:
+            return None
         with suppress(LocalProtocolError):  # what is no template fits nothing
-            if text == uri or Template(text).match(uri) is not None:
+            if Template(text).match(uri) is not None:
                 return True
     return False
+
+
+def _may_fit(template: str, uri: str) -> bool:
+    """Whether both begin alike, as far as the one is literal and the other is not encoded."""
+    literal = template.partition("{")[0].partition("%")[0]
+    if uri.startswith(literal):
+        return True
+    plain, encoded, _ = uri.partition("%")
+    return bool(encoded) and literal.startswith(plain)

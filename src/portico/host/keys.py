@@ -68,6 +68,8 @@ SETTINGS: Final[dict[str, Row]] = {
     "max_crashes": Row(Kind.COUNT, "max_crashes"),
     "crashes_s": Row(Kind.SECONDS, "crashes_s"),
     "max_seats": Row(Kind.COUNT, "max_seats"),
+    "max_list_bytes": Row(Kind.COUNT, "max_list_bytes"),
+    "max_list_items": Row(Kind.COUNT, "max_list_items"),
 }
 # What is of one server alone, and no default for all.
 OWN: Final = frozenset({"namespace", "aliases"})

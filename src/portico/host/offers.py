@@ -24,6 +24,7 @@ from portico.host.naming import Named, Names
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
 from portico.host.settings import Settings
 from portico.host.shelves import Kind, Shelf
+from portico.host.slices import Steps, in_slices
 from portico.protocol import types as t
 from portico.protocol.schema import Validator
 
@@ -169,39 +170,49 @@ class Offers:
     async def _list_tools(self, caller: str) -> Offer[HostTool, t.Tool]:
         tools = await self._listing("tools/list", caller, lambda one: one.list_tools(fresh=True))
         self._schemas.learn(tools, mirrors=False)
-        return self._named(tools, HostTool)
+        return await in_slices(self._named(tools, HostTool))
 
     async def _list_prompts(self, caller: str) -> Offer[HostPrompt, t.Prompt]:
         prompts = await self._listing(
             "prompts/list", caller, lambda one: one.list_prompts(fresh=True)
         )
-        return self._named(prompts, HostPrompt)
+        return await in_slices(self._named(prompts, HostPrompt))
 
     async def _list_resources(self, caller: str) -> Offer[HostResource, t.Resource]:
         found = await self._listing(
             "resources/list", caller, lambda one: one.list_resources(fresh=True)
         )
-        nouns: dict[str, t.Resource] = {}
-        for one in found:
-            nouns.setdefault(one.uri, one)
-        return Offer({uri: HostResource.kept(one, self._key) for uri, one in nouns.items()}, nouns)
+        return await in_slices(self._addressed(found, lambda one: one.uri, HostResource))
 
     async def _list_templates(self, caller: str) -> Offer[HostResourceTemplate, t.ResourceTemplate]:
         found = await self._listing(
             "resources/templates/list", caller, lambda one: one.list_resource_templates(fresh=True)
         )
-        nouns: dict[str, t.ResourceTemplate] = {}
-        for one in found:
-            nouns.setdefault(one.uri_template, one)
-        kept = HostResourceTemplate.kept
-        return Offer({text: kept(one, self._key) for text, one in nouns.items()}, nouns)
+        return await in_slices(
+            self._addressed(found, lambda one: one.uri_template, HostResourceTemplate)
+        )
 
-    def _named(self, listed: Sequence[Any], hosted: Any) -> Offer[Any, Any]:
+    def _addressed(
+        self, listed: Sequence[N], address: Callable[[N], str], hosted: Any
+    ) -> Steps[Offer[Any, N]]:
+        nouns: dict[str, N] = {}
+        shown: dict[str, Any] = {}
+        for one in listed:
+            uri = address(one)
+            if uri not in nouns:
+                nouns[uri] = one
+                shown[uri] = hosted.kept(one, self._key)
+            yield
+        return Offer(shown, nouns)
+
+    def _named(self, listed: Sequence[Any], hosted: Any) -> Steps[Offer[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
         names = Names([(self._key, self._settings, [one.name for one in listed])])
-        nouns = {named.name: replace(first[named.own], name=named.name) for named in names}
-        shown = {
-            named.name: hosted.kept(nouns[named.name], self._key, named.own, named.aliases)
-            for named in names
-        }
+        yield
+        nouns: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
+        for named in names:
+            noun = nouns[named.name] = replace(first[named.own], name=named.name)
+            shown[named.name] = hosted.kept(noun, self._key, named.own, named.aliases)
+            yield
         return Offer(shown, nouns, names)

@@ -96,6 +96,8 @@ class Opener:
             timeout_s=settings.timeout_s,
             open_s=settings.start_s,
             ping_s=self._ping_s,
+            max_list_bytes=settings.max_list_bytes,
+            max_list_items=settings.max_list_items,
         )
 
     def _failed(self, seat: Seat, words: str) -> CannotConnect:

@@ -222,15 +222,16 @@ class Sitting:
                     await self._hearing.caught_up()
         return result
 
-    def tell(self, handler: Callable[..., Any], *news: Any) -> None:
-        """Call a handler of this call's, after those before; nobody else's wait for it."""
+    def tell(self, handler: Callable[..., Any], *news: Any, size: int) -> None:
+        """Call a handler of this call's, after those before; nobody else's wait for it. `size` is
+        how many bytes the server sent for this."""
         if self._hearing is None:
             self._hearing = Hearing()
-        self._hearing.tell(handler, *news)
+        self._hearing.tell(handler, *news, size=size)
 
     def _reporting(self, on_progress: OnProgress) -> OnProgress:
         def report(progress: float, total: float | None, message: str | None) -> None:
-            self.tell(on_progress, progress, total, message)
+            self.tell(on_progress, progress, total, message, size=len(message or ""))
 
         return report
 
@@ -380,7 +381,7 @@ class Seat:
         sitting = next(reversed(self.sittings))
         frame = sitting.turn.exchange.log(said.level, said.data, said.logger)
         if frame is not None:
-            sitting.tell(sitting.deliver, frame)
+            sitting.tell(sitting.deliver, frame, size=len(frame))
 
     def gone(self) -> None:
         """Its conversation has ended; why is known in a moment."""

@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
+from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
+
 # Who speaks to one process or session of a server that keeps state for whoever opened it:
 # one caller for as long as it lives, one at a time, or all at once, who are then asked nothing.
 # One that is handed on is trusted to be done with a caller when it has answered.
@@ -64,6 +66,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     - `aliases` are further names in the catalogue, each for a name of this server.
     - `sampling` lets it ask for a model's words, `elicitation` for a person's, and `roots` are
       the folders that it is told of.
+    - `max_list_bytes` and `max_list_items` are the most that one list of it may have.
     """
 
     enabled: bool = True
@@ -82,6 +85,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_crashes: int = MAX_CRASHES
     crashes_s: float = CRASHES_S
     max_seats: int = MAX_SEATS
+    max_list_bytes: int = MAX_LIST_BYTES
+    max_list_items: int = MAX_LIST_ITEMS
 
 
 class LoginTerms(Struct, frozen=True, kw_only=True):

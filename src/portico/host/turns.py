@@ -107,9 +107,11 @@ class LocalTurn:
         hearing = self._hearing = self._hearing or Hearing()
         if told.method == "notifications/progress" and self._on_progress is not None:
             news = read(t.ProgressNotificationParams, told.params)
-            hearing.tell(self._on_progress, news.progress, news.total, news.message)
+            parts = news.progress, news.total, news.message
+            hearing.tell(self._on_progress, *parts, size=len(frame))
         elif told.method == "notifications/message" and self._on_log is not None:
-            hearing.tell(self._on_log, read(t.LoggingMessageNotificationParams, told.params))
+            said = read(t.LoggingMessageNotificationParams, told.params)
+            hearing.tell(self._on_log, said, size=len(frame))
         return True
 
     async def send(self, frame: bytes) -> None:

@@ -17,6 +17,8 @@ from typing import Final
 MAX_WORD: Final = 200
 # Words that were taken apart lately: a thousand tools use fewer.
 MAX_KEPT: Final = 8_192
+# One character may stand for a sentence of 18, which NFKC writes out; usual text hardly grows.
+MAX_GROWTH: Final = 4
 
 # Words that are in every sentence and say nothing of what it is about.
 _EMPTY_TEXT = """
@@ -65,7 +67,8 @@ def words_of(text: str) -> list[str]:
 def plain_words(text: str) -> Iterator[str]:
     """The words as they were written, but for capitals; those that say nothing are left out."""
     runs = _ASCII_RUN if text.isascii() else _RUN
-    for run in runs.findall(unicodedata.normalize("NFKC", text)):
+    plain = unicodedata.normalize("NFKC", text)[: MAX_GROWTH * len(text)]
+    for run in runs.findall(plain):
         yield from _split(run[:MAX_WORD])
 
 

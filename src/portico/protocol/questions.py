@@ -373,6 +373,7 @@ def url_required(questions: Sequence[Question], peer: Peer) -> Fault:
 def read_url_required(data: Raw, declared: t.ClientCapabilities, peer: Peer) -> list[Question]:
     """The questions in such an error. Raises `Fault` where one is no URL elicitation."""
     params = read(t.URLElicitationRequiredData, data).elicitations
+    _check_count(len(params))
     questions = [Question(asked) for asked in params]
     if not questions or not all(question.is_url for question in questions):
         raise Fault(FaultKind.INVALID_PARAMS, "only URL elicitations can be asked by error")
@@ -407,12 +408,16 @@ def questions_of(
 ) -> dict[str, Question]:
     """What a server wants to know before it goes on, checked like any question. Raises `Fault`."""
     questions = questions_in(result)
-    if len(questions) > MAX_QUESTIONS:
-        words = f"{len(questions)} questions at once; {MAX_QUESTIONS} are the most"
-        raise Fault(FaultKind.INVALID_PARAMS, words)
+    _check_count(len(questions))
     for question in questions.values():
         check_received(question, declared, revision)
     return questions
+
+
+def _check_count(questions: int) -> None:
+    if questions > MAX_QUESTIONS:
+        words = f"{questions} questions at once; {MAX_QUESTIONS} are the most"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
 
 
 P = TypeVar("P", bound=t.InputResponseRequestParams)
