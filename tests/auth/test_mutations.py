@@ -121,10 +121,31 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-03 who signs for whom": Cut(
         "auth/issuers.py",
-        'f"{self.issuer}#{_subject(claims)}"',
-        "_subject(claims)",
+        "principal = self.issuer + _subject(claims)",
+        "principal = _subject(claims)",
         TOKENS,
         "each_issuer",
+    ),
+    "RS-03 a subject that cannot be used": Cut(
+        "auth/issuers.py",
+        '("sub", "#") if "sub" in claims else',
+        '("sub", "#") if isinstance(claims.get("sub"), str) and claims["sub"] else',
+        TOKENS,
+        "never_becomes_its_client",
+    ),
+    "RS-03 a subject that is too long": Cut(
+        "auth/issuers.py",
+        "if not 0 < len(found) <= MAX_SUBJECT_CHARACTERS:",
+        "if not found:",
+        TOKENS,
+        "never_becomes_its_client",
+    ),
+    "RS-03 a client is no user": Cut(
+        "auth/issuers.py",
+        'else ("client_id", " client ")',
+        'else ("client_id", "#")',
+        TOKENS,
+        "whose_subject_equals",
     ),
     "RS-05 aud": Cut(
         "auth/issuers.py",

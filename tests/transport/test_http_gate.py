@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from http_client import META
 from live import Records, live, stand, until
 from portico.errors import LoginRequired, ScopeRequired
+from portico.ports import Caller
 from portico.protocol.httprules_gate import Headers, HostPolicy
 from portico.protocol.revision import JULY_2026, Revisions
 from portico.transport.http_visit import Limits
@@ -428,7 +429,11 @@ async def test_without_older_revisions_the_version_header_is_needed() -> None:
         assert (answer.status, answer.code) == (400, -32020)
 
 
-@pytest.mark.parametrize("found", [None, 7, b"ada", ("ada",)], ids=repr)
+# A verifier that passes on a subject which is a number: 7 and "7" would be two principals, or one.
+NUMBERED = Caller(cast("str", 7))
+
+
+@pytest.mark.parametrize("found", [None, 7, b"ada", ("ada",), NUMBERED], ids=repr)
 @live
 async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
     def verify(headers: Headers) -> Any:

@@ -248,6 +248,10 @@ class Protection:
                 log.error("a token cannot be verified: %s %s", error, why)
                 raise _unavailable() from None
             else:
+                if not isinstance(trusted.principal, str) or not trusted.principal:  # pyright: ignore[reportUnnecessaryIsInstance]
+                    # All such callers would be one; the name "" is that of anonymous ones.
+                    log.error("%r names no principal for a token", trust)
+                    raise BadToken("the token does not say whose it is")
                 self._remember(digest, trusted, now, trust.remembers_s)
                 return trusted
         raise problem

@@ -304,13 +304,12 @@ class HttpApp:
         except Exception as error:
             log.error("the verifier raised %s", type(error).__name__, exc_info=error)
             raise overload("who you are cannot be verified now; try again later") from None
-        if isinstance(caller, Caller):
-            return caller
-        if not isinstance(caller, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = caller.principal if isinstance(caller, Caller) else caller
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             # None is what a look-up finds for a stranger; nobody is let in by that.
-            log.error("the verifier returned %s, and not a name", type(caller).__name__)
+            log.error("the verifier returned %s, and not a name", type(name).__name__)
             raise LoginRequired("nobody knows who you are")
-        return Caller(caller)
+        return caller if isinstance(caller, Caller) else Caller(name)
 
     def _count(self, principal: str, step: int) -> None:
         """How much of one principal is being served."""
