@@ -449,7 +449,7 @@ class Nameless(StaticTokens):
         super().__init__({"word": "ann"})
         self._principal = principal
 
-    async def verify(self, *given: Any) -> Trusted:
+    async def verify(self, *given: Any, **more: Any) -> Trusted:
         return Trusted(self._principal, frozenset(), None)
 
 

@@ -443,6 +443,37 @@ async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
         assert (await s.caller.call("echo", say="hi")).status == 401
 
 
+class BrokenGuard:
+    """A guard that raises what no guard may."""
+
+    async def admit(self, *given: Any) -> Caller:
+        raise OSError("a secret of the guard")
+
+    def check(self, *given: Any) -> None: ...
+
+    async def document(self, *given: Any) -> bytes | None:
+        raise RuntimeError("a secret of the guard")
+
+
+@live
+async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> None:
+    async with stand(guard=BrokenGuard()) as s:
+        with Records("portico.transport") as records:
+            answer = await s.caller.call("echo", say="hi")
+            document = await s.caller.request(
+                "GET", path="/.well-known/oauth-protected-resource/mcp"
+            )
+        for one in (answer, document):
+            assert one.status == 503
+            assert one.headers["retry-after"] == "1"
+            assert b"secret" not in one.body
+        first, second = records.lines
+        assert first.startswith("ERROR the guard raised OSError at ")
+        assert second.startswith("ERROR the guard raised RuntimeError at ")
+        assert "secret" not in first + second
+        assert not s.service.turns
+
+
 @live
 async def test_a_verifier_need_not_be_async() -> None:
     async with stand(verify=lambda headers: "ada") as s:

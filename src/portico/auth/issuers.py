@@ -313,7 +313,10 @@ def _digest(token: str) -> bytes:
 
 def _check_kind(claims: Json) -> None:
     """Raise for an ID token, a refresh token, and what else an issuer signs."""
-    kinds = {str(claims[name]).lower() for name in _KIND_CLAIMS if name in claims}
+    said = [claims[name] for name in _KIND_CLAIMS if name in claims]
+    if not all(isinstance(one, str) for one in said):
+        raise BadToken("this is no access token")
+    kinds = {one.lower() for one in said}
     foreign = claims.keys() & _FOREIGN_CLAIMS
     if kinds & _ACCESS_KINDS:
         foreign -= {"nonce"}  # which some issuers put into access tokens, too
