@@ -187,7 +187,7 @@ async def test_a_token_whose_claims_are_not_right_is_not_believed(name: str) -> 
 async def test_a_subject_that_cannot_be_used_is_refused_and_never_becomes_its_client(
     sub: Any, asked_about: bool
 ) -> None:
-    """All users of one client would share their handles, sessions and state."""
+    """RS-03: all users of one client would share their handles, sessions and state."""
     async with protected(trust=introspected if asked_about else None) as stage:
         claims = {**stage.claims(client_id="app"), "sub": sub}
         stage.issuer.told["t"] = {"active": True, **claims}
@@ -201,7 +201,7 @@ async def test_a_subject_that_cannot_be_used_is_refused_and_never_becomes_its_cl
 
 @live
 async def test_a_client_is_never_the_user_whose_subject_equals_its_id() -> None:
-    """RFC 9068, 5: an attacker may choose a client_id that is the subject of a user."""
+    """RS-03, RFC 9068, 5: an attacker may choose a client_id that is the subject of a user."""
     async with protected() as stage:
         user = stage.token(sub="ann")
         client = stage.token(sub=None, client_id="ann")
