@@ -18,7 +18,7 @@ PACKAGE = "portico"
 # Lowest first. A unit is a file or a folder directly in the package; units in one row do not
 # know each other.
 ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"errors"}),
+    frozenset({"errors", "text"}),
     frozenset({"protocol"}),
     frozenset({"ports"}),
     frozenset({"transport", "store", "auth", "middleware", "logs", "providers"}),

@@ -363,6 +363,15 @@ class Store(Protocol):
 
     async def delete(self, principal: str, key: str) -> None: ...
 
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        """Whether this is the first use of a mark of at most 64 bytes, in every process.
+
+        For what each request brings, such as a proof of possession: marks have limits of their
+        own, far above those of entries, and live for minutes at most. One may be remembered for
+        some seconds longer than `ttl_s`, never for less.
+        """
+        ...
+
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
         """Add to an ordered log; the number of the entry, counting from 1.
 

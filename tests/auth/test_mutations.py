@@ -121,10 +121,31 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-03 who signs for whom": Cut(
         "auth/issuers.py",
-        'f"{self.issuer}#{_subject(claims)}"',
-        "_subject(claims)",
+        "principal = self.issuer + _subject(claims)",
+        "principal = _subject(claims)",
         TOKENS,
         "each_issuer",
+    ),
+    "RS-03 a subject that cannot be used": Cut(
+        "auth/issuers.py",
+        '("sub", "#") if "sub" in claims else',
+        '("sub", "#") if isinstance(claims.get("sub"), str) and claims["sub"] else',
+        TOKENS,
+        "never_becomes_its_client",
+    ),
+    "RS-03 a subject that is too long": Cut(
+        "auth/issuers.py",
+        "if not 0 < len(found) <= MAX_SUBJECT_CHARACTERS:",
+        "if not found:",
+        TOKENS,
+        "never_becomes_its_client",
+    ),
+    "RS-03 a client is no user": Cut(
+        "auth/issuers.py",
+        'else ("client_id", " client ")',
+        'else ("client_id", "#")',
+        TOKENS,
+        "whose_subject_equals",
     ),
     "RS-05 aud": Cut(
         "auth/issuers.py",
@@ -368,10 +389,34 @@ CUTS: dict[str, Cut] = {
     ),
     "DPoP once": Cut(
         "auth/protection.py",
-        "        await proof.use(trusted.principal, around.store)\n",
+        "        await _use(proof, trusted.principal, around.store, now)\n",
         "",
         PROOFS,
         "one_request",
+    ),
+    "DPoP once for all processes": Cut(
+        "store/sqlite_file.py",
+        "            if row[0] > now:\n                return False\n            self._forget_marks(",
+        "            self._forget_marks(",
+        PROOFS,
+        "all_processes",
+    ),
+    "DPoP once while it could be accepted": Cut(
+        "auth/proofs.py",
+        "ttl_s = self.at + PROOF_S - now + CLOCKS_S",
+        "ttl_s = PROOF_S",
+        PROOFS,
+        "could_be_accepted",
+    ),
+    "DPoP a store that fails": Cut(
+        "auth/protection.py",
+        "        raise _unavailable() from None\n\n\ndef _line",
+        "        return\n\n\ndef _line",
+        PROOFS,
+        "store_that_fails",
+    ),
+    "DPoP text that is none": Cut(
+        "auth/jwt.py", "if _HALF.search(text):", "if False:", PROOFS, "no_Unicode or Unicode"
     ),
     "DPoP nonce": Cut(
         "auth/protection.py",
@@ -403,7 +448,11 @@ CUTS: dict[str, Cut] = {
         "place or server or port",
     ),
     "DPoP iat": Cut(
-        "auth/proofs.py", "or abs(now - at) > PROOF_S:", ":", PROOFS, "yesterday or tomorrow"
+        "auth/proofs.py",
+        "if not now - PROOF_S <= at <= now + PROOF_S:",
+        "if False:",
+        PROOFS,
+        "yesterday or tomorrow",
     ),
     "DPoP ath": Cut(
         "auth/proofs.py", 'if claims.get("ath") != coded(', "if False and coded(", PROOFS, "token"

@@ -3,9 +3,13 @@
 A stolen token is worth nothing without its key, and a stolen proof nothing for another request.
 """
 
+import asyncio
+import base64
 import hashlib
+import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,10 +17,16 @@ import pytest
 
 from auth.challenge import challenge
 from auth.minting import Pen, b64
-from auth.protected import RESOURCE, Stage, protected
+from auth.protected import RESOURCE, Stage, notes, protected
 from http_client import Response
-from live import live
-from portico.auth.proofs import NONCE_S, PROOF_S
+from live import Records, live
+from portico.auth.proofs import NONCE_S, PROOF_S, BadProof, Proof
+from portico.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
+from portico.ports import Store
+from portico.store.limits import Limits
+from portico.store.memory import MemoryStore
+from portico.store.sqlite import SqliteStore
+from store.stage import Clock
 
 KEY = Pen(id="")
 
@@ -33,6 +43,14 @@ def proof(token: str, pen: Pen = KEY, header: dict[str, Any] | None = None, **mo
     }
     claims = {name: value for name, value in said.items() if value is not None}
     return pen.sign(claims, **{"typ": "dpop+jwt", "kid": None, "jwk": pen.jwk, **(header or {})})
+
+
+def rewritten(token: str, name: str, text: bytes) -> str:
+    """A good proof, with this text for the value of a claim that is a number."""
+    claims = base64.urlsafe_b64decode(proof(token).split(".")[1] + "==")
+    said = re.sub(rb'"%s": [0-9]+' % name.encode(), b'"%s": %s' % (name.encode(), text), claims)
+    assert said != claims
+    return KEY.sign(said, typ="dpop+jwt", kid=None, jwk=KEY.jwk)
 
 
 def bound(stage: Stage, pen: Pen = KEY, **more: Any) -> str:
@@ -76,8 +94,16 @@ WRONG: dict[str, Callable[[str], str | None]] = {
     "of tomorrow": lambda token: proof(token, iat=time.time() + PROOF_S + 5),
     "of no time": lambda token: proof(token, iat=None),
     "of a time that is true": lambda token: proof(token, iat=True),
+    "of a time beyond all numbers": lambda token: proof(token, iat=10**400),
+    "of a time before all numbers": lambda token: proof(token, iat=-(10**400)),
+    "of an infinite time": lambda token: rewritten(token, "iat", b"1e999"),
+    "of a time that is an object": lambda token: proof(token, iat={}),
     "without a name": lambda token: proof(token, jti=None),
     "with an endless name": lambda token: proof(token, jti="x" * 5000),
+    "with a name that is no Unicode": lambda token: proof(token, jti="\ud800"),
+    "with a nonce that is no Unicode": lambda token: proof(token, nonce="\udfff"),
+    "for a place that is no Unicode": lambda token: proof(token, htu=f"{RESOURCE}\ud800"),
+    "with a name that is a number": lambda token: proof(token, jti=7),
     "unsigned": lambda token: ".".join(proof(token).split(".")[:2]) + ".AAAA",
     "unsigned and saying so": lambda token: proof(token, header={"alg": "none"}),
     "signed with a secret": lambda token: proof(token, header={"alg": "HS256"}),
@@ -191,3 +217,114 @@ async def test_a_proof_for_a_session_says_each_method(monkeypatch: pytest.Monkey
         assert bad.status == 401
         good = proof(token, htm="DELETE")
         assert (await caller.request("DELETE", authorization=given, dpop=good)).status == 200
+
+
+# ---------------------------------------------------------------- the memory of used proofs
+
+
+async def used(proof: Proof, store: Store, now: float) -> bool:
+    try:
+        await proof.use("ann", store, now)
+    except BadProof:
+        return False
+    return True
+
+
+def a_proof(now: float, **more: Any) -> Proof:
+    said: dict[str, Any] = {"iat": now, **more}
+    return Proof(proof("token", **said), "POST", RESOURCE, "token", now)
+
+
+@live
+async def test_a_client_with_thousands_of_requests_a_second_is_not_locked_out() -> None:
+    """2,000 requests a second for as long as a proof is remembered, and each of them only once."""
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    one = a_proof(clock.now)
+    for second in range(75):
+        clock.now += 1.0
+        one.at = clock.now
+        for number in range(2000):
+            one.id = f"{second} {number}"
+            await one.use("ann", store, clock.now)
+    assert not await used(one, store, clock.now)
+    await store.put("ann", "k", b"v", None)  # and nothing of the caller's own room is taken
+    assert store._holdings["ann"].entries == 1
+
+
+@pytest.mark.parametrize("early_s", [-PROOF_S, 0.0, PROOF_S])
+@live
+async def test_a_proof_is_remembered_for_as_long_as_it_could_be_accepted(early_s: float) -> None:
+    clock = Clock()
+    store = MemoryStore(clock=clock)
+    once = a_proof(clock.now, iat=clock.now + early_s)
+    assert await used(once, store, clock.now)
+    until = clock.now + early_s + PROOF_S
+    while clock.now <= until:
+        assert not await used(once, store, clock.now)
+        clock.now += 1.0
+
+
+@live
+async def test_a_proof_is_used_once_by_all_processes_that_share_a_store(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "store.db") for _ in range(2)]
+    try:
+        for number in range(20):
+            now = time.time()
+            once = a_proof(now, jti=f"{number}")
+            uses = [used(once, store, now) for store in stores for _ in range(5)]
+            assert (await asyncio.gather(*uses)).count(True) == 1
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@live
+async def test_more_proofs_than_may_be_remembered_are_refused_with_503() -> None:
+    store = MemoryStore(limits=Limits(principal_marks=3))
+    async with protected(server=notes(store=store)) as stage:
+        token, other = bound(stage), bound(stage, sub="bob")
+        statuses = [(await sent(stage, token, proof(token))).status for _ in range(4)]
+        assert statuses == [200, 200, 200, 503]
+        assert (await sent(stage, other, proof(other))).status == 200
+
+
+class BrokenStore(MemoryStore):
+    """A store that fails in one way whenever it is asked."""
+
+    def __init__(self, problem: Exception) -> None:
+        super().__init__()
+        self._problem = problem
+
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        raise self._problem
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Refused("the store is full"),
+        ConnectionLost("the store failed: disk I/O error"),
+        TimedOut("another process held the store"),
+        LocalProtocolError("this store is closed"),
+        OSError("No space left on device"),
+        RuntimeError("a password of the store"),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+@live
+async def test_a_store_that_fails_is_503_and_not_a_traceback(problem: Exception) -> None:
+    async with protected(server=notes(store=BrokenStore(problem))) as stage:
+        token = bound(stage)
+        given = proof(token)
+        with Records("portico.auth", "portico.transport") as records:
+            answer = await sent(stage, token, given)
+        assert answer.status == 503
+        assert int(answer.headers["retry-after"]) > 0
+        assert b"Traceback" not in answer.body
+        (line,) = records.lines
+        assert type(problem).__name__ in line or str(problem) in line
+        for secret in (token, given, "password", "Traceback"):
+            assert secret not in line
+            assert secret.encode() not in answer.body
+        assert await stage.status(stage.token()) == 200  # which needs no store

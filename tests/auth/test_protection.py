@@ -6,7 +6,7 @@ documents, scopes, and that no path leads around them. What a token must be like
 """
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from auth.protected import METADATA, READ, RESOURCE, WRITE, Bearer, notes, prote
 from http_client import Caller, opening
 from live import Records, live
 from portico import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
+from portico.auth.issuers import Trusted
 from portico.protocol.revision import ALL, Revision
 from portico.testing import connect
 
@@ -386,6 +387,7 @@ async def test_a_template_and_a_completion_of_what_is_closed_are_closed() -> Non
             "https",
         ),
         (lambda: StaticTokens({"": "ann"}), "empty"),
+        (lambda: StaticTokens({"word": (cast("str", 7), ())}), "strings"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused_at_once(make: Any, words: str) -> None:
@@ -440,6 +442,27 @@ async def test_words_for_development_let_in_who_they_stand_for() -> None:
         assert "resource_metadata" not in challenge(answer)[1]  # nobody gives them out
         where = "/.well-known/oauth-protected-resource"
         assert (await stage.caller().request("GET", path=where)).status == 404
+
+
+class Nameless(StaticTokens):
+    """Believes a token, and gives it a principal that is none."""
+
+    def __init__(self, principal: Any) -> None:
+        super().__init__({"word": "ann"})
+        self._principal = principal
+
+    async def verify(self, *given: Any, **more: Any) -> Trusted:
+        return Trusted(self._principal, frozenset(), None)
+
+
+@pytest.mark.parametrize("principal", ["", 7, None])
+@live
+async def test_a_token_that_is_believed_for_no_principal_is_refused(principal: Any) -> None:
+    """All its callers would be one, and "" is the name of anonymous ones."""
+    async with protected(trust=lambda _: Nameless(principal)) as stage:
+        answer = await stage.caller("word").modern("tools/list")
+        assert answer.status == 401
+        assert challenge(answer)[1]["error"] == "invalid_token"
 
 
 @pytest.mark.spec("R0188")

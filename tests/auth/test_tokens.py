@@ -149,6 +149,16 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "a name that is no text": {"sub": 7},
     "a name with a line in it": {"sub": "ann\nbob"},
     "a name without end": {"sub": "a" * 256},
+    # A subject that cannot be used must never become the client: its users would be one.
+    "a subject that is a number, with a client": {"sub": 7, "client_id": "app"},
+    "a subject that is true, with a client": {"sub": True, "client_id": "app"},
+    "an empty subject, with a client": {"sub": "", "client_id": "app"},
+    "a subject that is an object, with a client": {"sub": {"id": "ann"}, "client_id": "app"},
+    "a subject that is a list, with a client": {"sub": ["ann"], "client_id": "app"},
+    "a subject that is too long, with a client": {"sub": "a" * 256, "client_id": "app"},
+    "a subject with a line in it, with a client": {"sub": "ann\nbob", "client_id": "app"},
+    "a client that is a number": {"sub": None, "client_id": 7},
+    "a client that is too long": {"sub": None, "client_id": "a" * 256},
     "bound to a certificate": {"cnf": {"x5t#S256": "x"}},
     "bound to nothing": {"cnf": {}},
     "scopes that are none": {"scope": {"a": 1}},
@@ -169,6 +179,37 @@ async def test_a_token_whose_claims_are_not_right_is_not_believed(name: str) -> 
         assert answer.status == 401
         assert challenge(answer)[1]["error"] == "invalid_token"
         assert await stage.status(stage.token()) == 200
+
+
+@pytest.mark.parametrize("sub", [7, "", {"id": "ann"}, "a" * 256, None], ids=repr)
+@pytest.mark.parametrize("asked_about", [False, True])
+@live
+async def test_a_subject_that_cannot_be_used_is_refused_and_never_becomes_its_client(
+    sub: Any, asked_about: bool
+) -> None:
+    """RS-03: all users of one client would share their handles, sessions and state."""
+    async with protected(trust=introspected if asked_about else None) as stage:
+        claims = {**stage.claims(client_id="app"), "sub": sub}
+        stage.issuer.told["t"] = {"active": True, **claims}
+        answer = await sent(stage, "t" if asked_about else stage.pen.sign(claims))
+        assert answer.status == 401
+        said = challenge(answer)[1]
+        assert said["error"] == "invalid_token"
+        assert "claim sub" in said["error_description"]
+        assert "a" * 200 not in said["error_description"]
+
+
+@live
+async def test_a_client_is_never_the_user_whose_subject_equals_its_id() -> None:
+    """RS-03, RFC 9068, 5: an attacker may choose a client_id that is the subject of a user."""
+    async with protected() as stage:
+        user = stage.token(sub="ann")
+        client = stage.token(sub=None, client_id="ann")
+        names = [
+            (await stage.caller(token).modern("tools/call", {"name": "whoami"})).text
+            for token in (user, client)
+        ]
+        assert names == [f"{stage.issuer.url}#ann", f"{stage.issuer.url} client ann"]
 
 
 Forge = Callable[[Stage], str]
@@ -364,6 +405,8 @@ SAID: dict[str, dict[str, Any]] = {
     "not yet": {"nbf": NOW + 86400},
     "a refresh token": {"token_type": "refresh_token"},
     "nobody's": {"sub": None},
+    "a subject that is a number, with a client": {"sub": 7, "client_id": "app"},
+    "an empty subject, with a client": {"sub": "", "client_id": "app"},
 }
 
 

@@ -115,7 +115,7 @@ def test_a_missing_folder_is_said_and_the_next_call_tries_again(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
-        (["PRAGMA user_version = 99"], "has version 99, and this Portico knows 1; install a newer"),
+        (["PRAGMA user_version = 99"], "has version 99, and this Portico knows 2; install a newer"),
         (["PRAGMA application_id = 7"], "some other program's"),
         (["PRAGMA application_id = 0"], "some other program's"),
     ],
@@ -160,7 +160,7 @@ def test_the_file_says_whose_and_which_version_it_is_and_waits_for_the_disk(
             (await store._call(lambda file, word=word: file._one(f"PRAGMA {word}")))[0]
             for word in ("journal_mode", "synchronous", "user_version", "application_id")
         ]
-        assert found == ["wal", 2, 1, int.from_bytes(b"PORT", "big")]
+        assert found == ["wal", 2, 2, int.from_bytes(b"PORT", "big")]
 
     play(tmp_path / "store.db", scene)
 

@@ -220,6 +220,54 @@ def forks_a_daemon() -> None:
         reply(request["id"], str(pid))
 
 
+def spawn_apart(depth: int = 0) -> list[int]:
+    """A process with a session of its own, no environment and no stream of ours; and its own
+    children, of the same kind. They never end by themselves."""
+    code = (
+        "import os, signal, subprocess, sys\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "depth, pids = int(sys.argv[1]), []\n"
+        "if depth:\n"
+        "    more = subprocess.Popen([sys.executable, '-IS', '-c', sys.argv[2], str(depth - 1),"
+        " sys.argv[2]], env={}, start_new_session=True, stdout=subprocess.PIPE)\n"
+        "    pids = more.stdout.readline().split()\n"
+        "print(os.getpid(), *(int(one) for one in pids), flush=True)\n"
+        "os.close(1)\n"
+        "while True:\n"
+        "    signal.pause()\n"
+    )
+    import subprocess
+
+    made = subprocess.Popen(
+        [sys.executable, "-IS", "-c", code, str(depth), code],
+        env={},
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert made.stdout is not None
+    return [int(one) for one in made.stdout.readline().split()]
+
+
+@mode
+def spawns_apart() -> None:
+    """What it starts has a session and an empty environment of its own, and children like it."""
+    pids = spawn_apart(2)
+    for request in requests():
+        reply(request["id"], " ".join(map(str, pids)))
+
+
+@mode
+def spawns_apart_and_ignores_the_end() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pids = spawn_apart(1)
+    for request in requests():
+        reply(request["id"], " ".join(map(str, pids)))
+    while True:
+        time.sleep(60)
+
+
 @mode
 def is_a_wrapper() -> None:
     """As package managers are: who serves is a child, and it ends with that one."""

@@ -4,7 +4,9 @@ Rules: afterwards no process of it lives, whoever ended it: us, itself, or whoev
 """
 
 import asyncio
+import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -34,6 +36,7 @@ from portico.transport.child_ending import (
     hurried_steps,
     quoted,
 )
+from portico.transport.child_process import PosixProcess, row_of
 from transport.child_stage import (
     SHORT_S,
     WAIT_S,
@@ -197,6 +200,72 @@ async def test_what_it_started_ends_with_it_also_where_it_ends_by_itself() -> No
         assert "was killed by SIGKILL" in (stage.child.lost or "")
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+@pytest.mark.parametrize("mode", ["spawns_apart", "spawns_apart_and_ignores_the_end"])
+@on_both_loops
+async def test_what_has_a_session_and_an_empty_environment_of_its_own_ends_with_it(
+    mode: str,
+) -> None:
+    async with staged(mode) as stage:
+        pids = {int(one) for one in (await stage.call()).split()}
+        watched = {pid: os.pidfd_open(pid) for pid in pids}
+        try:
+            assert len(pids) == (3 if mode == "spawns_apart" else 2)
+            assert not pids & alive(stage.child.pid, stage.word)  # by which it was not known
+            await stage.child.close()
+            # They were killed before it was closed; how soon they are gone the system says.
+            await until(lambda: all(has_ended(end) for end in watched.values()))
+        finally:
+            for descriptor in watched.values():
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                os.close(descriptor)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+@on_asyncio
+async def test_a_number_that_another_process_has_by_now_is_not_signalled() -> None:
+    """Its start is compared: numbers of processes are used again."""
+    async with staged("serves") as stage:
+        await stage.call()
+        process = stage.child._process
+        assert isinstance(process, PosixProcess)
+        stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        try:
+            row = row_of(stranger.pid)
+            assert row is not None
+            process._kin[stranger.pid] = row.start - 1  # as one of ours had it before
+            process.kill(force=True)
+            assert stranger.pid not in process._kin
+            assert stranger.poll() is None
+        finally:
+            stranger.communicate(b"\n")
+        assert stranger.returncode == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="there is no /proc")
+@on_asyncio
+async def test_other_children_of_this_process_are_left_alone() -> None:
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", "input()"],
+            stdin=subprocess.PIPE,
+            env={},
+            start_new_session=apart,
+        )
+        for apart in (False, True)
+    ]
+    try:
+        for mode in ("serves", "spawns_apart_and_ignores_the_end"):
+            async with staged(mode) as stage:
+                await stage.call()
+        assert [one.poll() for one in others] == [None, None]
+    finally:
+        for one in others:
+            one.communicate(b"\n")
+    assert [one.returncode for one in others] == [0, 0]
+
+
 # ---------------------------------------------------------------- from anywhere, at any time
 
 
@@ -339,6 +408,11 @@ def test_a_parent_that_is_killed_takes_its_children_and_theirs_with_it(
         finally:
             for left in alive(group, mark):
                 os.kill(left, signal.SIGKILL)
+
+
+def has_ended(descriptor: int) -> bool:
+    """Whether the process of a descriptor has ended; one that is dead and not reaped has."""
+    return bool(select.select([descriptor], [], [], 0)[0])
 
 
 def keepers(word: bytes) -> list[str]:

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from http_client import META
 from live import Records, live, stand, until
 from portico.errors import LoginRequired, ScopeRequired
+from portico.ports import Caller
 from portico.protocol.httprules_gate import Headers, HostPolicy
 from portico.protocol.revision import JULY_2026, Revisions
 from portico.transport.http_visit import Limits
@@ -428,7 +429,11 @@ async def test_without_older_revisions_the_version_header_is_needed() -> None:
         assert (answer.status, answer.code) == (400, -32020)
 
 
-@pytest.mark.parametrize("found", [None, 7, b"ada", ("ada",)], ids=repr)
+# A verifier that passes on a subject which is a number: 7 and "7" would be two principals, or one.
+NUMBERED = Caller(cast("str", 7))
+
+
+@pytest.mark.parametrize("found", [None, 7, b"ada", ("ada",), NUMBERED], ids=repr)
 @live
 async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
     def verify(headers: Headers) -> Any:
@@ -436,6 +441,37 @@ async def test_a_verifier_that_finds_nobody_lets_nobody_in(found: Any) -> None:
 
     async with stand(verify=verify) as s:
         assert (await s.caller.call("echo", say="hi")).status == 401
+
+
+class BrokenGuard:
+    """A guard that raises what no guard may."""
+
+    async def admit(self, *given: Any) -> Caller:
+        raise OSError("a secret of the guard")
+
+    def check(self, *given: Any) -> None: ...
+
+    async def document(self, *given: Any) -> bytes | None:
+        raise RuntimeError("a secret of the guard")
+
+
+@live
+async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> None:
+    async with stand(guard=BrokenGuard()) as s:
+        with Records("portico.transport") as records:
+            answer = await s.caller.call("echo", say="hi")
+            document = await s.caller.request(
+                "GET", path="/.well-known/oauth-protected-resource/mcp"
+            )
+        for one in (answer, document):
+            assert one.status == 503
+            assert one.headers["retry-after"] == "1"
+            assert b"secret" not in one.body
+        first, second = records.lines
+        assert first.startswith("ERROR the guard raised OSError at ")
+        assert second.startswith("ERROR the guard raised RuntimeError at ")
+        assert "secret" not in first + second
+        assert not s.service.turns
 
 
 @live

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from portico.auth.places import shown
 from portico.errors import AuthError
+from portico.text import has_hidden, visible
 
 T = TypeVar("T")
 
@@ -160,7 +161,9 @@ def said(text: object) -> str:
     """What a stranger wrote, for a person: short, printable, one line."""
     if not isinstance(text, str):
         return ""
-    clean = "".join(one if one.isprintable() else " " for one in text[: 4 * MAX_SAID_CHARACTERS])
+    seen = visible(text[: 4 * MAX_SAID_CHARACTERS])
+    # What is left of those that are not seen joins two others.
+    clean = "".join(one if one.isprintable() or has_hidden(one) else " " for one in seen)
     return " ".join(clean.split())[:MAX_SAID_CHARACTERS]
 
 

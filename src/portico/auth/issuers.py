@@ -145,9 +145,8 @@ class _Issuer:
             if since is not None and since > now + self._skew_s:
                 raise BadToken("the token is not valid yet")
         _check_kind(claims)
-        return Trusted(
-            f"{self.issuer}#{_subject(claims)}", _scopes(claims), expires_at, _bound(claims)
-        )
+        principal = self.issuer + _subject(claims)
+        return Trusted(principal, _scopes(claims), expires_at, _bound(claims))
 
 
 class Jwt(_Issuer):
@@ -271,8 +270,8 @@ class StaticTokens:
         self._tokens: dict[bytes, Trusted] = {}
         for token, who in tokens.items():
             name, scopes = (who, ()) if isinstance(who, str) else who
-            if not token or not name:
-                raise LocalProtocolError("a token and who it stands for must not be empty")
+            if not token or not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise LocalProtocolError("a token and who it stands for are strings, not empty")
             self._tokens[_digest(token)] = Trusted(name, frozenset(scopes), None)
 
     def __repr__(self) -> str:
@@ -314,7 +313,10 @@ def _digest(token: str) -> bytes:
 
 def _check_kind(claims: Json) -> None:
     """Raise for an ID token, a refresh token, and what else an issuer signs."""
-    kinds = {str(claims[name]).lower() for name in _KIND_CLAIMS if name in claims}
+    said = [claims[name] for name in _KIND_CLAIMS if name in claims]
+    if not all(isinstance(one, str) for one in said):
+        raise BadToken("this is no access token")
+    kinds = {one.lower() for one in said}
     foreign = claims.keys() & _FOREIGN_CLAIMS
     if kinds & _ACCESS_KINDS:
         foreign -= {"nonce"}  # which some issuers put into access tokens, too
@@ -332,14 +334,23 @@ def _time(claims: Json, name: str) -> float | None:
 
 
 def _subject(claims: Json) -> str:
-    """Who it is: a person, or a program that acts for itself."""
-    for name in ("sub", "client_id"):
-        found = claims.get(name)
-        if isinstance(found, str) and 0 < len(found) <= MAX_SUBJECT_CHARACTERS:
-            if found.isprintable():
-                return found
-            break
-    raise BadToken("the token does not say whose it is")
+    """The rest of a principal's name after the issuer: a user, or a client that acts for itself.
+
+    A `sub` that is present is the only one that counts: where it cannot be used, the token is
+    refused, since all users of a client would otherwise become the client. And a client is never
+    the user whose `sub` equals its id (RFC 9068, 5): no issuer has a space or a `#` in its URL.
+    """
+    name, mark = ("sub", "#") if "sub" in claims else ("client_id", " client ")
+    found = claims.get(name)
+    if found is None and name == "client_id":
+        raise BadToken("the token does not say whose it is: it has no claim sub, and no client_id")
+    if not isinstance(found, str) or not found.isprintable():
+        raise BadToken(f"the token's claim {name} is not a string of printable characters")
+    if not 0 < len(found) <= MAX_SUBJECT_CHARACTERS:
+        raise BadToken(
+            f"the token's claim {name} must have 1 to {MAX_SUBJECT_CHARACTERS} characters"
+        )
+    return mark + found
 
 
 def _scopes(claims: Json) -> frozenset[str]:

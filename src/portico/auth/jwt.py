@@ -49,6 +49,9 @@ _THUMB_MEMBERS = {
 
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 
+# Half of a character beyond the first 65,536, as JSON may escape it.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
 Json = dict[str, Any]
 
 
@@ -124,7 +127,10 @@ def parse(text: str) -> Signed:
 def read_object(data: bytes) -> Json:
     """A JSON object that says each member once. Raises `BadToken`."""
     try:
-        found: object = json.loads(data, object_pairs_hook=_once, parse_constant=_no_number)
+        text = data.decode()
+        found: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+        if _HALF.search(text):  # which may be half a character: no text, and no bytes for it
+            json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise BadToken("the token is malformed") from None
     if not isinstance(found, dict):

@@ -16,6 +16,8 @@ from portico.ports import Seal, Store
 
 # RFC 9449, 11.1: seconds, not minutes; clocks of clients are worse than those of servers.
 PROOF_S: Final = 60.0
+# Replicas that share a store have clocks that differ; a proof is remembered for so much longer.
+CLOCKS_S: Final = 10.0
 # A nonce is taken for so long, so that a client needs a new one now and then, not each time.
 NONCE_S: Final = 300.0
 MAX_PROOF_CHARACTERS: Final = 4096
@@ -59,16 +61,24 @@ class Proof:
         if claims.get("htm") != method or _normal(_text(claims.get("htu"))) != _normal(url):
             raise BadProof("the proof is for another request")
         at = claims.get("iat")
-        if isinstance(at, bool) or not isinstance(at, int | float) or abs(now - at) > PROOF_S:
+        # Compared, never subtracted: there are numbers in JSON that no float can hold.
+        if isinstance(at, bool) or not isinstance(at, int | float):
+            raise BadProof("the proof is malformed")
+        if not now - PROOF_S <= at <= now + PROOF_S:
             raise BadProof("the proof is not of this minute")
+        self.at: float = at
         if claims.get("ath") != coded(hashlib.sha256(token.encode()).digest()):
             raise BadProof("the proof is for another token")
 
-    async def use(self, principal: str, store: Store) -> None:
-        """Use it up. Raises `BadProof` where it was used before, here or at another replica."""
-        digest = hashlib.sha256(f"{self.thumbprint} {self.id}".encode()).hexdigest()
-        # Twice: it may come as early as it may come late.
-        if not await store.add(principal, f"dpop {digest}", b"", 2 * PROOF_S):
+    async def use(self, principal: str, store: Store, now: float) -> None:
+        """Use it up. Raises `BadProof` where it was used before, here or at another replica.
+
+        Raises what a store raises where that cannot be known.
+        """
+        digest = hashlib.sha256(f"{self.thumbprint} {self.id}".encode()).digest()
+        # For as long as it could be accepted, which is longer where its sender's clock is ahead.
+        ttl_s = self.at + PROOF_S - now + CLOCKS_S
+        if not await store.use_once(principal, b"dpop " + digest, ttl_s):
             raise BadProof("the proof was used before")
 
 

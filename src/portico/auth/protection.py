@@ -248,6 +248,10 @@ class Protection:
                 log.error("a token cannot be verified: %s %s", error, why)
                 raise _unavailable() from None
             else:
+                if not isinstance(trusted.principal, str) or not trusted.principal:  # pyright: ignore[reportUnnecessaryIsInstance]
+                    # All such callers would be one; the name "" is that of anonymous ones.
+                    log.error("%r names no principal for a token", trust)
+                    raise BadToken("the token does not say whose it is")
                 self._remember(digest, trusted, now, trust.remembers_s)
                 return trusted
         raise problem
@@ -286,7 +290,7 @@ class Protection:
             raise BadProof("the proof is signed by another key than the token is bound to")
         if self._nonces:
             Nonces(around.seal).check(proof.nonce, now)
-        await proof.use(trusted.principal, around.store)
+        await _use(proof, trusted.principal, around.store, now)
 
     # ------------------------------------------------------------ scopes
 
@@ -324,6 +328,19 @@ class Protection:
         if nonce:
             headers.append(("DPoP-Nonce", nonce))
         raise Refusal(UNAUTHORIZED, words, headers=tuple(headers)) from None
+
+
+async def _use(proof: Proof, principal: str, store: Store, now: float) -> None:
+    """Raises `BadProof` for a proof that was used before, and 503 where the store cannot say."""
+    try:
+        await proof.use(principal, store, now)
+    except BadProof:
+        raise
+    except Exception as error:
+        # Our own errors have no secret in them; those of other stores may.
+        why = str(error) if isinstance(error, PorticoError) else type(error).__name__
+        log.error("the store cannot say whether a proof was used: %s", why)
+        raise _unavailable() from None
 
 
 def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: str) -> str:

@@ -6,7 +6,9 @@ shown as its escape. Widths are those of a terminal, where some characters take 
 
 from unicodedata import category, combining, east_asian_width
 
-# Join letters and parts of one picture, and hide nothing.
+from portico.text import escaped, has_hidden, visible
+
+# Join letters and parts of one picture; `visible` leaves only those that do.
 JOINERS = "\u200c\u200d"
 # What is not shown as it is: controls, marks that turn the direction of text or are never seen,
 # halves of characters, and breaks of lines that are none to a terminal.
@@ -18,18 +20,15 @@ def clean(text: str, *, lines: bool = False) -> str:
     """The text as a terminal may show it; with its line breaks and tabs, if `lines`."""
     if lines:
         text = text.replace("\r\n", "\n")
-    if text.isprintable():
+    if text.isprintable() and not has_hidden(text):
         return text
     kept = "\n\t" if lines else ""
-    return "".join(one if one in kept or not _is_unsafe(one) else _escape(one) for one in text)
+    seen = visible(text)
+    return "".join(one if one in kept or not _is_unsafe(one) else escaped(one) for one in seen)
 
 
 def _is_unsafe(character: str) -> bool:
     return category(character) in UNSAFE and character not in JOINERS
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
 def one_line(text: str | None) -> str:

@@ -23,7 +23,7 @@ _SHOWN_CHARACTERS = 40
 class Limits:
     """How much a store holds. Callers without a name are one principal: raise it for them."""
 
-    # A hundred sessions with their streams, and ten single-use marks a second for ten minutes.
+    # A hundred sessions with their streams, and thousands of handles and single-use answers.
     principal_entries: int = 10_000
     # The event logs of some sixty streams, all full.
     principal_bytes: int = 64 * 1024 * 1024
@@ -36,6 +36,10 @@ class Limits:
     # What a client can miss of one stream and still be told.
     log_entries: int = 1024
     log_bytes: int = 1024 * 1024
+    # Proofs of possession live for some 70 seconds: 7,000 requests a second of one principal,
+    # which is more than one machine answers. In memory each takes some 110 bytes.
+    principal_marks: int = 500_000
+    total_marks: int = 1_000_000
 
     def check_value(self, value: bytes) -> None:
         """Raise `Refused` for a value that is too large, `TypeError` for what is not bytes."""

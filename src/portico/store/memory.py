@@ -15,6 +15,7 @@ from itertools import islice
 
 from portico.errors import LocalProtocolError, Refused
 from portico.store.limits import OVERHEAD_BYTES, Limits, check_names, check_ttl
+from portico.store.marks import Marks, check_mark
 from portico.store.topics import Listening, Topics
 
 # Expired things that one write clears away: more than it can add, so that they never pile up.
@@ -63,6 +64,7 @@ class MemoryStore:
         self._size = 0
         self._due: dict[int, set[_Place]] = {}
         self._seconds: list[int] = []  # a heap with every key of `_due`, and some that were
+        self._marks = Marks(self._limits)
         self._topics = Topics(self._limits.principal_listeners)
         self._closed = False
 
@@ -94,6 +96,11 @@ class MemoryStore:
         self._make_room(place, cost)
         self._remove(place)
         self._keep(place, _Entry(value, cost, None), ttl_s)
+
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        self._enter(principal, "mark")
+        check_mark(mark, ttl_s)
+        return self._marks.use(principal, mark, self._clock(), ttl_s)
 
     # ------------------------------------------------------------ logs
 
@@ -165,6 +172,7 @@ class MemoryStore:
             listening.end()
         for table in (self._things, self._holdings, self._due, self._seconds):
             table.clear()
+        self._marks.clear()
         self._size = 0
 
     # ------------------------------------------------------------ names, room and time

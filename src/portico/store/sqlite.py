@@ -19,6 +19,7 @@ from typing import Any
 
 from portico.errors import ChannelError, LocalProtocolError, PorticoError, Refused
 from portico.store.limits import Limits, check_names, check_ttl
+from portico.store.marks import check_mark, digest
 from portico.store.sqlite_file import ENTRY, LOG, StoreFile
 from portico.store.topics import Listening, Topics
 
@@ -99,6 +100,15 @@ class SqliteStore:
     async def delete(self, principal: str, key: str) -> None:
         whose, name = _encoded(principal, key)
         await self._call(lambda file: file.remove(whose, ENTRY, name), writes=True)
+
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        check_names(principal, "mark")
+        check_mark(mark, ttl_s)
+        # Who it is, in the same few bytes for everybody: there may be a million rows.
+        whose, known = digest(principal, b"principal"), digest(principal, mark)
+        now = self._clock()
+        end = float(now + ttl_s)
+        return await self._call(lambda file: file.use_once(whose, known, now, end), writes=True)
 
     # ------------------------------------------------------------ logs
 

@@ -12,12 +12,15 @@ import stat
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 from portico.errors import CannotConnect, ChannelError, ConnectionLost, Refused, TimedOut
 from portico.store.limits import OVERHEAD_BYTES, Limits
+from portico.store.marks import check_marks
 
 # How long a write waits for those of other processes. A write takes milliseconds.
 BUSY_S = 5.0
@@ -28,6 +31,8 @@ KEPT_MESSAGE_BYTES = 64 * 1024 * 1024
 KEPT_MESSAGE_S = 30.0
 # What expired goes in steps of this many, one with each commit: more than a commit can add.
 SWEEP_AT_ONCE = 512
+# What a mark takes in the file, with its index.
+MARK_BYTES = 128
 
 ENTRY, LOG = 0, 1
 
@@ -50,6 +55,17 @@ _VERSIONS: Sequence[str] = (
     CREATE TABLE messages (
         id INTEGER PRIMARY KEY AUTOINCREMENT, principal BLOB NOT NULL, topic BLOB NOT NULL,
         message BLOB NOT NULL, sent_at REAL NOT NULL, ends INTEGER NOT NULL);
+    """,
+    """
+    -- Digests of 16 bytes, in whole seconds: a row and its index take some 70 bytes.
+    CREATE TABLE marks (
+        digest BLOB PRIMARY KEY, owner INTEGER NOT NULL, expires_at INTEGER NOT NULL
+        ) WITHOUT ROWID;
+    CREATE INDEX marks_due ON marks (expires_at);
+    -- How many each principal has. All together are those of the empty digest.
+    CREATE TABLE mark_owners (
+        id INTEGER PRIMARY KEY, principal BLOB NOT NULL UNIQUE, marks INTEGER NOT NULL);
+    INSERT INTO mark_owners VALUES (0, x'', 0);
     """,
 )
 
@@ -198,6 +214,57 @@ class StoreFile:
         if row is not None:
             self._remove(row[0], principal, row[1])
 
+    # ------------------------------------------------------------ marks
+
+    def use_once(self, principal: bytes, mark: bytes, now: float, expires_at: float) -> bool:
+        """Whether a mark is new. Raises `Refused` where there are too many."""
+        row = self._one("SELECT expires_at FROM marks WHERE digest = ?", mark)
+        if row is not None:
+            if row[0] > now:
+                return False
+            self._forget_marks("digest = ?", mark)
+        try:
+            self._check_marks(principal)
+        except Refused:
+            while self._forget_marks("expires_at <= ?", now):
+                pass
+            self._check_marks(principal)
+        self._do(
+            "INSERT INTO mark_owners (principal, marks) VALUES (?, 1)"
+            " ON CONFLICT (principal) DO UPDATE SET marks = marks + 1",
+            principal,
+        )
+        self._do("UPDATE mark_owners SET marks = marks + 1 WHERE id = 0")
+        self._do(
+            "INSERT INTO marks SELECT ?, id, ? FROM mark_owners WHERE principal = ?",
+            *(mark, ceil(expires_at), principal),
+        )
+        return True
+
+    def _check_marks(self, principal: bytes) -> None:
+        held = self._one("SELECT marks FROM mark_owners WHERE principal = ?", principal)
+        (total,) = self._one("SELECT marks FROM mark_owners WHERE id = 0")
+        check_marks(self._limits, (held[0] if held else 0) + 1, total + 1)
+        self._check_total(MARK_BYTES)
+
+    def _forget_marks(self, which: str, value: object) -> bool:
+        """Remove some marks; whether there were any."""
+        words = f"SELECT digest, owner FROM marks WHERE {which} LIMIT ?"
+        rows = self._do(words, value, SWEEP_AT_ONCE).fetchall()
+        if not rows:
+            return False
+        self._db.executemany("DELETE FROM marks WHERE digest = ?", [(one,) for one, _ in rows])
+        counts = Counter(owner for _, owner in rows)
+        self._db.executemany(
+            "UPDATE mark_owners SET marks = marks - ? WHERE id = ?",
+            [(len(rows), 0), *((count, owner) for owner, count in counts.items())],
+        )
+        self._db.executemany(
+            "DELETE FROM mark_owners WHERE id = ? AND id != 0 AND marks <= 0",
+            [(owner,) for owner in counts],
+        )
+        return True
+
     # ------------------------------------------------------------ logs
 
     def append(
@@ -325,6 +392,7 @@ class StoreFile:
         ).fetchall()
         for row in rows:
             self._remove(*row)
+        self._forget_marks("expires_at <= ?", now)
         self._clear("sent_at <= ?", now - KEPT_MESSAGE_S)
         return bool(rows)
 

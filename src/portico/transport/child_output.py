@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from portico.errors import Fault, FaultKind
 from portico.protocol.jsonrpc import Failure, Lines, Reply, Request, decode
+from portico.text import visible
 
 # Of standard error, for an error to quote: what ended a program is in its last lines.
 TAIL_BYTES = 4 * 1024
@@ -35,14 +36,18 @@ _MESSAGE, _OPENING = b'"jsonrpc"', (b"{", b"[")
 # What a terminal would obey: colours, titles, moves. Possessive, so that it takes linear time.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]?|\][^\x07\x1b]*+(?:\x07|\x1b\\)?|.)?")
 _IN_ADDRESS = re.compile(r"(://)[^\s/?#@]{1,512}@")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def plain(data: bytes) -> list[str]:
-    """Lines for people: text, without what a terminal would obey, and none of them empty."""
+    """Lines for people: text, without what a terminal would obey, and none of them empty.
+
+    What would not be seen is shown as its escape.
+    """
     text = data.decode(errors="replace").replace("\r", "\n")
     lines = _ESCAPES.sub("", text).split("\n")
-    return [line for line in (_CONTROLS.sub("", line).rstrip() for line in lines) if line]
+    shown = (visible(_CONTROLS.sub("", line)).rstrip() for line in lines)
+    return [line for line in shown if line]
 
 
 class Tail:

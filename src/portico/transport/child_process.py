@@ -1,9 +1,19 @@
 """A child process where there are sessions, signals and pipes: Linux, macOS and their kin.
 
 The child leads a session and a group of its own, so that all of it can be told to end at once.
-What left the group is still known by its mark (see `child_command`), where there is a /proc. And
-there is a keeper: a shell of a hundred kilobytes that waits for the end of a pipe which only we
-hold open. If we are killed, it kills what is left of the child; otherwise it hears goodbye.
+Where there is a /proc, what left the group is still known: by its mark in the environment (see
+`child_command`), and by its parents, which are followed from the child before its input is closed
+and again before every signal. A process is named by its number and the time of its start, and
+signalled through a descriptor, so that a number that was given out anew is never hit.
+
+What remains: a process that left the group, dropped its environment, and whose parent ended before
+it was looked at (as a daemon does that forks twice, or where the child itself crashed) belongs to
+init, and nothing says whose it was. Only a subreaper would know, which is a setting of a whole
+process: of ours it would hand us the orphans of every library in it, and nothing runs in the child
+before its program does. If we are killed, only the group and the mark are left to go by.
+
+There is also a keeper: a shell of a hundred kilobytes that waits for the end of a pipe which only
+we hold open. If we are killed, it kills what is left of the child; otherwise it hears goodbye.
 
 Rules: no thread, no signal handler, and nothing that blocks the loop: exits are seen by a
 descriptor. Nothing runs between fork and exec. Whoever else has children here keeps them: nobody
@@ -18,7 +28,8 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from portico.errors import LocalProtocolError
 from portico.transport.child_command import MARK, Command, cannot_start
@@ -33,6 +44,9 @@ LOOK_S = 0.05
 FIRST_LOOK_S, LAST_LOOK_S = 0.005, 0.1
 # What is still in a pipe when its writer has ended. None holds more, but others may write on.
 LAST_BYTES = 2 * 1024 * 1024
+# Before a kill all are stopped, so that none forks meanwhile; what is new then is stopped as well.
+# So often, since each round finds only what was forked between a look and a stop.
+STOP_ROUNDS = 4
 # A keeper that was told goodbye has one line to read.
 GOODBYE_S = 1.0
 
@@ -208,6 +222,9 @@ class PosixProcess:
         whom = f"{command.whom} (pid {popen.pid})"
         self.outlet: Outlet = _Input(popen.stdin.fileno(), whom, ears)
         self._exit = Exit(popen, self._exited)
+        # All that descends from it, and itself: their numbers, and when each began.
+        itself = row_of(self.pid)
+        self._kin: dict[int, int] = {} if itself is None else {self.pid: itself.start}
         self._loop.add_reader(popen.stderr.fileno(), self._read_errors)
         _held.add(self)
 
@@ -303,29 +320,56 @@ class PosixProcess:
         self.outlet.shut("the input was closed")
         stream = self._streams.pop("input", None)
         if stream is not None:
+            self._find_kin()  # while it lives: afterwards its children are those of init
             stream.close()
 
     def kill(self, *, force: bool) -> None:
         """Signal the group, and each that left it. What is stopped is woken up to hear it."""
-        number = signal.SIGKILL if force else signal.SIGTERM
-        for each in (number,) if force else (number, signal.SIGCONT):
-            self._signal(os.killpg, self.pid, each)
-        for pid in self._strays():
-            self._signal(os.kill, pid, number)
+        strays = self._strays()
+        if force:
+            for _ in range(STOP_ROUNDS if strays else 0):
+                self._signal_all(strays, signal.SIGSTOP)
+                before, strays = strays, self._strays()
+                if strays.keys() <= before.keys():
+                    break
+            self._signal_all(strays, signal.SIGKILL)
+        else:
+            self._signal_all(strays, signal.SIGTERM)
+            self._signal_all(strays, signal.SIGCONT)
 
-    def _signal(self, send: Callable[[int, int], None], whom: int, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            try:
-                send(whom, number)
-            except PermissionError:  # it became another user, or (on macOS) is dead already
-                log.debug("process %d may not be sent %s", whom, signal.Signals(number).name)
+    def _signal_all(self, strays: dict[int, int], number: signal.Signals) -> None:
+        _signal(os.killpg, self.pid, number)
+        for pid, start in strays.items():
+            _signal_one(pid, start, number)
 
-    def _strays(self) -> Iterator[int]:
-        """Those with its mark that left its group."""
-        for pid in marked(self._word):
-            with contextlib.suppress(OSError):
-                if os.getpgid(pid) != self.pid:
-                    yield pid
+    def _strays(self) -> dict[int, int]:
+        """All that descends from it, or has its mark, and left its group."""
+        rows = self._find_kin(marked(self._word))
+        return {pid: start for pid, start in self._kin.items() if rows[pid].group != self.pid}
+
+    def _find_kin(self, more: Iterable[int] = ()) -> "dict[int, Row]":
+        """Look for all that descends from it, and from `more`, while their parents live."""
+        rows = processes()
+        known = self._kin.items()
+        kin = {pid: at for pid, at in known if pid in rows and rows[pid].start == at}
+        kin |= {pid: rows[pid].start for pid in more if pid in rows}
+        children: dict[int, list[int]] = {}
+        for pid, row in rows.items():
+            children.setdefault(row.parent, []).append(pid)
+        waiting = [pid for pid in kin if pid in children]
+        while waiting:
+            parent = waiting.pop()
+            # The list is not of one moment. A parent that is still the same was so in between.
+            row = row_of(parent)
+            if row is None or row.start != kin[parent]:
+                continue
+            for pid in children[parent]:
+                if pid not in kin:
+                    kin[pid] = rows[pid].start
+                    if pid in children:
+                        waiting.append(pid)
+        self._kin = kin
+        return rows
 
     async def clear(self, seconds: float) -> bool:
         """Wait so long for all that it started; whether nothing is left of it."""
@@ -346,7 +390,11 @@ class PosixProcess:
         else:
             if not os.path.isdir("/proc/self") or any(members(self.pid)):
                 return True
-        return any(True for _ in marked(self._word))
+        return any(map(self._lives, self._kin)) or any(True for _ in marked(self._word))
+
+    def _lives(self, pid: int) -> bool:
+        row = row_of(pid)
+        return row is not None and row.start == self._kin[pid] and not row.dead and pid != self.pid
 
     async def release(self) -> None:
         """Let go of everything that is held for it."""
@@ -379,10 +427,62 @@ def marked(word: bytes) -> Iterator[int]:
 
 def members(group: int) -> Iterator[int]:
     """The living processes of a group; who is dead and not yet reaped is not in the way."""
-    for pid, entry in _entries("stat"):
-        state, _, theirs, *_ = entry.rpartition(b")")[2].split()
-        if int(theirs) == group and state not in (b"Z", b"X"):
+    for pid, row in processes().items():
+        if row.group == group and not row.dead:
             yield pid
+
+
+class Row(NamedTuple):
+    """One process: its parent, its group, when it began, and whether it is dead and not reaped."""
+
+    parent: int
+    group: int
+    start: int
+    dead: bool
+
+
+def processes() -> dict[int, Row]:
+    """All processes by their numbers; empty where there is no /proc."""
+    return {pid: _row(entry) for pid, entry in _entries("stat")}
+
+
+def row_of(pid: int) -> Row | None:
+    """One of them; None where it is gone, or there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return _row(file.read())
+    except OSError:
+        return None
+
+
+def _row(entry: bytes) -> Row:
+    # The name before the last bracket may have anything in it.
+    fields = entry.rpartition(b")")[2].split()
+    return Row(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
+
+
+def _signal(send: Callable[[int, int], None], whom: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        try:
+            send(whom, number)
+        except PermissionError:  # it became another user, or (on macOS) is dead already
+            log.debug("process %d may not be sent %s", whom, signal.Signals(number).name)
+
+
+def _signal_one(pid: int, start: int, number: int) -> None:
+    """Signal a process if it is still the one that began then."""
+    descriptor = descriptor_of(pid)
+    try:
+        row = row_of(pid)  # after the descriptor: if it is the same now, that is whose it is
+        if row is None or row.start != start:
+            return
+        if descriptor is None or sys.platform != "linux":
+            _signal(os.kill, pid, number)
+        else:
+            _signal(signal.pidfd_send_signal, descriptor, number)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _entries(name: str) -> Iterator[tuple[int, bytes]]:

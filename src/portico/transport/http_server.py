@@ -16,6 +16,7 @@ refused leaves nothing behind. Limits on connections, which no application can s
 import asyncio
 import inspect
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -221,8 +222,15 @@ class HttpApp:
     async def _described(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer with a document for those who look for the way in; False where it is not ours."""
         visit = Visit(receive, send, {}, self.limits)
-        if self._guard is not None and await described(visit, self._guard, path, scope):
-            return True
+        if self._guard is not None:
+            try:
+                if await described(visit, self._guard, path, scope):
+                    return True
+            except (Gone, ConnectionLost):
+                return True
+            except Exception as error:
+                await self._refuse(visit, _unverified(error))
+                return True
         if path == self._metadata:
             await self._nothing(receive, send, "no document describes this resource")
         return path == self._metadata
@@ -286,7 +294,12 @@ class HttpApp:
         if self._guard is not None:
             turn.root = scope.get("root_path", "")
             place = "" if gate is self._gate else scope["path"]
-            await admit(turn, self._guard, scope["method"], place, turn.root)
+            try:
+                await admit(turn, self._guard, scope["method"], place, turn.root)
+            except (Fault, AuthError):
+                raise
+            except Exception as error:
+                raise _unverified(error) from None
         else:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
@@ -304,13 +317,12 @@ class HttpApp:
         except Exception as error:
             log.error("the verifier raised %s", type(error).__name__, exc_info=error)
             raise overload("who you are cannot be verified now; try again later") from None
-        if isinstance(caller, Caller):
-            return caller
-        if not isinstance(caller, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = caller.principal if isinstance(caller, Caller) else caller
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             # None is what a look-up finds for a stranger; nobody is let in by that.
-            log.error("the verifier returned %s, and not a name", type(caller).__name__)
+            log.error("the verifier returned %s, and not a name", type(name).__name__)
             raise LoginRequired("nobody knows who you are")
-        return Caller(caller)
+        return caller if isinstance(caller, Caller) else Caller(name)
 
     def _count(self, principal: str, step: int) -> None:
         """How much of one principal is being served."""
@@ -583,6 +595,13 @@ def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
     if isinstance(refused, Refusal):
         return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
     return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
+
+
+def _unverified(error: Exception) -> Refusal:
+    """503 for a guard that failed. The log says where; the words of the error may hold a token."""
+    *_, last = traceback.extract_tb(error.__traceback__)
+    log.error("the guard raised %s at %s:%d", type(error).__name__, last.filename, last.lineno or 0)
+    return overload("who you are cannot be verified now; try again later")
 
 
 async def _settled(tasks: set[asyncio.Future[Any]], timeout_s: float) -> None:

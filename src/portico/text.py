@@ -1,0 +1,73 @@
+"""Characters that are not seen: which they are, and how they are shown.
+
+A letter can be followed by any number of variation selectors, tags or fillers, and a terminal shows
+the letter alone: a whole text fits behind it, which a person does not see and a model reads.
+
+Rules: imports nothing of the package, so that everything that shows other people's text can use it.
+"""
+
+import re
+from typing import Final
+from unicodedata import category
+
+# Default_Ignorable_Code_Point (Unicode 16, DerivedCoreProperties.txt), and the blank of Braille.
+_RANGES: Final = (
+    *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
+    *((0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800)),
+    *((0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8)),
+    *((0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
+)
+_HIDDEN = re.compile(f"[{''.join(f'{chr(a)}-{chr(b)}' for a, b in _RANGES)}]")
+
+# They join letters of some scripts, and the parts of one picture.
+_JOINERS = "\u200c\u200d"
+# Whether a sign is text or a picture.
+_STYLES = "\ufe0e\ufe0f"
+_KEYCAP = "\u20e3"
+# Pictures that are no symbols by their category: ‼ ⁉ ℹ 〰 〽
+_PICTURES = "\u203c\u2049\u2139\u3030\u303d"
+
+
+def has_hidden(text: str) -> bool:
+    """Whether there is anything in a text that is not seen."""
+    return not text.isascii() and _HIDDEN.search(text) is not None
+
+
+def visible(text: str) -> str:
+    """The text with everything that is not seen as its escape, such as `\\u200b`.
+
+    What a picture or a letter needs stays: one joiner between two characters that are not ASCII,
+    one selector behind a picture.
+    """
+    if not has_hidden(text):
+        return text
+    found: list[str] = []
+    before = " "
+    for one, after in zip(text, f"{text[1:]} ", strict=True):
+        if has_hidden(one) and not _belongs(before, one, after):
+            found.append(escaped(one))
+            before = " "
+        else:
+            found.append(one)
+            before = one
+    return "".join(found)
+
+
+def escaped(character: str) -> str:
+    """A character as Python would write it without the character."""
+    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def _belongs(before: str, one: str, after: str) -> bool:
+    if one in _STYLES:
+        if before in "0123456789#*":
+            return after == _KEYCAP
+        return not before.isascii() and (category(before)[0] == "S" or before in _PICTURES)
+    return one in _JOINERS and (before in _STYLES or _is_joined(before)) and _is_joined(after)
+
+
+def _is_joined(character: str) -> bool:
+    """Whether a joiner may stand beside this: letters, marks and pictures that are no ASCII."""
+    if character.isascii() or has_hidden(character):
+        return False
+    return category(character)[0] in "LMS"
