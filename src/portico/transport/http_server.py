@@ -522,6 +522,11 @@ class HttpApp:
         self._gate_post = Gate(policy, ("POST",))
 
     @property
+    def policy(self) -> HostPolicy:
+        """By which names this is reached."""
+        return self._gate.policy
+
+    @property
     def has_around(self) -> bool:
         """Whether other paths are somebody else's."""
         return self._around is not None

@@ -96,12 +96,22 @@ class Shared:
         if self.bodies.take(visit.principal, size):
             visit.body_bytes = size
             return
-        for lane in list(self.left):
-            if size <= 0:
-                break
-            size -= lane.body_bytes
-            lane.give_way()
+        self._stop_left(visit.principal, size)
         raise overload("too many large requests at once; try again later")
+
+    def _stop_left(self, principal: str, size: int) -> None:
+        """Stop calls whose client has hung up: those of this principal, unless the limit on all
+        together is reached."""
+        missing = self.bodies.used + size - self.bodies.total
+        anybody = missing > 0
+        if not anybody:
+            missing = size
+        for lane in list(self.left):
+            if missing <= 0:
+                break
+            if anybody or lane.visit.principal == principal:
+                missing -= lane.body_bytes
+                lane.give_way()
 
 
 class SessionTurn:
@@ -159,7 +169,7 @@ class Lane:
     and the task that writes it to the connection begins where it does.
     """
 
-    __slots__ = ("_left", "_session", "body_bytes", "made", "task", "visit")
+    __slots__ = ("_session", "body_bytes", "made", "task", "visit")
 
     def __init__(self, session: "Session", visit: Visit) -> None:
         self.visit: Visit = visit
@@ -167,7 +177,6 @@ class Lane:
         self.task: asyncio.Task[None] | None = None
         # The size of the body from the moment that the client has hung up, where it is counted.
         self.body_bytes: int = 0
-        self._left = False
         self._session = session
 
     def stream(self) -> Stream:
@@ -196,10 +205,10 @@ class Lane:
 
     def lose(self) -> None:
         """The client has gone: from here on the stream is kept for who comes back."""
-        self._left = True
-        self._session.shared.left[self] = None
-        # What a batch asked for is worked on even when its POST is over.
-        self.body_bytes, self.visit.body_bytes = self.visit.body_bytes, 0
+        if self.visit.body_bytes:
+            # What a batch asked for is worked on even when its POST is over.
+            self.body_bytes, self.visit.body_bytes = self.visit.body_bytes, 0
+            self._session.shared.left[self] = None
         stream = self.made
         if stream is not None:
             if stream.boxed:  # whose answers are written by its POST, or not at all
@@ -215,13 +224,12 @@ class Lane:
         self._session.stop(self, "the client hung up, and the server needed its memory")
 
     def settle(self) -> None:
-        """Nothing is worked on any more for a client that has gone."""
-        if self._left:
+        """What was asked for is worked on no more; its body counts no more, where it still did."""
+        size, self.body_bytes = self.body_bytes, 0
+        if size:
             shared = self._session.shared
             shared.left.pop(self, None)
-            size, self.body_bytes = self.body_bytes, 0
-            if size:
-                shared.bodies.give(self.visit.principal, size)
+            shared.bodies.give(self.visit.principal, size)
 
     def _let_go(self, stream: Stream) -> None:
         stream.leave()
@@ -237,7 +245,7 @@ class Lane:
         """The request is over. What points in a circle would wait for the garbage collector."""
         self.visit.way = None
         stream = self.made
-        if self._left and (stream is None or not stream.pending):
+        if self.body_bytes and (stream is None or not stream.pending):
             self.settle()
         if stream is not None:
             self._stop(stream)
