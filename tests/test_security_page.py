@@ -40,7 +40,7 @@ def test_the_limits_of_every_transport_are_named_too() -> None:
         f"a batch of at most {jsonrpc.MAX_BATCH}",
         f"a request id of at most {jsonrpc.MAX_ID_BYTES} bytes",
         f"{incoming.MAX_RUNNING} requests of one client at once",
-        f"{dispatch.MAX_SUBSCRIPTIONS} subscriptions of one session",
+        f"{exchange_subscription.MAX_SUBSCRIPTIONS} subscriptions of one session",
         f"whose params have at most {exchange_subscription.MAX_LISTEN_BYTES} bytes",
         f"at most {dispatch.LISTEN_BYTES // MIB} MiB for all `subscriptions/listen` together",
         f"and {dispatch.LISTEN_BYTES_PER_PRINCIPAL // MIB} MiB for those of one principal",

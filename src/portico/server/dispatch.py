@@ -16,11 +16,6 @@ from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError,
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.budget import Budget
-from portico.protocol.exchange_subscription import (
-    MAX_SUBSCRIPTIONS,
-    MAX_URI_CHARACTERS,
-    Subscription,
-)
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
@@ -308,6 +303,8 @@ class Dispatch:
     # ------------------------------------------------------------ subscriptions
 
     async def _subscribe(self, turn: Turn) -> t.Noun:
+        from portico.protocol.exchange_subscription import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
+
         uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
         if session is None:
@@ -357,6 +354,7 @@ class Dispatch:
         def allowed(uri: str) -> bool:
             return self.may_hear(uri, granted)
 
+        from portico.protocol.exchange_subscription import Subscription
         from portico.server.subscriptions import Listener
 
         subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)

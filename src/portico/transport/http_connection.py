@@ -236,7 +236,7 @@ class Connection(HttpToolsProtocol):
         )
         kept = [pair for pair in self.headers if pair[0] not in (b"upgrade", b"connection")]
         lines = b"".join([b"%b: %b\r\n" % pair for pair in [*kept, CLOSE_HEADER]])
-        self.parser = httptools.HttpRequestParser(self)
+        cast("Any", self).parser = httptools.HttpRequestParser(self)
         self.data_received(b"%b%b\r\n%b" % (line, lines, rest))
 
     @property

@@ -30,9 +30,9 @@ class SubscribedUris(set[str]):
             raise overload("too many resources are followed at once; unsubscribe from some")
         super().add(uri)
 
-    def discard(self, uri: str) -> None:
+    def discard(self, uri: object) -> None:
         """Follow it no more."""
-        if uri in self:
+        if isinstance(uri, str) and uri in self:
             super().discard(uri)
             self._budget.give(self._principal, _size(uri))
 
