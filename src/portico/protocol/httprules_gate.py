@@ -269,7 +269,7 @@ def passes_probe(headers: Headers, policy: HostPolicy) -> bool:
         return True
     found = _AUTHORITY.fullmatch(host.decode("latin-1"))
     parts = found and _canonical(found[1], found[2])
-    if not parts or parts[1] == "*":
+    if parts is None or "*" in parts:
         return False
     return policy.allows_host(*parts) or parts[0] == "localhost" or _is_address(parts[0])
 
