@@ -123,6 +123,10 @@ class FakeService:
     def param_headers(self, tool: str) -> tuple[ParamHeader, ...]:
         return param_headers(SCHEMA) if tool == "mirrored" else ()
 
+    def may_hear(self, uri: str, scopes: frozenset[str] | None) -> bool:
+        """What is below `secret:` needs the scope "admin"."""
+        return scopes is None or not uri.startswith("secret:") or "admin" in scopes
+
     def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
         self._watchers.append(news)
         return lambda: self._watchers.remove(news)

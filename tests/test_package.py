@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import portico
 
@@ -59,6 +60,16 @@ def stub_names() -> dict[str, str]:
         for alias in node.names
         if alias.asname == alias.name
     }
+
+
+def test_uvicorn_is_pinned_to_the_minor_version_that_is_tested() -> None:
+    """Its private classes are subclassed, and may change with any minor version."""
+    (line,) = (line for line in PROJECT["dependencies"] if line.startswith("uvicorn"))
+    allowed = Requirement(line).specifier
+    major, minor, *_ = version("uvicorn").split(".")
+    assert version("uvicorn") in allowed
+    assert f"{major}.{int(minor) + 1}.0" not in allowed
+    assert f"{int(major) + 1}.0.0" not in allowed
 
 
 def test_importing_portico_loads_nothing_but_itself() -> None:

@@ -205,6 +205,11 @@ class Service(Protocol):
         """The arguments of a tool that are mirrored in headers; empty for most and for none."""
         ...
 
+    def may_hear(self, uri: str, scopes: frozenset[str] | None) -> bool:
+        """Whether credentials with these scopes may hear that a resource has changed; None where
+        no credentials are looked at."""
+        ...
+
     def watch(self, news: Callable[[str, NotificationParams], None]) -> Callable[[], None]:
         """Be told of every change (method and params of a notification) until the returned
         function is called. For sessions, whose clients are told without asking."""

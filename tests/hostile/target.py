@@ -13,12 +13,20 @@ import os
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from portico import Context, Server
 
 NEVER_S = 0.2
 BLOCK_S = 2.0
+
+
+@dataclass
+class Confirmed:
+    """What a person says to `confirm`."""
+
+    go_on: bool = True
 
 
 class Rude(BaseException):
@@ -67,6 +75,12 @@ def _add_good(server: Server) -> None:
     async def report(ctx: Context) -> str:
         await ctx.progress(1, 1)
         return "reported"
+
+    @server.tool
+    async def confirm(text: str, ctx: Context) -> str:
+        """Waits for a person, with its arguments in memory."""
+        await ctx.elicit(f"{len(text)} characters; go on?", Confirmed)
+        return "confirmed"
 
     @server.tool
     async def wait() -> str:

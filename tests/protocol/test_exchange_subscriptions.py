@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Fault, LocalProtocolError
+from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.events import Answered, Dropped, Told
-from portico.protocol.exchange_subscription import Subscription
+from portico.protocol.exchange_subscription import (
+    MAX_LISTEN_BYTES,
+    MAX_SUBSCRIPTIONS,
+    MAX_URI_CHARACTERS,
+    Subscription,
+)
 from portico.protocol.revision import ALL, Pushing, Revision
 from protocol.dialogue import JSON, call, line, opened, request, said, served
 
@@ -210,6 +215,44 @@ def test_a_filter_that_cannot_be_read_is_a_fault() -> None:
         exchange = call(served(LISTENING), listen)
         with pytest.raises(Fault):
             Subscription(exchange, ALL_OFFERED)
+
+
+def asked_for(count: int, length: int = 20, name: str = "resourceSubscriptions") -> JSON:
+    """A filter with this many entries of this length."""
+    return {name: [f"{n:x}".ljust(length, "/") for n in range(count)]}
+
+
+def test_a_filter_of_the_largest_size_is_agreed_to() -> None:
+    subscription = listening(asked_for(MAX_SUBSCRIPTIONS))
+    assert len(subscription.agreed.resource_subscriptions or ()) == MAX_SUBSCRIPTIONS
+    assert subscription.held_bytes < MAX_LISTEN_BYTES
+    listening(asked_for(1, MAX_URI_CHARACTERS))
+    listening(asked_for(MAX_SUBSCRIPTIONS, name="taskIds"), can=TASKS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (asked_for(MAX_SUBSCRIPTIONS + 1), f"more than {MAX_SUBSCRIPTIONS} entries"),
+        (asked_for(MAX_SUBSCRIPTIONS + 1, name="taskIds"), f"more than {MAX_SUBSCRIPTIONS}"),
+        (asked_for(1, MAX_URI_CHARACTERS + 1), f"more than {MAX_URI_CHARACTERS} characters"),
+        (asked_for(MAX_SUBSCRIPTIONS, 300), f"params of more than {MAX_LISTEN_BYTES} bytes"),
+    ],
+)
+def test_a_filter_with_too_much_in_it_is_refused_with_the_limit(asked: JSON, words: str) -> None:
+    with pytest.raises(Fault, match=words) as refused:
+        listening(asked, can=TASKS)
+    assert refused.value.kind is FaultKind.INVALID_PARAMS
+
+
+def test_a_subscription_does_not_hold_the_params_of_its_request() -> None:
+    listen = request(LISTENING, 7, "subscriptions/listen", {"notifications": EVERYTHING})
+    exchange = call(served(LISTENING), listen)
+    meta = bytes(exchange.head.meta)
+    subscription = Subscription(exchange, ALL_OFFERED)
+    assert not exchange.request.params
+    assert (subscription.id, exchange.request.raw_id) == (7, b"7")
+    assert bytes(exchange.head.meta) == meta
 
 
 # ---------------------------------------------------------------- the client's side

@@ -29,6 +29,7 @@ from portico.protocol.httprules_gate import (
     endpoint_methods,
     fold,
     gather,
+    passes_probe,
     require_events,
 )
 from portico.protocol.revision import EVERY, JULY_2026, Revision, Revisions
@@ -685,3 +686,30 @@ def test_no_value_makes_the_gate_slow(part: bytes) -> None:
                 gate().check("POST", GOOD | {name: value[:MAX_CONTENT_TYPE_BYTES]})
 
     assert min(timeit.repeat(once, timer=process_time, number=1, repeat=5)) < 0.02
+
+
+# ---------------------------------------------------------------- health checks
+
+
+@pytest.mark.parametrize(
+    "host",
+    [None, b"10.0.0.1", b"10.0.0.1:8000", b"[fd00::1]:8000", b"localhost:1", b"mcp.example.com"],
+)
+def test_a_health_check_names_an_address_an_admitted_name_or_no_host(host: bytes | None) -> None:
+    policy = HostPolicy.of("mcp.example.com")
+    assert passes_probe({} if host is None else {b"host": host}, policy)
+    own = {b"origin": b"https://mcp.example.com"}
+    assert passes_probe(own if host is None else {b"host": host, **own}, policy)
+    foreign = {b"origin": b"https://evil.example"}
+    assert not passes_probe(foreign if host is None else {b"host": host, **foreign}, policy)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(b"evil.example", b"127.0.0.1.evil.example", b"2130706433.evil.example", b"", b"a b"),
+        *(b"10.0.0.1:*", b"10.0.0.1:70000", b"\x00", b"[::1", b"[:::]"),
+    ],
+)
+def test_a_health_check_by_another_name_is_refused(host: bytes) -> None:
+    assert not passes_probe({b"host": host}, HostPolicy.of("mcp.example.com"))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import tracemalloc
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from http_client import Caller
-from live import live
+from live import live, until
 from portico import Context, Server
-from portico.protocol.revision import ALL, Asking, Pushing, Revision
+from portico.protocol.budget import Budget
+from portico.protocol.revision import ALL, JULY_2026, Asking, Pushing, Revision
 from portico.transport.http_run import Site
 
 JSON = dict[str, Any]
@@ -220,3 +222,70 @@ async def test_serve_runs_until_it_is_told_to_end(path: str) -> None:
     signal.raise_signal(signal.SIGTERM)
     async with asyncio.timeout(5):
         await serving
+
+
+# ---------------------------------------------------------------- what subscriptions hold
+
+
+def many(count: int) -> JSON:
+    """A filter with this many resources."""
+    return {"notifications": {"resourceSubscriptions": [f"notes://{n}" for n in range(count)]}}
+
+
+@live
+async def test_a_listen_with_too_many_resources_is_refused_with_the_limit() -> None:
+    async with serving(everything(), JULY_2026) as client:
+        caller = client.caller
+        wire, stream = await caller.stream("subscriptions/listen", many(1000))
+        told = (await stream.message())["params"]["notifications"]
+        assert len(told["resourceSubscriptions"]) == 1000
+        wire.abort()
+        refused = await caller.modern("subscriptions/listen", many(1001))
+        assert (refused.code, "more than 1000 entries" in refused.json["error"]["message"]) == (
+            -32602,
+            True,
+        )
+        refused = await caller.modern("subscriptions/listen", many(200_000))
+        assert refused.code == -32602
+        assert "more than 262144 bytes" in refused.json["error"]["message"]
+
+
+@live
+async def test_what_all_subscriptions_together_hold_is_bounded() -> None:
+    server = everything()
+    budget = server._dispatch._listen_bytes = Budget(250_000, 250_000)
+    async with serving(server, JULY_2026) as client:
+        caller = client.caller
+        streams = [await caller.stream("subscriptions/listen", many(900)) for _ in range(2)]
+        for _, stream in streams:
+            assert "acknowledged" in (await stream.message())["method"]
+        assert 2 * 900 * 100 < budget.used < 250_000
+        refused = await caller.modern("subscriptions/listen", many(900))
+        assert (refused.status, refused.headers["retry-after"]) == (503, "60")
+        assert "end a subscription" in refused.json["error"]["message"]
+        streams[0][0].abort()
+        await until(lambda: budget.used < 150_000)
+        _, stream = await caller.stream("subscriptions/listen", many(900))
+        assert stream.is_stream
+        for wire in caller.wires:
+            wire.abort()
+        await until(lambda: budget.used == 0)
+
+
+@live
+async def test_an_open_listen_does_not_hold_its_body() -> None:
+    """Of eight bodies of 200 KB nothing is left while their streams are open."""
+    async with serving(everything(), JULY_2026) as client:
+        caller = client.caller
+        held: list[int] = []
+        tracemalloc.start()
+        try:
+            for _ in range(9):
+                params = many(3) | {"unknown": "x" * 200_000}
+                _, stream = await caller.stream("subscriptions/listen", params)
+                await stream.message()
+                del params
+                held.append(tracemalloc.get_traced_memory()[0])
+        finally:
+            tracemalloc.stop()
+        assert held[-1] - held[0] < 2 * 200_000

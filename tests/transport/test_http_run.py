@@ -18,6 +18,7 @@ from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
 from portico.errors import LocalProtocolError
+from portico.protocol.httprules_gate import HostPolicy
 from portico.transport import http_run
 from portico.transport.http_connection import TOGETHER, _Cycle
 from portico.transport.http_outbox import Outbox
@@ -141,6 +142,39 @@ async def test_health_and_readiness_are_told_to_whoever_asks() -> None:
         s.app.draining = True
         assert (await s.caller.request("GET", path=HEALTH)).status == 200
         assert (await s.caller.request("GET", path=READY)).status == 503
+
+
+@live
+async def test_health_is_told_to_an_address_or_an_admitted_name_and_to_no_other_host() -> None:
+    """A load balancer asks by address, or as HTTP/1.0 does without a host; a page that has rebound
+    its own name to this machine asks by that name."""
+    async with stand() as s:
+        own = f"127.0.0.1:{s.site.port}"
+        told = (own, "10.0.0.1:8000", "[fd00::1]:8000", "localhost:9", "127.0.0.1", None)
+        for path in (HEALTH, READY):
+            for host in told:
+                assert (await s.caller.request("GET", path=path, host=host)).status == 200, host
+            for host in (
+                "evil.example",
+                f"evil.example:{s.site.port}",
+                "127.0.0.1.evil.example",
+                "localhost.evil.example",
+                "a b",
+                "",
+                "127.0.0.1:*",
+            ):
+                answer = await s.caller.request("GET", path=path, host=host)
+                assert answer.status == 403, host
+                assert answer.body != b"ok"
+            for origin in ("https://evil.example", "null"):
+                answer = await s.caller.request("GET", path=path, origin=origin)
+                assert answer.status == 403
+            answer = await s.caller.request("GET", path=path, origin=f"http://{own}")
+            assert answer.status == 200
+    named = HostPolicy.of("mcp.example.com")
+    async with stand(policy=named) as s:
+        for host in ("mcp.example.com", "10.0.0.1"):
+            assert (await s.caller.request("GET", path=HEALTH, host=host)).status == 200
 
 
 @live

@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+from typing import Any
 
 from http_client import Caller, opening
 from http_service import ABLE, FakeService, reporting, waiting
-from live import Records, live, stand, until
+from live import Records, Stand, live, stand, until
+from portico.ports import Caller as Verified
+from portico.protocol import types as t
+from portico.protocol.budget import Budget
+from portico.protocol.exchange_subscription import STRING_BYTES
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.revision import (
     JUNE_2025,
     Revisions,
 )
-from portico.transport.http_streams import QUEUE_BYTES
+from portico.transport.http_streams import QUEUE_BYTES, STREAM_BYTES, Stream
 from portico.transport.http_visit import Limits
 
 # ---------------------------------------------------------------- limits and ends
@@ -352,3 +357,280 @@ async def test_a_server_of_one_revision_with_sessions_has_no_other() -> None:
         assert (await s.caller.modern("tools/list")).status == 400
         await s.caller.initialize("2025-06-18")
         assert (await s.caller.ask("tools/list")).status == 200
+
+
+# ---------------------------------------------------------------- streams that were left
+
+
+async def left_stream(s: Stand) -> str:
+    """Open a stream by GET and hang up; the id of its first event."""
+    wire, stream = await s.caller.get()
+    event = await stream.event()
+    wire.abort()
+    await s.settled()
+    return event.id or ""
+
+
+@live
+async def test_streams_that_are_kept_for_a_client_to_come_back_are_bounded() -> None:
+    async with stand(limits=Limits(kept_streams=3)) as s:
+        await s.caller.initialize("2025-11-25")
+        ids = [await left_stream(s) for _ in range(6)]
+        (session,) = s.sessions
+        assert (len(session._kept), len(session._streams)) == (3, 0)
+        for id in ids[:3]:  # the oldest are forgotten
+            _, stream = await s.caller.get(last_event_id=id)
+            assert stream.status == 400
+        for id in ids[3:]:
+            _, stream = await s.caller.get(last_event_id=id)
+            assert stream.status == 200
+        assert (len(session._kept), len(session._streams)) == (0, 3)
+
+
+class Untouched(dict[str, Stream]):
+    """Streams that nothing may walk through."""
+
+    walked = 0
+
+    def values(self) -> Any:
+        self.walked += 1
+        return super().values()
+
+    def items(self) -> Any:
+        self.walked += 1
+        return super().items()
+
+
+@live
+async def test_a_request_does_not_walk_through_the_streams_that_are_kept() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-11-25")
+        await left_stream(s)
+        (session,) = s.sessions
+        kept = session._kept = Untouched(session._kept)
+        for id in range(3):
+            assert (await s.caller.ask("ping", id=id)).status == 200
+            assert (await s.caller.ask("tools/call", {"name": "echo"}, id=id)).status == 200
+        assert session.size > 0
+        assert not session.busy
+        assert kept.walked == 0
+        await left_stream(s)
+        assert kept.walked == 1  # for the oldest one alone
+
+
+@live
+async def test_an_empty_stream_counts_for_what_is_kept() -> None:
+    async with stand(limits=Limits(session_bytes=3 * STREAM_BYTES)) as s:
+        await s.caller.initialize("2025-11-25")
+        for _ in range(6):
+            await left_stream(s)
+        (session,) = s.sessions
+        assert len(session._kept) == 3
+        assert session.size == s.sessions.shared.ledger.size == 3 * STREAM_BYTES
+        await s.caller.request("DELETE")
+        assert s.sessions.shared.ledger.size == 0
+
+
+# ---------------------------------------------------------------- bodies of running requests
+
+LARGE = 100_000
+
+
+def large(name: str, **arguments: Any) -> dict[str, Any]:
+    """The params of a call with a large body."""
+    return {"name": name, "arguments": {"text": "x" * LARGE, **arguments}}
+
+
+@live
+async def test_bodies_of_running_requests_are_bounded() -> None:
+    async with stand(limits=Limits(running_bytes=2 * LARGE + 5000)) as s:
+        await s.caller.initialize("2025-11-25")
+        bodies = s.sessions.shared.bodies
+        calls = [
+            asyncio.create_task(s.caller.ask("tools/call", large("wait"), id=id)) for id in range(2)
+        ]
+        await until(lambda: s.service.running == 2)
+        assert 2 * LARGE < bodies.used <= 2 * LARGE + 5000
+        refused = await s.caller.ask("tools/call", large("echo"), id=3)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert (await s.caller.modern("tools/call", large("echo"))).status == 503
+        assert (await s.caller.ask("tools/call", {"name": "echo"}, id=4)).status == 200
+        s.service.go.mark("wait")
+        assert [(await call).status for call in calls] == [200, 200]
+        await s.settled()
+        assert bodies.used == 0
+        assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 200
+        assert (await s.caller.modern("tools/call", large("echo"))).status == 200
+        await s.settled()
+        assert bodies.used == 0
+
+
+@live
+async def test_the_bodies_of_one_principal_leave_room_for_others() -> None:
+    limits = Limits(running_bytes_per_principal=LARGE + 5000)
+    async with stand(verify=verify, limits=limits) as s:
+        params = large("wait")
+        first = asyncio.create_task(s.caller.modern("tools/call", params, authorization="ada"))
+        await until(lambda: s.service.running == 1)
+        params = large("echo")
+        refused = await s.caller.modern("tools/call", params, authorization="ada")
+        assert refused.status == 503
+        assert (await s.caller.modern("tools/call", params, authorization="bob")).status == 200
+        s.service.go.mark("wait")
+        assert (await first).status == 200
+        assert (await s.caller.modern("tools/call", params, authorization="ada")).status == 200
+
+
+@live
+async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() -> None:
+    async with stand(limits=Limits(running_bytes=2 * LARGE + 5000)) as s:
+        await s.caller.initialize("2025-11-25", ABLE)
+        bodies = s.sessions.shared.bodies
+        events: list[str] = []
+        for id in range(2):
+            wire, stream = await s.caller.asking("tools/call", large("ask"), id=id)
+            events.append((await stream.numbered()).id or "")
+            wire.abort()
+            await s.lost()
+        # They run on, and may be fetched; so their bodies still count.
+        assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
+        assert len(s.sessions.shared.left) == 2
+        assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 503
+        await until(lambda: s.service.running == 1)  # the oldest one gave way, and no other
+        assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 200
+        _, stream = await s.caller.get(last_event_id=events[0])
+        assert "hung up" in (await stream.message())["error"]["message"]
+        await s.caller.request("DELETE")
+        await s.settled()
+        assert (bodies.used, s.sessions.shared.left) == (0, {})
+
+
+@live
+async def test_the_body_of_a_batch_counts_until_its_last_call_is_over() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-03-26")
+        batch = [
+            {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": large("wait")}
+            for id in range(2)
+        ]
+        posting = asyncio.create_task(s.caller.post(batch))
+        posting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await until(lambda: s.service.running == 2)
+        bodies = s.sessions.shared.bodies
+        assert bodies.used > 2 * LARGE
+        s.caller.wires[-1].abort()
+        await until(lambda: len(s.app.sweep) == 0)
+        assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
+        s.service.go.mark("wait")
+        await s.settled()
+        assert (bodies.used, s.sessions.shared.left) == (0, {})
+
+
+@live
+async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
+    async with stand(limits=Limits(running_bytes=2 * LARGE + 5000)) as s:
+        await s.caller.initialize("2025-03-26")
+        batch = [
+            {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+            for id, params in enumerate([large("wait"), waiting()])
+        ]
+        posting = asyncio.create_task(s.caller.post(batch))
+        posting.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await until(lambda: s.service.running == 2)
+        s.caller.wires[-1].abort()
+        await until(lambda: len(s.app.sweep) == 0)
+        second = {"name": "echo", "arguments": {"text": "x" * 2 * LARGE}}
+        assert (await s.caller.ask("tools/call", second, id=8)).status == 503
+        await s.settled()
+        assert s.sessions.shared.bodies.used == 0
+        assert (await s.caller.ask("tools/call", second, id=8)).status == 200
+
+
+# ---------------------------------------------------------------- what sessions follow
+
+
+@live
+async def test_what_all_sessions_follow_is_bounded() -> None:
+    async with stand() as s:
+        s.sessions.shared.subscribed = Budget(1000, 1000)
+        await s.caller.initialize("2025-11-25")
+        followed = 0
+        while (
+            "error"
+            not in (
+                answer := await s.caller.ask("resources/subscribe", {"uri": f"a://{followed}"})
+            ).json
+        ):
+            followed += 1
+        assert "unsubscribe from some" in answer.json["error"]["message"]
+        (session,) = s.sessions
+        assert followed == len(session.subscriptions) == 1000 // (STRING_BYTES + len("a://0"))
+        used = s.sessions.shared.subscribed.used
+        session.subscriptions.add("a://0")
+        assert s.sessions.shared.subscribed.used == used
+        session.subscriptions.discard("a://0")
+        session.subscriptions.discard("a://0")
+        assert s.sessions.shared.subscribed.used == used - STRING_BYTES - len("a://0")
+        await s.caller.request("DELETE")
+        assert s.sessions.shared.subscribed.used == 0
+
+
+# ---------------------------------------------------------------- scopes at delivery
+
+
+async def scoped(headers: Headers) -> Verified:
+    """One person, with what the header says."""
+    return Verified("ada", frozenset(headers.get(b"x-scopes", b"").decode().split()))
+
+
+def updated(uri: str) -> t.ResourceUpdatedNotificationParams:
+    return t.ResourceUpdatedNotificationParams(uri=uri)
+
+
+UPDATED = "notifications/resources/updated"
+
+
+async def following(s: Stand, *uris: str) -> None:
+    """A session of a caller with all scopes, that follows these."""
+    answer = await s.caller.post(opening("2025-11-25"), x_scopes="admin")
+    s.caller.session, s.caller.revision = answer.headers["mcp-session-id"], "2025-11-25"
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    assert (await s.caller.post(told, x_scopes="admin")).status == 202
+    for uri in uris:
+        said = await s.caller.ask("resources/subscribe", {"uri": uri}, x_scopes="admin")
+        assert "result" in said.json
+
+
+@live
+async def test_a_session_tells_of_a_resource_only_where_the_reader_may_hear_of_it() -> None:
+    async with stand(verify=scoped) as s:
+        await following(s, "secret:a", "open:b")
+        _, narrow = await s.caller.get()
+        for uri in ("secret:a", "open:b"):
+            s.service.publish(UPDATED, updated(uri))
+        assert (await narrow.message())["params"]["uri"] == "open:b"
+        # It waits for a reader who may hear of it, and goes to nobody else.
+        _, wide = await s.caller.get(x_scopes="admin")
+        assert (await wide.message())["params"]["uri"] == "secret:a"
+        _, newest = await s.caller.get()
+        s.service.publish(UPDATED, updated("secret:a"))
+        assert (await wide.message())["params"]["uri"] == "secret:a"
+        s.service.publish(UPDATED, updated("open:b"))
+        assert (await newest.message())["params"]["uri"] == "open:b"
+
+
+@live
+async def test_a_stream_is_not_taken_up_with_fewer_scopes_than_it_was_opened_with() -> None:
+    async with stand(verify=scoped) as s:
+        await following(s, "secret:a")
+        wire, wide = await s.caller.get(x_scopes="admin")
+        s.service.publish(UPDATED, updated("secret:a"))
+        first = await wide.event()
+        await wide.message()
+        wire.abort()
+        await s.settled()
+        _, again = await s.caller.get(last_event_id=first.id)
+        assert again.status == 403
+        assert "more scopes" in json.loads(await again.read())["error"]["message"]
+        _, again = await s.caller.get(last_event_id=first.id, x_scopes="admin write")
+        assert (await again.message())["params"]["uri"] == "secret:a"

@@ -8,6 +8,7 @@ import pytest
 
 from http_client import Caller, Response, Wire
 from live import Records, Stand, live, stand, until
+from portico.ports import Caller as Verified
 from portico.protocol import types as t
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revision, Revisions
@@ -298,3 +299,53 @@ async def test_draining_ends_a_stream_after_what_runs_on_it() -> None:
         assert (await client.stream.message())["id"] == 1
         assert await client.stream.rest() == []
         await stopping
+
+
+# ---------------------------------------------------------------- what it holds, who hears of it
+
+
+@live
+async def test_the_body_of_a_call_counts_until_the_call_is_over() -> None:
+    async with stand(limits=Limits(running_bytes=150_000)) as s, Client(s) as client:
+        await client.initialize()
+        bodies = s.sessions.shared.bodies
+        text = "x" * 100_000
+        for id in (1, 2):
+            params = {"name": "wait", "arguments": {"text": text}}
+            call = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+            assert (await client.post(call)).status == 202
+        refused = await client.stream.message()
+        assert (refused["id"], "try again later" in refused["error"]["message"]) == (2, True)
+        assert 100_000 < bodies.used < 150_000
+        s.service.go.mark("wait")
+        assert (await client.stream.message())["id"] == 1
+        await until(lambda: bodies.used == 0)
+
+
+async def scoped(headers: Headers) -> Verified:
+    """One person, with what the header says."""
+    return Verified("ada", frozenset(headers.get(b"x-scopes", b"").decode().split()))
+
+
+@live
+async def test_updates_go_only_to_a_stream_whose_reader_may_hear_of_them() -> None:
+    async with stand(verify=scoped) as s, Client(s) as client:
+        await client.initialize()
+        for id, uri in enumerate(("secret:a", "open:b"), 1):
+            params = {"uri": uri}
+            message = {
+                "jsonrpc": "2.0",
+                "id": id,
+                "method": "resources/subscribe",
+                "params": params,
+            }
+            assert (await client.post(message, x_scopes="admin")).status == 202
+            assert "result" in await client.stream.message()
+        subscribed = s.sessions.shared.subscribed
+        assert subscribed.used > 0
+        for uri in ("secret:a", "open:b"):
+            told = t.ResourceUpdatedNotificationParams(uri=uri)
+            s.service.publish("notifications/resources/updated", told)
+        assert (await client.stream.message())["params"]["uri"] == "open:b"
+        client.wire.abort()
+        await until(lambda: subscribed.used == 0)

@@ -3,17 +3,27 @@
 Rules: as in `exchange`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
 
+from portico.errors import Fault, FaultKind
 from portico.protocol import types as t
 from portico.protocol.exchange import Exchange
-from portico.protocol.jsonrpc import RequestId, encode_notification
+from portico.protocol.jsonrpc import Head, Request, RequestId, encode_notification
 from portico.protocol.negotiation import require_extension
 from portico.protocol.reading import read
+
+# Resources that one subscription, or one session, follows; and tasks. All are kept while it lasts.
+MAX_SUBSCRIPTIONS = 1000
+# No address that people use is longer.
+MAX_URI_CHARACTERS = 8192
+# All params of one listen, before anything of them is decoded: a thousand addresses of 250 bytes.
+MAX_LISTEN_BYTES = 256 * 1024
+# What Python keeps for a string in a set, beside its text.
+STRING_BYTES = 100
 
 
 class Subscription:
@@ -21,7 +31,10 @@ class Subscription:
 
     `offered` is what the server can push at all, `allowed` whether this caller may hear of a
     resource; the rest is left out of the acknowledgement. Raises `Fault` for a filter that cannot
-    be read, or that its sender may not ask for.
+    be read, is too large, or that its sender may not ask for.
+
+    The exchange is left without its params: they are not held while the subscription lasts.
+    `held_bytes` is what is.
     """
 
     def __init__(
@@ -30,7 +43,13 @@ class Subscription:
         offered: t.SubscriptionFilter,
         allowed: Callable[[str], bool] | None = None,
     ) -> None:
-        asked = read(t.SubscriptionsListenRequestParams, exchange.request.params).notifications
+        params = exchange.request.params
+        if len(params) > MAX_LISTEN_BYTES:
+            words = f"params of more than {MAX_LISTEN_BYTES} bytes; listen to fewer resources"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        asked = read(t.SubscriptionsListenRequestParams, params).notifications
+        count = _check_strings(asked.resource_subscriptions, "resourceSubscriptions")
+        count += _check_strings(asked.task_ids, "taskIds")
         if asked.task_ids is not None:
             require_extension(t.TASKS_EXTENSION_ID, exchange.peer)
         agreed = _subset(asked, offered)
@@ -43,6 +62,8 @@ class Subscription:
         self._acknowledged = False
         self._uris = frozenset(self.agreed.resource_subscriptions or ())
         self._tasks = frozenset(self.agreed.task_ids or ())
+        self.held_bytes: int = len(params) + STRING_BYTES * count
+        _drop_params(exchange)
 
     @property
     def id(self) -> RequestId:
@@ -102,6 +123,26 @@ _FLAGS = {
     "notifications/prompts/list_changed": "prompts_list_changed",
     "notifications/resources/list_changed": "resources_list_changed",
 }
+
+
+def _check_strings(strings: Sequence[str] | None, name: str) -> int:
+    """How many there are. Raises `Fault` for too many, or one that is too long."""
+    if strings is None:
+        return 0
+    if len(strings) > MAX_SUBSCRIPTIONS:
+        words = f"{name} has more than {MAX_SUBSCRIPTIONS} entries; listen to fewer"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+    if any(len(string) > MAX_URI_CHARACTERS for string in strings):
+        words = f"{name} has an entry of more than {MAX_URI_CHARACTERS} characters"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+    return len(strings)
+
+
+def _drop_params(exchange: Exchange) -> None:
+    """Keep the id of the request and its `_meta` alone; both were views of the whole body."""
+    request = exchange.request
+    exchange.request = Request(request.id, request.method, raw_id=request.raw_id)
+    exchange.head = Head(meta=Raw(bytes(exchange.head.meta)))
 
 
 def _within(uri: str, own: frozenset[str]) -> bool:

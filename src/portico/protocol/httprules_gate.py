@@ -42,6 +42,7 @@ NOT_ACCEPTABLE: Final = 406
 CONTENT_TOO_LARGE: Final = 413
 UNSUPPORTED_MEDIA_TYPE: Final = 415
 TOO_MANY_REQUESTS: Final = 429
+UNAVAILABLE: Final = 503
 
 JSON_TYPE: Final = "application/json"
 EVENTS_TYPE: Final = "text/event-stream"
@@ -252,6 +253,32 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
         raise Refusal(BAD_REQUEST, f"Host {_shown(host)} is not one host; send exactly one")
     if not policy.allows_host(*parts):
         raise Refusal(FORBIDDEN, f"Host {_shown(host)} is not this server; add it to hosts")
+
+
+def passes_probe(headers: Headers, policy: HostPolicy) -> bool:
+    """Whether a health check may be answered: that of a load balancer names an address, or no host
+    at all, where the endpoint is reached by a name.
+
+    A web page that rebinds its own name is given away by that name: an address in `Host` is never
+    rebound, and a browser always sends one.
+    """
+    origin, host = headers.get(b"origin"), headers.get(b"host")
+    if origin is not None and not passes_origin(origin, policy):
+        return False
+    if host is None:
+        return True
+    found = _AUTHORITY.fullmatch(host.decode("latin-1"))
+    parts = found and _canonical(found[1], found[2])
+    if parts is None or "*" in parts:
+        return False
+    return policy.allows_host(*parts) or parts[0] == "localhost" or _is_address(parts[0])
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name.strip("[]")))
+    except ValueError:
+        return False
 
 
 def passes_origin(origin: bytes, policy: HostPolicy) -> bool:

@@ -362,6 +362,10 @@ class Server(Offering):
         entry = self._catalogue.tools.get(tool)
         return entry.headers if entry is not None else ()
 
+    def may_hear(self, uri: str, scopes: frozenset[str] | None) -> bool:
+        """Whether credentials with these scopes may hear that a resource has changed."""
+        return self._dispatch.may_hear(uri, scopes)
+
     def watch(self, news: Callable[[str, t.NotificationParams], None]) -> Callable[[], None]:
         """Be told of every change until the returned function is called."""
         return self._catalogue.news.watch(news)

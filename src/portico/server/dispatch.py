@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError, ToolError
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
+from portico.protocol.budget import Budget
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
 from portico.protocol.problems import cut, likely
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 # Pages of lists that are kept while they are asked for again.
 MAX_LISTS = 64
-# Resources that one session may watch.
-MAX_SUBSCRIPTIONS = 1000
-# Each of them is kept; no address that people use is longer.
-MAX_URI_CHARACTERS = 8192
+# What all open `subscriptions/listen` together, and those of one principal, may keep of what they
+# listen to: 20,000 of some 300 bytes, as most are, need a tenth of it.
+LISTEN_BYTES = 64 * 1024 * 1024
+LISTEN_BYTES_PER_PRINCIPAL = 16 * 1024 * 1024
 
 _ANY_ROOT = OutputRoot.ANY
 
@@ -67,6 +68,7 @@ class Dispatch:
         self._crashes = crashes
         self._listing = listing
         self._listeners: set[Listener] = set()
+        self._listen_bytes = Budget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
         self._lists: dict[tuple[object, ...], tuple[Sequence[t.Noun], t.Noun]] = {}
         self._rows: dict[str, Handler] = {
             "server/discover": self._discover,
@@ -301,6 +303,8 @@ class Dispatch:
     # ------------------------------------------------------------ subscriptions
 
     async def _subscribe(self, turn: Turn) -> t.Noun:
+        from portico.protocol.exchange_subscription import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
+
         uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
         if session is None:
@@ -348,24 +352,42 @@ class Dispatch:
         granted = _granted(turn)
 
         def allowed(uri: str) -> bool:
-            found = self._catalogue.find_resource(uri)
-            return found is None or granted is None or found[0].scopes <= granted
+            return self.may_hear(uri, granted)
 
         from portico.protocol.exchange_subscription import Subscription
         from portico.server.subscriptions import Listener
 
         subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
+        principal, size = turn.exchange.principal, subscription.held_bytes
+        if not self._listen_bytes.take(principal, size):
+            raise _too_many_subscriptions()
         listener = Listener(subscription, turn)
         self._listeners.add(listener)
         try:
             return await listener.run(self._catalogue.news)
         finally:
             self._listeners.discard(listener)
+            self._listen_bytes.give(principal, size)
+
+    def may_hear(self, uri: str, granted: frozenset[str] | None) -> bool:
+        """Whether somebody with these scopes may hear of a resource, as of its contents."""
+        if granted is None:
+            return True
+        found = self._catalogue.find_resource(uri)
+        return found is None or found[0].scopes <= granted
 
     def drain(self) -> None:
         """End what only waits for news."""
         for listener in self._listeners:
             listener.end("the server is shutting down; listen again")
+
+
+def _too_many_subscriptions() -> Fault:
+    from portico.protocol.httprules_gate import UNAVAILABLE, Refusal
+
+    words = "too many resources are listened to at once; end a subscription, or try again later"
+    retry = (("Retry-After", "60"),)
+    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
 
 
 def _granted(turn: Turn) -> frozenset[str] | None:

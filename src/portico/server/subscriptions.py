@@ -30,9 +30,7 @@ class Listener:
         """Acknowledge, then pass news on until one side ends it."""
         unwatch = news.watch(self._hear)
         try:
-            first = self._subscription.acknowledge()
-            if first is not None:
-                await self._turn.wire.send(first)
+            await self._acknowledge()
             while self._ended is None:
                 if not self._waiting:
                     self._idle = asyncio.get_running_loop().create_future()
@@ -46,6 +44,12 @@ class Listener:
         finally:
             unwatch()
         return t.SubscriptionsListenResult()  # which was sent already
+
+    async def _acknowledge(self) -> None:
+        """In a method of its own: the frame names all resources, and is not held afterwards."""
+        frame = self._subscription.acknowledge()
+        if frame is not None:
+            await self._turn.wire.send(frame)
 
     async def _pass_on(self) -> None:
         waiting, self._waiting = self._waiting, {}

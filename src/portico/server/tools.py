@@ -99,6 +99,7 @@ class BoundTool(Bound):
                 raw = self._none(raw)
             try:
                 arguments = self.decode(raw)
+                del raw  # a copy, which is not held while the function runs
             except Fault as fault:
                 if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
                     return failed(f"{self.name}: {fault.message}")

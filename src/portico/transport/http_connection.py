@@ -139,6 +139,7 @@ class Connection(HttpToolsProtocol):
         "_quiet_since",
         "_refusal",
         "_unread",
+        "_upgrade",
         "lost",
         "visit",
     )
@@ -163,6 +164,8 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = 0
         self._chunk_bytes = 0
         self._deaf = False
+        # Whether the request asks for another protocol, and is read once more without that.
+        self._upgrade = False
         # How the last request began, on a connection that is used again, and how many since the
         # last that came again began otherwise.
         self._known: KnownHead | None = None
@@ -209,13 +212,32 @@ class Connection(HttpToolsProtocol):
                 self._refuse(431)
             elif rests and self.cycle is not before and not self.cycle.more_body:
                 self._study(data)
-        except httptools.HttpParserUpgrade:
-            self._deafen()
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._upgrade:
+                self._read_without_upgrade(data[upgrade.args[0] :])
+            else:
+                self._deafen()
         except httptools.HttpParserError:
             if self._answering and not self.cycle.more_body:
                 self._deafen()  # it comes after a whole request, which is still answered
             elif not self._deaf:
                 self._refuse(self._refusal)
+
+    def _read_without_upgrade(self, rest: bytes) -> None:
+        """Read a request again as if it had not asked for another protocol, which a server may
+        ignore (RFC 9110, 7.8): the parser takes all that follows such a head for that protocol,
+        also a body. What comes after it may really be that, so the connection is closed."""
+        self._upgrade = False
+        parser: Any = self.parser
+        line = b"%b %b HTTP/%b\r\n" % (
+            parser.get_method(),
+            self.url,
+            parser.get_http_version().encode(),
+        )
+        kept = [pair for pair in self.headers if pair[0] not in (b"upgrade", b"connection")]
+        lines = b"".join([b"%b: %b\r\n" % pair for pair in [*kept, CLOSE_HEADER]])
+        cast("Any", self).parser = httptools.HttpRequestParser(self)
+        self.data_received(b"%b%b\r\n%b" % (line, lines, rest))
 
     @property
     def _rests(self) -> bool:
@@ -284,7 +306,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """All of it is there."""
-        if not self.cycle.response_complete:
+        if not self._upgrade and not self.cycle.response_complete:
             self.cycle.more_body = False
             self.cycle.message_event.set()
 
@@ -312,8 +334,11 @@ class Connection(HttpToolsProtocol):
         if large or len(self.headers) > limits.head_count:
             self._refusal = 431
             raise _Cut
-        if not self._is_addressed():
+        if not self._is_addressed() or self._is_framed_twice():
             raise _Cut
+        if cast("Any", self.parser).should_upgrade() and b"upgrade" in dict(self.headers):
+            self._upgrade = True
+            return
         self._in_head = False
         self._begin()
 
@@ -366,6 +391,13 @@ class Connection(HttpToolsProtocol):
             return True
         named = self.url.partition(b"?")[0].partition(b"://")[2].partition(b"/")[0]
         return not named or named == dict(self.headers).get(b"host")
+
+    def _is_framed_twice(self) -> bool:
+        """Whether it has chunks in a version that has none: who does not know them takes the rest
+        for a second request (RFC 9112, 6.1)."""
+        if self.parser is None or self.parser.get_http_version() != "1.0":
+            return False
+        return b"transfer-encoding" in dict(self.headers)
 
     def on_response_complete(self) -> None:
         """It was answered; `check` ends the connection if nothing more comes, without a timer."""

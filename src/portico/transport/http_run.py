@@ -21,7 +21,12 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from portico.errors import LocalProtocolError
-from portico.protocol.httprules_gate import HostPolicy, is_loopback_host
+from portico.protocol.httprules_gate import (
+    HostPolicy,
+    gather,
+    is_loopback_host,
+    passes_probe,
+)
 from portico.transport.address import bind
 from portico.transport.http_connection import DEFAULT_LIMITS, Connection, RunLimits
 from portico.transport.http_lifespan import Span
@@ -171,6 +176,8 @@ class Site:
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
         if path in (HEALTH, READY) and scope["type"] == "http" and not self.app.has_around:
+            if not passes_probe(gather(scope["headers"]), self.app.policy):
+                return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
             return _say(send, 200 if fine else 503, b"ok" if fine else b"not ready")
         return self.app(scope, receive, send)

@@ -64,6 +64,7 @@ from portico.transport.http_visit import (
     CLOSE_HEADER,
     DEFAULT_LIMITS,
     LINE_KEY,
+    SMALL_BODY_BYTES,
     App,
     Gone,
     Intake,
@@ -174,7 +175,7 @@ class HttpApp:
         below = self.path.rstrip("/") if around is not None else ""
         self._sse_path = below + SSE_PATH
         self._messages_path = below + MESSAGES_PATH
-        self._sse = SseSessions(service, limits, self._messages_path)
+        self._sse = SseSessions(service, limits, self._messages_path, self._sessions.shared)
         self._has_sessions = bool(service.accepts.handshakes)
         self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
         self._keeper = Keeper(self.start, self.stop)
@@ -286,8 +287,8 @@ class HttpApp:
             turn.drop()
         finally:
             self.sweep.remove(turn)
-            if turn.principal:
-                self._count(turn.principal, -1)
+            if turn.principal or turn.body_bytes:
+                self._uncount(turn)
 
     async def _admit(self, turn: HttpTurn, scope: Scope, gate: Gate) -> None:
         """Who sent this, and may. Raises `AuthError` or `Refusal`."""
@@ -332,6 +333,13 @@ class HttpApp:
         else:
             del self._load[principal]
 
+    def _uncount(self, turn: HttpTurn) -> None:
+        """A request is over: neither it nor its body is held any more."""
+        if turn.principal:
+            self._count(turn.principal, -1)
+        if turn.body_bytes:
+            self._sessions.shared.bodies.give(turn.principal, turn.body_bytes)
+
     async def _cut(self, turn: HttpTurn) -> None:
         """Tell a client that is still there why it gets no more."""
         if turn.reading:
@@ -354,6 +362,8 @@ class HttpApp:
         raw_id = b""
         try:
             body = await turn.body()
+            if len(body) > SMALL_BODY_BYTES:
+                self._sessions.shared.hold_body(turn, len(body))
             if b"mcp-session-id" in headers and self._has_sessions:
                 session = self._sessions.named(headers, turn.principal)
                 known = session.peer if session is not None else rules.ENDED
@@ -390,6 +400,8 @@ class HttpApp:
             return
         turn.exchange = exchange
         turn.working = True
+        # What the exchange lets go of while it is answered is not kept here.
+        del body, frame, admission, head, exchange
         await self._answer(turn)
 
     async def _answer(self, turn: HttpTurn) -> None:
@@ -520,6 +532,11 @@ class HttpApp:
         self._gate = Gate(policy, endpoint_methods(self.service.accepts))
         self._gate_get = Gate(policy, ("GET",))
         self._gate_post = Gate(policy, ("POST",))
+
+    @property
+    def policy(self) -> HostPolicy:
+        """By which names this is reached."""
+        return self._gate.policy
 
     @property
     def has_around(self) -> bool:

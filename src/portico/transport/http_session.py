@@ -21,10 +21,11 @@ from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
 from portico.ports import Service
 from portico.protocol import httprules as rules
 from portico.protocol import types as t
+from portico.protocol.budget import Budget
 from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, Told
 from portico.protocol.events import Send as Sending
 from portico.protocol.exchange import Exchange
-from portico.protocol.httprules_gate import NOT_FOUND
+from portico.protocol.httprules_gate import FORBIDDEN, NOT_FOUND, Refusal
 from portico.protocol.jsonrpc import (
     Batch,
     Failure,
@@ -38,7 +39,8 @@ from portico.protocol.link import Link
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question
 from portico.protocol.sse import write
-from portico.transport.http_streams import QUEUE_BYTES, Ledger, Stream
+from portico.transport.http_streams import QUEUE_BYTES, STREAM_BYTES, Ledger, Stream
+from portico.transport.http_subscriptions import SubscribedUris, subscribed_budget
 from portico.transport.http_visit import Limits, Pairs, Visit, malformed, overload, unexpected
 from portico.transport.news import news_for
 
@@ -67,6 +69,11 @@ class Shared:
         self.ledger: Ledger = Ledger()
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: set[Session] = set()
+        self.subscribed: Budget = subscribed_budget()
+        # The bodies of all requests that are being answered, in sessions and without one.
+        self.bodies: Budget = Budget(limits.running_bytes, limits.running_bytes_per_principal)
+        # Calls that are still worked on after their client has hung up, the oldest first.
+        self.left: dict[Lane, None] = {}
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """A task that belongs to a session, not to a connection."""
@@ -79,6 +86,32 @@ class Shared:
         """Raise 503 where too much runs in all sessions together."""
         if len(self.tasks) >= self.limits.visits:
             raise overload("too many requests at once; try again later")
+
+    def hold_body(self, visit: Visit, size: int) -> None:
+        """Count a body while its request is answered. Raises 503 where there are too many.
+
+        Calls whose client has hung up give way then, the oldest first: whoever tries again finds
+        room.
+        """
+        if self.bodies.take(visit.principal, size):
+            visit.body_bytes = size
+            return
+        self._stop_left(visit.principal, size)
+        raise overload("too many large requests at once; try again later")
+
+    def _stop_left(self, principal: str, size: int) -> None:
+        """Stop calls whose client has hung up: those of this principal, unless the limit on all
+        together is reached."""
+        missing = self.bodies.used + size - self.bodies.total
+        anybody = missing > 0
+        if not anybody:
+            missing = size
+        for lane in list(self.left):
+            if missing <= 0:
+                break
+            if anybody or lane.visit.principal == principal:
+                missing -= lane.body_bytes
+                lane.give_way()
 
 
 class SessionTurn:
@@ -136,12 +169,14 @@ class Lane:
     and the task that writes it to the connection begins where it does.
     """
 
-    __slots__ = ("_session", "made", "task", "visit")
+    __slots__ = ("_session", "body_bytes", "made", "task", "visit")
 
     def __init__(self, session: "Session", visit: Visit) -> None:
         self.visit: Visit = visit
         self.made: Stream | None = None
         self.task: asyncio.Task[None] | None = None
+        # The size of the body from the moment that the client has hung up, where it is counted.
+        self.body_bytes: int = 0
         self._session = session
 
     def stream(self) -> Stream:
@@ -151,6 +186,7 @@ class Lane:
             stream = self.made = self._session.open_stream(self.visit.answers.events)
             stream.awaited = True
             stream.on_streaming = self._begin
+            stream.scopes = self.visit.scopes
             if self.visit.gone:
                 self._let_go(stream)
         return stream
@@ -169,6 +205,10 @@ class Lane:
 
     def lose(self) -> None:
         """The client has gone: from here on the stream is kept for who comes back."""
+        if self.visit.body_bytes:
+            # What a batch asked for is worked on even when its POST is over.
+            self.body_bytes, self.visit.body_bytes = self.visit.body_bytes, 0
+            self._session.shared.left[self] = None
         stream = self.made
         if stream is not None:
             if stream.boxed:  # whose answers are written by its POST, or not at all
@@ -177,6 +217,19 @@ class Lane:
             self._stop(stream)
             self._let_go(stream)
         self.visit.drop()
+
+    def give_way(self) -> None:
+        """End what is still worked on though its client has gone: others need the memory."""
+        self._session.shared.left.pop(self, None)
+        self._session.stop(self, "the client hung up, and the server needed its memory")
+
+    def settle(self) -> None:
+        """What was asked for is worked on no more; its body counts no more, where it still did."""
+        size, self.body_bytes = self.body_bytes, 0
+        if size:
+            shared = self._session.shared
+            shared.left.pop(self, None)
+            shared.bodies.give(self.visit.principal, size)
 
     def _let_go(self, stream: Stream) -> None:
         stream.leave()
@@ -192,6 +245,8 @@ class Lane:
         """The request is over. What points in a circle would wait for the garbage collector."""
         self.visit.way = None
         stream = self.made
+        if self.body_bytes and (stream is None or not stream.pending):
+            self.settle()
         if stream is not None:
             self._stop(stream)
             stream.on_streaming = None
@@ -204,17 +259,21 @@ class Session:
     def __init__(self, id: str, link: Link, shared: Shared) -> None:
         self.id = id
         self.link = link
-        self.subscriptions: set[str] = set()
+        self.subscriptions: set[str] = SubscribedUris(shared.subscribed, link.principal)
         self.created: float = shared.clock()
         self.used: float = self.created
-        self._shared = shared
+        self.shared: Shared = shared
         self._limits = shared.limits
         self._service = shared.service
         # Event ids of one session mean nothing in another.
         self._tag = secrets.token_hex(4)
         self._numbers = 0
         self._warned = False
+        # Those that are read, or whose call still runs; and those that are kept for a client that
+        # comes back, in the order in which they were left.
         self._streams: dict[str, Stream] = {}
+        self._kept: dict[str, Stream] = {}
+        self._ledger = Ledger(shared.ledger)
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
         self._running: dict[Exchange, SessionTurn] = {}
@@ -237,7 +296,7 @@ class Session:
     @property
     def size(self) -> int:
         """The bytes that are kept for its streams."""
-        return sum(stream.size for stream in self._streams.values())
+        return self._ledger.size
 
     # ------------------------------------------------------------ what comes in
 
@@ -246,7 +305,7 @@ class Session:
     ) -> Coroutine[None, None, None]:
         """Something to answer; `parts` as in `Link.take`. Raises `Fault` where it is refused."""
         if isinstance(frame, Batch):
-            self._shared.check_load()
+            self.shared.check_load()
         elif frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
         if len(self._streams) >= self._limits.session_streams:
@@ -290,7 +349,7 @@ class Session:
 
     def take(self, frame: Notification | Reply | Failure) -> None:
         """Something that gets no answer."""
-        self._act(self.link.take(frame, self._shared.clock()), None)
+        self._act(self.link.take(frame, self.shared.clock()), None)
 
     def _act(self, events: list[Event], lane: Lane | None) -> None:
         own = lane.stream() if lane is not None else None
@@ -357,7 +416,7 @@ class Session:
         """Work on one request of a batch, beside the others."""
         lane.stream().pending += 1
         turn = SessionTurn(exchange, self, lane)
-        turn.task = self._shared.spawn(self._answer_beside(turn))
+        turn.task = self.shared.spawn(self._answer_beside(turn))
         self._enter(turn)
 
     async def _answer_beside(self, turn: SessionTurn) -> None:
@@ -376,6 +435,7 @@ class Session:
             stream.pending -= 1
             if not stream.pending:
                 stream.finish()
+                turn.lane.settle()
 
     def _enter(self, turn: SessionTurn) -> None:
         exchange = turn.exchange
@@ -409,20 +469,22 @@ class Session:
         id, data = self.link.request(
             question.kind.method,
             question.params,
-            now=self._shared.clock(),
+            now=self.shared.clock(),
             timeout_s=ASK_S,
             max_s=ASK_S,
         )
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = (future, stream)
-        self._shared.asking.add(self)
+        stream.asked += 1
+        self.shared.asking.add(self)
         self.put(stream, data)
         try:
             return await future
         finally:
+            stream.asked -= 1
             asked = self._waiting.pop(id, None)
             if not self._waiting:
-                self._shared.asking.discard(self)
+                self.shared.asking.discard(self)
             if asked is not None:
                 gone = self.link.cancel(id, "no longer wanted")
                 if gone is not None:
@@ -444,11 +506,11 @@ class Session:
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """A task that belongs to this session, and to no connection."""
-        return self._shared.spawn(work)
+        return self.shared.spawn(work)
 
     def _check_streams(self) -> None:
-        """Raise 503 where somebody reads too many at once."""
-        if sum(stream.read for stream in self._streams.values()) >= self._limits.session_streams:
+        """Raise 503 where too many are open at once."""
+        if len(self._streams) >= self._limits.session_streams:
             raise overload("too many streams in this session; close some")
 
     def open_stream(self, streamable: bool) -> Stream:
@@ -457,7 +519,7 @@ class Session:
         http = self.peer.revision.http
         stream = Stream(
             f"{self._tag}-{self._numbers}",
-            self._shared.ledger,
+            self._ledger,
             streamable=streamable,
             resumable=http.resumable,
             primed=http.prime_and_poll,
@@ -470,34 +532,42 @@ class Session:
         """A message on a stream, within what may be kept."""
         stream.put(frame)
         stream.trim(self._limits.stream_bytes)
-        if self._shared.ledger.size > self._limits.kept_bytes:
-            self._shared.shrink()
+        if self.shared.ledger.size > self._limits.kept_bytes:
+            self.shared.shrink()
 
     def release(self, stream: Stream) -> None:
-        """Nobody reads a stream: keep it for who may come back, forget any other one."""
+        """A stream has no reader: keep it for a client that comes back, forget any other one."""
         if stream.attended:
             return
         if not stream.fetchable:
             self._forget(stream)
-        elif stream.over or stream.for_news:
+        elif (stream.over or stream.for_news) and self._streams.pop(stream.name, None) is not None:
+            self._kept[stream.name] = stream
+            self._ledger.add(STREAM_BYTES)
             self.shrink(self._limits.session_bytes)
 
     def _forget(self, stream: Stream) -> None:
-        self._streams.pop(stream.name, None)
+        if self._kept.pop(stream.name, None) is not None:
+            self._ledger.add(-STREAM_BYTES)
+        else:
+            self._streams.pop(stream.name, None)
         stream.forget()  # what is still put on it reaches nobody
+        if not stream.asked:
+            return
         for future, asked_on in self._waiting.values():
             if asked_on is stream and not future.done():
                 future.set_exception(ConnectionLost("the client has gone and cannot come back"))
 
     def shrink(self, limit: int, now: float | None = None) -> None:
-        """Forget streams that nobody reads: the oldest beyond a size, and all that are old."""
-        size = self.size
-        for stream in list(self._streams.values()):
-            if not stream.read and (stream.over or stream.for_news):
-                old = now is not None and now - stream.left_at > self._limits.kept_s
-                if old or size > limit:
-                    size -= stream.size
-                    self._forget(stream)
+        """Forget streams without a reader: the oldest beyond a size or a count, and all that are
+        old. Looks at no more of them than it forgets, and one."""
+        limits = self._limits
+        while self._kept:
+            stream = next(iter(self._kept.values()))
+            old = now is not None and now - stream.left_at > limits.kept_s
+            if not old and len(self._kept) <= limits.kept_streams and self.size <= limit:
+                return
+            self._forget(stream)
 
     async def listen(self, visit: Visit, after: str | None) -> None:
         """A GET: a stream for news, or the rest of one that was lost. Raises `Refusal`."""
@@ -506,8 +576,9 @@ class Session:
             stream, number = self.open_stream(streamable=True), 0
             stream.streaming = stream.for_news = True
             stream.on_caught_up = self._refill
+            stream.scopes = visit.scopes
         else:
-            stream, number = self._find(after)
+            stream, number = self._find(after, visit.scopes)
         if stream.for_news:
             if stream in self._listeners:
                 self._listeners.remove(stream)
@@ -519,13 +590,21 @@ class Session:
                 self._listeners.remove(stream)
             self.release(stream)
 
-    def _find(self, event_id: str) -> tuple[Stream, int]:
+    def _find(self, event_id: str, scopes: frozenset[str] | None) -> tuple[Stream, int]:
         name, _, number = event_id.rpartition("-")
-        stream = self._streams.get(name)
+        stream = self._kept.get(name) or self._streams.get(name)
         if stream is None or not number.isdecimal() or len(number) > 15:
             raise rules.unknown_event()
         if not stream.streaming or not stream.has(int(number)):
             raise rules.unknown_event()
+        if scopes is not None and stream.scopes is not None and not stream.scopes <= scopes:
+            # What is on it was put there for a caller who may hear of more.
+            words = "this stream was opened with more scopes than you have now; open a new one"
+            raise Refusal(FORBIDDEN, words)
+        if name in self._kept:
+            self._check_streams()
+            self._streams[name] = self._kept.pop(name)
+            self._ledger.add(-STREAM_BYTES)
         return stream, int(number)
 
     # ------------------------------------------------------------ news
@@ -540,12 +619,22 @@ class Session:
         self._refill()
 
     def _refill(self) -> None:
-        """Give what is new to the one stream that is read for it, if its reader keeps up."""
-        stream = self._listeners[-1] if self._listeners else None
-        if stream is not None and self._backlog and stream.unread <= QUEUE_BYTES:
-            for frame in self._backlog.values():
-                self.put(stream, frame)
-            self._backlog.clear()
+        """Give what is new to the newest stream that is read for it and may have it, if its reader
+        keeps up."""
+        if not self._backlog:
+            return
+        for stream in reversed(self._listeners):
+            for kind, frame in list(self._backlog.items()):
+                if stream.unread > QUEUE_BYTES:
+                    break
+                if self._may_hear(stream, kind[1]):
+                    del self._backlog[kind]
+                    self.put(stream, frame)
+
+    def _may_hear(self, stream: Stream, uri: str | None) -> bool:
+        """Whether the credentials of a stream's reader are enough to hear of a resource; those of
+        the subscriber may have been others."""
+        return uri is None or self._service.may_hear(uri, stream.scopes)
 
     # ------------------------------------------------------------ time and end
 
@@ -563,13 +652,23 @@ class Session:
         """Answer what runs, end every stream, and be no more."""
         self._unwatch()
         for exchange, turn in list(self._running.items()):
-            data = exchange.fail(Fault(FaultKind.INTERNAL, why))
-            if data is not None:
-                turn.lane.stream().answer(data)
-            turn.stop()
+            self._stop_call(exchange, turn, why)
         self._act(self.link.close(why), None)
-        for stream in list(self._streams.values()):
+        for stream in [*self._streams.values(), *self._kept.values()]:
             self._forget(stream)
+        self.subscriptions.clear()
+
+    def stop(self, lane: Lane, why: str) -> None:
+        """Answer the calls of one POST with an error, and work on them no more."""
+        for exchange, turn in list(self._running.items()):
+            if turn.lane is lane:
+                self._stop_call(exchange, turn, why)
+
+    def _stop_call(self, exchange: Exchange, turn: SessionTurn, why: str) -> None:
+        data = exchange.fail(Fault(FaultKind.INTERNAL, why))
+        if data is not None:
+            turn.lane.stream().answer(data)
+        turn.stop()
 
 
 def _failed(exchange: Exchange, error: Exception) -> bytes | None:

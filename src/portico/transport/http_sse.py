@@ -19,9 +19,12 @@ from portico.protocol.link import Link
 from portico.protocol.methods import Side
 from portico.protocol.revision import Revisions
 from portico.protocol.sse import write
+from portico.protocol.types import NotificationParams
 from portico.transport.duplex import Duplex
+from portico.transport.http_session import Shared
 from portico.transport.http_streams import QUEUE_BYTES
-from portico.transport.http_visit import Limits, Visit, overload, unexpected
+from portico.transport.http_subscriptions import SubscribedUris
+from portico.transport.http_visit import SMALL_BODY_BYTES, Limits, Visit, overload, unexpected
 
 SSE_PATH = "/sse"
 MESSAGES_PATH = "/messages"
@@ -110,17 +113,41 @@ class Channel:
 class SseSession:
     """One client on one stream."""
 
-    def __init__(self, service: Service, link: Link, visit: Visit, calls: set[Turn]) -> None:
+    def __init__(
+        self, service: Service, link: Link, visit: Visit, calls: set[Turn], shared: Shared
+    ) -> None:
         self.channel: Channel = Channel(visit)
         self._calls = calls
+        self._bodies = shared.bodies
+        # What the credentials of the stream's reader allow.
+        self._scopes = visit.scopes
         self.link = link
         self._service = service
         self._draining = False
         self._running = 0
         self.duplex: Duplex = Duplex(link, self.channel, self._answer, told=self._told)
-        self._unwatch = service.watch(self.duplex.news)
+        self.duplex.subscriptions = SubscribedUris(shared.subscribed, link.principal)
+        self._unwatch = service.watch(self._hear)
+
+    def _hear(self, method: str, params: NotificationParams) -> None:
+        uri: str | None = getattr(params, "uri", None)
+        if uri is None or self._service.may_hear(uri, self._scopes):
+            self.duplex.news(method, params)
 
     async def _answer(self, turn: Turn) -> bytes | None:
+        size = len(turn.exchange.request.written)
+        if size <= SMALL_BODY_BYTES:
+            return await self._work(turn)
+        # Its POST is over already, so that its body is counted here.
+        principal = self.link.principal
+        if not self._bodies.take(principal, size):
+            return turn.exchange.fail(overload("too many large requests at once; try again later"))
+        try:
+            return await self._work(turn)
+        finally:
+            self._bodies.give(principal, size)
+
+    async def _work(self, turn: Turn) -> bytes | None:
         self._running += 1
         self._calls.add(turn)
         try:
@@ -152,13 +179,17 @@ class SseSession:
         self._unwatch()
         self.channel.lose(why)
         self.duplex.close(why)
+        self.duplex.subscriptions.clear()
 
 
 class SseSessions:
     """Every stream of this kind, by the name that its endpoint has."""
 
-    def __init__(self, service: Service, limits: Limits, messages_path: str) -> None:
+    def __init__(
+        self, service: Service, limits: Limits, messages_path: str, shared: Shared
+    ) -> None:
         self._service = service
+        self._shared = shared
         self._limits = limits
         self._messages_path = messages_path
         self._by_id: dict[str, SseSession] = {}
@@ -175,7 +206,7 @@ class SseSessions:
         service = self._service
         link = Link(Side.SERVER, service.identity, accepts, principal, lambda: service.identity)
         id = secrets.token_urlsafe(ID_BYTES)
-        session = self._by_id[id] = SseSession(self._service, link, visit, self._calls)
+        session = self._by_id[id] = SseSession(service, link, visit, self._calls, self._shared)
         try:
             # R0050: a path alone, so it is of the same origin whatever stands in between.
             endpoint = f"{root}{self._messages_path}?session_id={id}"

@@ -16,13 +16,22 @@ from portico.transport.http_visit import Visit
 
 # Above this, whoever reports on the way waits for the reader.
 QUEUE_BYTES = 256 * 1024
+# What a stream takes that is kept with nothing on it.
+STREAM_BYTES = 1024
 
 
 class Ledger:
-    """How many bytes all streams together keep."""
+    """How many bytes the streams of one session keep, and by `all_sessions` those of all."""
 
-    def __init__(self) -> None:
+    def __init__(self, all_sessions: "Ledger | None" = None) -> None:
         self.size: int = 0
+        self._all_sessions = all_sessions
+
+    def add(self, size: int) -> None:
+        """So many more, or fewer."""
+        self.size += size
+        if self._all_sessions is not None:
+            self._all_sessions.size += size
 
 
 class Stream:
@@ -44,6 +53,10 @@ class Stream:
     # How many calls still run that answer on it, and how many answers of a batch are ready.
     pending: int = 0
     boxed: int = 0
+    # Requests of ours on it that wait for an answer.
+    asked: int = 0
+    # What the credentials allowed that it was opened with; None where none are looked at.
+    scopes: frozenset[str] | None = None
     on_caught_up: Callable[[], None] | None = None
     on_streaming: Callable[[], None] | None = None
     _last = 0
@@ -138,13 +151,13 @@ class Stream:
         """It ends, and nothing is kept of it but what is being read."""
         self.finish()
         if self._ledger is not None:
-            self._ledger.size -= self.size
+            self._ledger.add(-self.size)
             self._ledger = None
 
     def _grow(self, size: int) -> None:
         self.size += size
         if self._ledger is not None:
-            self._ledger.size += size
+            self._ledger.add(size)
 
     async def drained(self) -> None:
         """Wait while somebody has much to read."""

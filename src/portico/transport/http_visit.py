@@ -19,6 +19,7 @@ from portico.errors import ConnectionLost, Fault, FaultKind
 from portico.protocol.httprules_gate import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
+    UNAVAILABLE,
     Answers,
     Headers,
     Refusal,
@@ -34,9 +35,11 @@ log: logging.Logger = logging.getLogger("portico.transport")
 FORGIVEN_BODIES = 4
 # A length with so many digits is looked at before the body is read; others while it is.
 LONG_LENGTH = 7
+# Up to here a body takes no more than the request around it, and is not counted: with 25,000
+# requests at once these are 100 MiB.
+SMALL_BODY_BYTES = 4 * 1024
 
 REQUEST_TIMEOUT: Final = 408
-UNAVAILABLE: Final = 503
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -70,6 +73,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     body_bytes_per_s: int = 1024
     # Unfinished bodies of all requests together.
     intake_bytes: int = 256 * 1024 * 1024
+    # Bodies of all requests that are being answered, and of those of one principal. In memory a
+    # call takes two to three times its body.
+    running_bytes: int = 128 * 1024 * 1024
+    running_bytes_per_principal: int = 32 * 1024 * 1024
     # A reader that takes nothing for so long is gone, or means harm.
     write_s: float = 30.0
     # Proxies cut what is silent for 30 to 60 seconds.
@@ -82,8 +89,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     sessions_per_principal: int = 100
     session_idle_s: float = 30 * 60.0
     session_s: float = 24 * 3600.0
-    # Streams of one session that somebody reads at once: a client needs one, and some calls.
+    # Streams of one session that are open at once, read or with a call that still runs: a client
+    # needs one, and some calls.
     session_streams: int = 64
+    # Streams of one session that are kept for a client that comes back for the rest.
+    kept_streams: int = 64
     # What is kept of streams for those who come back: of one stream, of one session, of all.
     stream_bytes: int = 1024 * 1024
     session_bytes: int = 4 * 1024 * 1024
@@ -199,6 +209,8 @@ class Visit:
     # Kept by the sweep: who watches for its end.
     watcher: "asyncio.Task[None] | None" = None
     intake: Intake | None = None
+    # The size of its body, where that is counted while it is answered.
+    body_bytes: int = 0
     # What must be done before a stream may end, if anything; and whether that is waited for.
     leaving: "Callable[[], asyncio.Task[None] | None] | None" = None
     held: bool = False
