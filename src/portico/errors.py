@@ -25,9 +25,11 @@ from typing import Any, ClassVar, Self
 
 
 class PorticoError(Exception):
-    """Anything that Portico raises on purpose. `status` is that of the HTTP answer behind it."""
+    """Anything that Portico raises on purpose. `status` is that of the HTTP answer behind it;
+    `server` is the server that it is about, where that is known."""
 
     status: int | None = None
+    server: str | None = None
 
 
 class ProtocolError(PorticoError):
