@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError, ToolError
+from portico.errors import Declined, Fault, LocalProtocolError, RemoteError, ToolError
 from portico.protocol import types as t
 from portico.protocol.exchange import Exchange
 from portico.protocol.interview import MAX_KEY_CHARACTERS, MAX_ROUNDS, Interview, Memory, recall

@@ -231,9 +231,10 @@ async def _ask(
             turn, method, params, timeout_s=seconds, on_progress=reporting
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
-        raise RemoteProtocolError(holder.named(fault.message)) from fault
+        told = RemoteProtocolError(fault.message, server=fault.server).about(holder.key)
+        raise told from fault
     except ChannelError as error:
-        error.args = (holder.named(str(error)),)
+        error.about(holder.key)
         raise
     except RemoteError as error:
         error.server = holder.key

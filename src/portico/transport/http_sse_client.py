@@ -101,7 +101,7 @@ class SseStream:
                 limits.clear()
         except TimeoutError:
             words = f"{endpoint.where} did not say where to POST within {seconds:g} s"
-            raise TimedOut(words) from None
+            raise TimedOut(words, server=endpoint.where) from None
         return stream
 
     async def _begin(self) -> None:
@@ -173,7 +173,8 @@ class SseStream:
                     body = await self._endpoint.refused(answer)
             error = self._endpoint.objection("a message", answer, body)
         except TimeoutError:
-            error = TimedOut(f"{self._endpoint.where} took no message within {POST_S:g} s")
+            words = f"{self._endpoint.where} took no message within {POST_S:g} s"
+            error = TimedOut(words, server=self._endpoint.where)
         except PorticoError as failed:
             error = failed
         finally:
