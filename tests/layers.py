@@ -182,7 +182,7 @@ def own(module: Module, modules: dict[str, Module]) -> Iterator[tuple[str, int]]
     seen: set[tuple[str, int]] = set()
     for found in imports(module):
         head, _, name = found.target.partition(".")
-        if head != PACKAGE:
+        if head != PACKAGE or name == "__version__":  # a constant of the root, which loads nothing
             continue
         # `from portico.protocol import jsonrpc` names a module, `import Link` something in one.
         while name not in modules and name.rpartition(".")[0] in modules and name:

@@ -5,6 +5,10 @@ nothing and a server on a pipe never pays for an HTTP stack. `__init__.pyi` besi
 the same to editors and type checkers; a test keeps the two equal.
 """
 
+# As in pyproject.toml, which a test compares: the metadata of an installation is not there in a zip
+# application, in a frozen program, or in a copy of this source.
+__version__ = "0.1.0.dev0"
+
 _HOMES = {
     "Annotations": "protocol.types",
     "Ask": "server.asking",
@@ -65,11 +69,7 @@ __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        value: object = version("portico")
-    elif name in _HOMES:
+    if name in _HOMES:
         import sys
         from importlib import import_module
 
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> object:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            value = getattr(import_module(f"portico.{_HOMES[name]}"), name)
+            value: object = getattr(import_module(f"portico.{_HOMES[name]}"), name)
         finally:
             if not gc.get_freeze_count():
                 gc.freeze()
@@ -98,4 +98,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> "list[str]":  # quoted, for Pythons that are told to be too old
-    return sorted({*globals(), *_HOMES, "__version__"})
+    return sorted({*globals(), *_HOMES})

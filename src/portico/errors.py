@@ -18,16 +18,59 @@
     └─ ToolError              raise it in a handler: the model reads the message
        └─ Declined              the person asked said no, or went away
 
-Rules: no imports from the rest of the package; codes are data, never classes.
+Rules: no imports from the rest of the package; codes are data, never classes. What code needs to
+know of an error is a field; `str()` composes the sentence of them, which is for people alone.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
+
+# How a sentence ends about a call that was sent and not answered.
+EFFECT_UNKNOWN = "whether it had an effect is unknown"
 
 
 class PorticoError(Exception):
-    """Anything that Portico raises on purpose. `status` is that of the HTTP answer behind it."""
+    """Anything that Portico raises on purpose.
+
+    `server` is the server that the message names, where it names one; `hint` is what to do, the
+    end of the sentence; `status` is that of the HTTP answer behind it.
+    """
 
     status: int | None = None
+    server: str | None = None
+    hint: str = ""
+
+    def __init__(self, *args: object, server: str | None = None, hint: str = "") -> None:
+        super().__init__(*args)
+        if server is not None:
+            self.server = server
+        if hint:
+            self.hint = hint
+
+    @property
+    def summary(self) -> str:
+        """What happened, and to what."""
+        return super().__str__()
+
+    @property
+    def sentence(self) -> str:
+        """The summary, and what to do, without what a server wrote to that."""
+        return f"{self.summary}; {self.hint}" if self.hint else self.summary
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def about(self, server: str) -> Self:
+        """The same error, with the name of the server that it is about in its message."""
+        if self.server != server:
+            self.args = (f"server {server!r}: {self.summary}",)
+            self.server = server
+        return self
+
+    def again(self) -> Self:
+        """The same error for another who waits for it: a traceback belongs to one."""
+        same = type(self).__new__(type(self), *self.args)
+        same.__dict__.update(self.__dict__)
+        return same
 
 
 class ProtocolError(PorticoError):
@@ -129,10 +172,58 @@ class RemoteError(PorticoError):
         self.data = data
 
 
+class Output(NamedTuple):
+    """The last lines that a process wrote beside its messages. It may have written them for one
+    caller: only who may see what that caller does may see them."""
+
+    stderr: tuple[str, ...] = ()
+    stdout: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.stderr or self.stdout)
+
+    def __str__(self) -> str:
+        """As the end of a sentence: one line stays in it, more stand below."""
+        lines = self.stderr or self.stdout
+        if not lines:
+            return ""
+        words = "; its last lines:" if self.stderr else "; it printed:"
+        return f"{words} {lines[0]}" if len(lines) == 1 else "\n    ".join((words, *lines))
+
+
+NO_OUTPUT = Output()
+
+
 class ChannelError(PorticoError):
-    """Nothing was answered; what the peer did is unknown, unless `unheard` says: nothing."""
+    """Nothing was answered; what the peer did is unknown, unless `unheard` says: nothing.
+
+    `output` is what the process of the server wrote last, where it is one. `effect_unknown` is set
+    where a call may have had an effect, and the sentence says so.
+    """
 
     unheard: bool = False
+    effect_unknown: bool = False
+    output: Output = NO_OUTPUT
+
+    def __init__(
+        self,
+        *args: object,
+        server: str | None = None,
+        hint: str = "",
+        output: Output = NO_OUTPUT,
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        if output:
+            self.output = output
+
+    @property
+    def stderr(self) -> tuple[str, ...]:
+        """The last lines that the process of the server wrote to its standard error."""
+        return self.output.stderr
+
+    def __str__(self) -> str:
+        effect = f"; {EFFECT_UNKNOWN}" if self.effect_unknown else ""
+        return f"{self.sentence}{effect}{self.output}"
 
 
 class CannotConnect(ChannelError):

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portico.errors import Output
 from portico.host.crashes import FIRST_S, LONGEST_S, STEADY_S, Crash, Crashes, longest_wait
 
 MOST, WITHIN_S = 5, 300.0
@@ -112,8 +113,9 @@ def test_processes_that_end_together_count_once() -> None:
 
 
 def test_what_a_server_wrote_for_one_caller_is_told_to_no_other() -> None:
-    theirs = Crash(0.0, "it exited with 1", "; its last lines: alice", "alice")
-    assert theirs.told("alice") == "it exited with 1; its last lines: alice"
-    assert theirs.told("bob") == theirs.told("") == "it exited with 1"
-    nobodys = Crash(0.0, "it exited with 1", "; its last lines: no such file")
-    assert nobodys.told("bob").endswith("no such file")
+    theirs = Crash(0.0, "it exited with 1", Output(("alice",)), "alice")
+    assert theirs.output_for("alice").stderr == ("alice",)
+    assert not theirs.output_for("bob")
+    assert not theirs.output_for("")
+    nobodys = Crash(0.0, "it exited with 1", Output(("no such file",)))
+    assert nobodys.output_for("bob").stderr == ("no such file",)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from host.wrapped_turn import wrapping
 from live import live
 from portico import (
     Context,
@@ -181,6 +182,68 @@ async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
             ("!", "s", "rest"),
             ("!", "s", "number"),
         ]
+
+
+def stocked() -> Server:
+    server = recorded()
+
+    @server.prompt
+    def greet() -> str:
+        return "Hello."
+
+    @server.resource("shelf://all")
+    def everything() -> str:
+        return "all"
+
+    @server.resource("shelf://{row}")
+    def row(row: str) -> str:
+        return row
+
+    _ = greet, everything, row
+    return server
+
+
+@pytest.mark.parametrize("revision", [OLD, "2025-11-25", NEW])
+def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revision: str) -> None:
+    @live
+    async def play() -> None:
+        for middleware in ([], [wrapping], [wrapping, wrapping]):
+            entries = {
+                key: entry_of(key, stocked(), Settings(revision=revision)) for key in ("a", "b")
+            }
+            async with Host(entries, layers=middleware) as host:
+                tools = await host.list_tools()
+                assert [(one.name, one.server, one.original) for one in tools] == [
+                    (f"{key}__{name}", key, name)
+                    for key in ("a", "b")
+                    for name in ("work", "rest", "number")
+                ]
+                assert [one.server for one in await host.list_prompts()] == ["a", "b"]
+                assert [one.server for one in await host.list_resources()] == ["a", "b"]
+                assert [one.server for one in await host.list_resource_templates()] == ["a", "b"]
+                assert (await host.call_tool("a__number")).data == 5
+                read = await host.read_resource("shelf://all", "b")
+                assert read.contents
+                with pytest.raises(TimedOut):
+                    await host.call_tool("a__rest", timeout_s=0.05)
+
+    play()
+
+
+@live
+async def test_what_a_cache_of_lists_answers_still_has_its_servers() -> None:
+    kept: dict[str, t.Noun] = {}
+
+    async def cache(turn: Turn, handler: Handler) -> t.Noun:
+        method = turn.exchange.row.name
+        if method not in kept:
+            kept[method] = await handler(turn)
+        return kept[method]
+
+    async with Host({"s": recorded()}, layers=[cache]) as host:
+        first = await host.list_tools()
+        assert [one.server for one in first] == ["s", "s", "s"]
+        assert await host.list_tools() == first
 
 
 @live

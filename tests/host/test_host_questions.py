@@ -2,13 +2,26 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from host.wrapped_turn import wrapping
 from live import Records, live, live_for
-from portico import Context, Declined, Host, PorticoError, Question, RemoteError, Server, Turn
+from portico import (
+    Context,
+    Declined,
+    Host,
+    Middleware,
+    PorticoError,
+    Question,
+    RemoteError,
+    Server,
+    Turn,
+)
+from portico.errors import Fault, FaultKind
 from portico.host.own import entry_of
 from portico.host.questions import Desk
 from portico.host.settings import Settings, Sharing
@@ -168,6 +181,42 @@ async def test_who_gave_nobody_to_ask_is_told_so_by_a_prompt_of_an_older_server_
     async with Host({"desk": entry}) as host:
         with pytest.raises(RemoteError, match=r"'desk__plan' of server 'desk' asks, .*on_question"):
             await host.get_prompt("desk__plan")
+
+
+@pytest.mark.parametrize("middleware", [(), (wrapping,)])
+def test_the_remedy_is_told_whatever_middleware_passes_on(middleware: Sequence[Middleware]) -> None:
+    @live
+    async def play() -> None:
+        entry = entry_of("desk", asking(), Settings(revision=NEW))
+        async with Host({"desk": entry}, layers=middleware) as host:
+            with pytest.raises(RemoteError, match=r"pass Host\(on_question=…\)") as raised:
+                await host.call_tool("desk__book", {"who": "Ada"})
+            assert raised.value.server == "desk"
+
+    play()
+
+
+@pytest.mark.parametrize("data", [None, "elicitation", {"requiredCapabilities": ["elicitation"]}])
+def test_capabilities_are_not_guessed_from_the_message_of_an_error(data: Any) -> None:
+    """Only `requiredCapabilities` in its data says what a server needs; an error without it is
+    passed on as the server wrote it."""
+
+    @live
+    async def play() -> None:
+        server = Server("prose")
+        words = "this needs a user who can be asked, and the client offers none"
+
+        @server.prompt
+        def plan() -> str:
+            raise Fault(FaultKind.INTERNAL, words, data)
+
+        _ = plan
+        async with Host({"desk": server}) as host:
+            with pytest.raises(RemoteError) as raised:
+                await host.get_prompt("desk__plan")
+            assert (raised.value.message, raised.value.server) == (words, "desk")
+
+    play()
 
 
 async def refused(host: Host, tool: str, arguments: dict[str, Any] | None = None) -> bool:

@@ -25,6 +25,7 @@ from portico import (
     TimedOut,
     Turn,
 )
+from portico.errors import Output
 from portico.host.questions import Question
 from portico.host.replies import answered
 from portico.host.running import ModelCall, failure
@@ -190,7 +191,7 @@ async def test_whoever_is_asked_before_a_call_may_refuse_it_and_the_model_is_tol
     ("error", "told"),
     [
         (
-            CannotConnect("git ended with 3; its last lines:\n  token=hunter2"),
+            CannotConnect("git ended with 3", output=Output(("token=hunter2",))),
             "x was not answered: git ended with 3; it had no effect",
         ),
         (

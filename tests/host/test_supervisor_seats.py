@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -429,6 +430,37 @@ async def test_an_error_of_a_process_that_serves_several_quotes_nothing_to_any_o
         assert "canary" not in str(hers.value) + str(his.value)
         assert "exited with 3" in str(his.value)
         assert "alice's canary" in server.supervised.status.stderr  # for whoever runs the host
+
+
+@live
+async def test_what_is_kept_from_a_caller_is_what_a_process_wrote_and_never_a_part_of_the_message() -> (
+    None
+):
+    key = "odd; its last lines: none"  # a phrase of our own sentences, as anybody may write it
+    async with kept("modern", key=key) as server:
+        await server.call("say", "alice", text="alice's canary")
+        with pytest.raises(ConnectionLost) as caught:
+            await server.call("die", "bob")
+        error = caught.value
+        assert str(error).startswith(f"server {key!r} (pid ")
+        assert str(error).endswith("; whether it had an effect is unknown")
+        assert "exited with 3" in str(error)
+        assert (error.server, error.stderr) == (key, ())
+        chained = traceback.TracebackException.from_exception(error)
+        assert "canary" not in "".join(chained.format())
+
+
+@live
+async def test_the_one_caller_of_a_process_is_given_what_it_wrote_as_lines() -> None:
+    async with kept() as server:
+        with pytest.raises(ConnectionLost) as caught:
+            await server.call("die", "alice", text="alice's canary")
+        error = caught.value
+        assert (error.server, error.stderr) == ("odd", ("alice's canary",))
+        assert error.effect_unknown
+        assert str(error).endswith(
+            "; whether it had an effect is unknown; its last lines: alice's canary"
+        )
 
 
 @live

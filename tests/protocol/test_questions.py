@@ -243,7 +243,9 @@ def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Re
             assert isinstance(error, ToolError)
             prompt = unanswerable(question, peer, GET_PROMPT)
             assert isinstance(prompt, Fault)
-            assert (prompt.kind, prompt.message) == (FaultKind.INTERNAL, str(error))
+            assert (prompt.kind, prompt.message) == (FaultKind.CAPABILITY_MISSING, str(error))
+            assert number(prompt, revision) == -32603  # as "internal error": it has no own code
+            assert prompt.data == {"requiredCapabilities": needed_capability(question)}
 
 
 def test_a_server_is_never_asked(revision: Revision) -> None:

@@ -125,7 +125,7 @@ async def test_a_client_speaks_with_a_server_of_ours_in_every_revision(revision:
             assert [one.text for one in await asyncio.gather(*texts)] == [str(n) for n in range(50)]
         finally:
             await client.close()
-        assert "lifespan left" in child.remarks  # it was not killed
+        assert "lifespan left" in str(child.output)  # it was not killed
         with pytest.raises(ConnectionLost):
             await client.list_tools()
 
@@ -147,7 +147,7 @@ async def test_nothing_but_messages_is_written_to_a_server_in_every_revision(
         finally:
             await client.close()
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in heard)
-    assert child.lost == "the client was closed"  # what is on standard error is no failure
+    assert str(child.lost) == "the client was closed"  # what is on standard error is no failure
 
 
 @on_both_loops
@@ -242,7 +242,7 @@ async def test_a_server_that_died_between_calls_is_known_to_have() -> None:
     async with staged("answers_and_exits") as stage:
         assert await stage.call() == "fine"
         await until(lambda: stage.child.lost is not None)
-        assert "exited with 0" in (stage.child.lost or "")
+        assert "exited with 0" in str(stage.child.lost)
         assert stage.hearer.ended == 1
 
 
@@ -254,7 +254,7 @@ async def test_what_is_no_message_is_counted_and_reported_once() -> None:
             await stage.call()
             assert stage.child.rubbish == 3 + 2 * 3
             assert stage.child.lost is None
-            assert "it printed:" in stage.child.remarks
+            assert "it printed:" in str(stage.child.output)
     (line,) = [line for line in records.lines if line.startswith("WARNING")]
     assert line.endswith("what is no message: 'Welcome to 🐙 1.0'")
 
@@ -265,7 +265,7 @@ async def test_every_line_of_standard_error_is_handed_on_and_the_last_ones_kept(
         assert await stage.call() == "fine"
         await until(lambda: len(stage.heard) == 4096)
         assert set(stage.heard) == {"x" * 1023}
-        lines = stage.child.remarks.splitlines()
+        lines = str(stage.child.output).splitlines()
         assert len("".join(lines)) < 5000
         assert lines[-1].strip() == "and an end without a newline"
 

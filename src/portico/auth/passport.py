@@ -44,7 +44,6 @@ from portico.errors import (
     AuthError,
     CannotConnect,
     CannotFetch,
-    ChannelError,
     LoginRequired,
     PorticoError,
     ScopeRequired,
@@ -217,7 +216,7 @@ class Passport:
         if self._failed is None or self._chance.now() >= self._failed[3]:
             self._failed = None
         elif self._failed[:2] == (refusal.generation, refusal.needs_scope):
-            raise _again(self._failed[2])
+            raise self._failed[2].again()
 
     @property
     def _generation(self) -> str:
@@ -258,7 +257,7 @@ class Passport:
             raise CannotConnect("the client was closed while it logged in")
         error = task.exception()
         if isinstance(error, PorticoError):
-            raise _again(error)
+            raise error.again()
         if error is not None:
             raise error
 
@@ -413,14 +412,3 @@ async def _called(what: Callable[..., Any], *arguments: Any) -> Any:
 def _with_status(error: AuthError, status: int) -> AuthError:
     error.status = status
     return error
-
-
-def _again(error: PorticoError) -> PorticoError:
-    """The same error for each of several: a traceback belongs to one."""
-    try:
-        same = type(error)(*error.args)
-    except TypeError:
-        kind = ChannelError if isinstance(error, ChannelError) else AuthError
-        same = kind(str(error))
-    same.status = error.status
-    return same

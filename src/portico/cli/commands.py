@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from portico import __version__
 from portico.cli.commands_adding import ADDING, CLIENTS
 from portico.cli.commands_chat import CHAT
 from portico.cli.commands_config import config
@@ -57,9 +58,7 @@ class Commands(click.Group):
 
 def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import version
-
-        click.echo(f"portico {version('portico')}")
+        click.echo(f"portico {__version__}")
         ctx.exit()
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from portico.cli.doctor import Check, failed, fine, warned
 from portico.cli.text import one_line
 from portico.cli.trouble import UNREACHABLE
-from portico.transport.child_command import ALONE, is_whole_line, minimal_environment
+from portico.transport.child_command import ALONE, ALONE_HINT, is_whole_line, minimal_environment
 
 # Programs that one looks at for a name that was mistyped: a PATH may hold many thousands.
 MAX_PROGRAMS: Final = 20_000
@@ -111,7 +111,8 @@ def _at(place: str, argv: Sequence[str], cwd: str | None) -> Check:
 
 
 def _line(word: str) -> Check:
-    return failed(COMMAND, UNREACHABLE, f"there is no command '{one_line(word)}'", ALONE)
+    mend = f"{ALONE}; {ALONE_HINT}"
+    return failed(COMMAND, UNREACHABLE, f"there is no command '{one_line(word)}'", mend)
 
 
 def _missing(word: str, path: str) -> Check:

@@ -19,7 +19,6 @@ from portico.cli.talking import sentence
 from portico.cli.text import one_line
 from portico.cli.trouble import PROTOCOL, UNREACHABLE, code_of
 from portico.client.answers import Answers
-from portico.client.client import split_remarks
 from portico.client.connect import accepted, made
 from portico.client.targets import Surroundings, way_to
 from portico.client.ways import ChildWay, Way
@@ -30,6 +29,7 @@ from portico.errors import (
     ConnectionLost,
     Fault,
     LocalProtocolError,
+    Output,
     PorticoError,
     RemoteProtocolError,
     TimedOut,
@@ -174,25 +174,21 @@ def process_check(talk: Talk, mend: str) -> Check:
             return littered_check(talk.rubbish, _printed(talk), works=True)
         return fine(PROCESS, "it runs, and prints nothing else to standard output")
     if child is None or isinstance(error, CannotConnect):
-        words, _, how = split_remarks(str(error))[0].partition("; ")
-        return failed(PROCESS, UNREACHABLE, one_line(words), one_line(how) or mend)
+        return failed(PROCESS, UNREACHABLE, one_line(error.summary), one_line(error.hint) or mend)
     if talk.rubbish and isinstance(error, ConnectionLost | TimedOut) and not _has_failed(child):
         return littered_check(talk.rubbish, _printed(talk), works=False)
-    if isinstance(error, ConnectionLost) and child.lost is not None:
-        words, remarks = split_remarks(child.lost)
-        return ended_check(words.removeprefix(child.whom).strip(), _lines(remarks), mend)
+    if isinstance(error, ConnectionLost) and child.failure is not None:
+        return ended_check(child.failure, _lines(error.output), mend)
     return fine(PROCESS, "it runs")
 
 
 def _has_failed(child: Child) -> bool:
     """Whether it ended with an error, which says more than what it printed before."""
-    lost = child.lost or ""
-    return ("exited with" in lost and "exited with 0" not in lost) or "was killed" in lost
+    return child.exit_status not in (None, 0)
 
 
-def _lines(remarks: str) -> list[str]:
-    """What a child wrote, without what introduces it."""
-    return [one_line(line) for line in remarks.partition(":")[2].strip().splitlines()]
+def _lines(output: Output) -> list[str]:
+    return [one_line(line) for line in output.stderr or output.stdout]
 
 
 def _printed(talk: Talk) -> str:
@@ -206,7 +202,7 @@ def revision_check(talk: Talk, wanted: str) -> Check:
     """Which revision is spoken, and which others could be."""
     error = talk.error
     if error is not None:
-        lines = _lines(talk.children[-1].remarks) if talk.children else []
+        lines = _lines(talk.children[-1].output) if talk.children else []
         return _not_spoken(error, wanted, lines[-MAX_LINES:])
     who = f"{one_line(talk.server)} speaks" if talk.server else "it speaks"
     if talk.spoken is not None:
@@ -218,8 +214,7 @@ def revision_check(talk: Talk, wanted: str) -> Check:
 
 
 def _not_spoken(error: PorticoError, wanted: str, lines: list[str]) -> Check:
-    words, _ = split_remarks(str(error))
-    words = one_line(words)[:MAX_WORDS]
+    words = one_line(error.sentence)[:MAX_WORDS]
     if isinstance(error, TimedOut):
         mend = "is it an MCP server? --timeout waits longer, for one that is slow to start"
         return failed(REVISION, UNREACHABLE, words, meaning(lines) or mend, lines)
@@ -236,7 +231,8 @@ def lists_check(talk: Talk) -> Check:
     """Whether all that it offers can be listed."""
     if talk.listing is not None or talk.found is None:
         error = talk.listing or RemoteProtocolError("it gave no lists")
-        words = one_line(split_remarks(sentence(error))[0])[:MAX_WORDS]
+        told = error.sentence if isinstance(error, ChannelError) else sentence(error)
+        words = one_line(told)[:MAX_WORDS]
         return failed(LISTS, code_of(error), words, "its author mends it; see what its log says")
     found = talk.found
     counts = [

@@ -9,7 +9,7 @@ from typing import Final
 
 from portico.cli.inspecting import Facts, code_of_findings, facts_of, inspect_server, show_facts
 from portico.cli.logins import login_for
-from portico.cli.reached import One, problem_of
+from portico.cli.reached import One
 from portico.cli.reaching import Terms, is_configuration
 from portico.cli.screen import Screen
 from portico.cli.talking import prepare_log, run, sentence, show_json
@@ -18,7 +18,7 @@ from portico.cli.text import one_line
 from portico.client.connect import connect
 from portico.errors import PorticoError
 from portico.host.opening import address_of, names_us
-from portico.host.settings import Config, Entry
+from portico.host.settings import Config, Entry, Problem
 
 # Servers that are asked together; each may be a process.
 AT_ONCE: Final = 8
@@ -42,7 +42,7 @@ async def _inspect(config: Config, terms: Terms, screen: Screen, strict: bool) -
     outcomes = {entry.key: task.result() for entry, task in zip(entries, tasks, strict=True)}
     found = {key: one for key, one in outcomes.items() if isinstance(one, Facts)}
     errors = {key: one for key, one in outcomes.items() if isinstance(one, PorticoError)}
-    broken = [problem_of(key, sentence(error)) for key, error in errors.items()]
+    broken = [_problem(key, error) for key, error in errors.items()]
     problems = [*config.problems, *broken]
     if terms.as_json:
         servers = {key: facts.plain() for key, facts in found.items()}
@@ -52,6 +52,12 @@ async def _inspect(config: Config, terms: Terms, screen: Screen, strict: bool) -
         show_problems(problems, screen)
     findings = [one for facts in found.values() for one in facts.findings]
     return code_of_many(found, errors.values()) or code_of_findings(findings, strict)
+
+
+def _problem(key: str, error: PorticoError) -> Problem:
+    """What is wrong with a server, with its name."""
+    words = sentence(error)
+    return Problem(key, words if error.server == key else f"server {key!r}: {words}")
 
 
 async def _asked(entry: Entry, screen: Screen, room: asyncio.Semaphore) -> Facts | PorticoError:

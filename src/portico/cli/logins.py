@@ -36,8 +36,8 @@ class KeptLogin(CommandLogin):
     ) -> Flow[tuple[Registered, Tokens]]:
         """Somebody has to log in, and not here."""
         where = shown(found.server)
-        words = f"{where} wants to know who you are; log in: portico login {where}"
-        raise LoginRequired(f"{words}, or send a token: {BY_HEADER}")
+        hint = f"log in: portico login {where}, or send a token: {BY_HEADER}"
+        raise LoginRequired(f"{where} wants to know who you are", hint=hint)
         yield
 
 

@@ -14,6 +14,7 @@ from portico.client.client import Client
 from portico.client.results import ToolResult
 from portico.errors import FaultKind, RemoteError
 from portico.host.settings import Problem
+from portico.host.shelves import told
 from portico.protocol import types as t
 
 if TYPE_CHECKING:  # most commands speak to one server
@@ -137,7 +138,7 @@ class Many:
         """What is wrong, as far as it is known by now; of a server that failed, why, once."""
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
-        return found + [problem_of(key, str(error)) for key, error in failed.items()]
+        return found + [Problem(key, told(error, key)) for key, error in failed.items()]
 
     def is_started(self, name: str) -> bool:
         """Whether what the server of this name writes beside its messages comes to us."""
@@ -220,12 +221,6 @@ class Many:
                 context=context,
                 server=self._server if template is not None else None,
             )
-
-
-def problem_of(key: str, words: str) -> Problem:
-    """What is wrong with a server, with whose it is."""
-    whose = f"server {key!r}"
-    return Problem(key, words if whose in words else f"{whose}: {words}")
 
 
 @contextlib.contextmanager

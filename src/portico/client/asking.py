@@ -249,12 +249,7 @@ class Asker:
         name = self._way.name
         if isinstance(error, RemoteError | LocalProtocolError | ToolError) or not name:
             return error
-        words = str(error)
-        whose = f"server {name!r}"
-        # An address that stands there already needs no other name.
-        if whose not in words and not words.startswith(f"{name} "):
-            error.args = (f"{whose}: {words}",)
-        return error
+        return error.about(name)
 
     # ------------------------------------------------------------ requests
 

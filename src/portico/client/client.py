@@ -180,8 +180,7 @@ class Client(Asker):
             return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
         except ChannelError as lost:
             if not (lost.unheard or refused):  # D19
-                what, more = split_remarks(str(lost))
-                lost.args = (f"{what}; whether it had an effect is unknown{more}",)
+                lost.effect_unknown = True
             raise
 
     async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
@@ -458,10 +457,3 @@ class Client(Asker):
             if cursor is None:
                 return found
             budget.add_cursor(cursor)
-
-
-def split_remarks(words: str) -> tuple[str, str]:
-    """An error, and what a child said last, which stands at its end and may be long."""
-    found = [at for at in map(words.find, ("; its last lines:", "; it printed:")) if at >= 0]
-    at = min(found, default=len(words))
-    return words[:at], words[at:]

@@ -16,6 +16,7 @@ from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from portico import __version__
 from portico.client.answers import Answers, OnElicit, OnSample
 from portico.client.client import Client, OnLog, OnProgress
 from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
@@ -145,9 +146,7 @@ def made(way: Way, answers: Answers, **options: Any) -> Client:
 @cache
 def own_name() -> t.Implementation:
     """What we call ourselves."""
-    from importlib.metadata import version
-
-    return t.Implementation(name="portico", version=version("portico"))
+    return t.Implementation(name="portico", version=__version__)
 
 
 def accepted(revision: str | Iterable[str] | None) -> Revisions:

@@ -38,26 +38,26 @@ class Rounds:
     async def of_server(self, asking: Awaitable[T]) -> T:
         """What the server says, while it has time. Raises `TimedOut`, and what that raises."""
         words = f"{self._call} was not done within {self._server_s:g} s, in all its rounds"
-        return await _until(self._ends_at, asking, words)
+        return await _until(self._ends_at, asking, words, self._server)
 
     async def of_people(self, answering: Awaitable[T]) -> T:
         """What people say, while they have time. Raises `TimedOut`, and what that raises."""
         began = asyncio.get_running_loop().time()
         words = f"nobody answered the questions of {self._call} within {MAX_HELD_S:g} s"
         try:
-            return await _until(began + self._people_s, answering, words)
+            return await _until(began + self._people_s, answering, words, self._server)
         finally:
             took_s = asyncio.get_running_loop().time() - began
             self._people_s -= took_s
             self._ends_at += took_s
 
 
-async def _until(end: float, waiting: Awaitable[T], words: str) -> T:
+async def _until(end: float, waiting: Awaitable[T], words: str, server: str) -> T:
     bound = asyncio.timeout_at(end)
     try:
         async with bound:
             return await waiting
     except TimeoutError:
         if bound.expired():
-            raise TimedOut(words) from None
+            raise TimedOut(words, server=server or None) from None
         raise

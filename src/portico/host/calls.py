@@ -14,9 +14,12 @@ from portico.client.asking import OnLog, OnProgress
 from portico.client.modelled import Schemas, call_for_model
 from portico.client.results import ToolResult, may_be_wrapped
 from portico.errors import Fault, LocalProtocolError, RemoteError, ToolError
+from portico.host.handling import HostResult
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
+from portico.host.offers import Offer
 from portico.host.roof import Roof
 from portico.host.running import Model, Run, RunOptions, run
+from portico.host.shelves import Kind
 from portico.host.turns import NO_WISHES, TOKEN, LocalTurn, Wishes, local_exchange
 from portico.protocol import types as t
 from portico.protocol.revision import NEWEST, number
@@ -43,9 +46,9 @@ class Calls:
     async def list_tools(self, *, fresh: bool = False, caller: str | None = None) -> list[HostTool]:
         """Every tool of every server that can be listed; `host.problems` says what cannot. With
         `fresh` every server is asked, whatever it said before."""
-        found, turn = await self._listed("tools/list", fresh, caller)
-        tools = cast("t.ListToolsResult", found).tools
-        return _hosted(tools, turn, lambda one: one.name, _as_tool)
+        found = await self._listed("tools/list", "tools", fresh, caller)
+        tools = cast("t.ListToolsResult", found.result).tools
+        return _hosted(tools, found.lists, lambda one: one.name, _as_tool)
 
     @overload
     async def call_tool(
@@ -97,15 +100,17 @@ class Calls:
             given = (given or {}) | {t.PROGRESS_TOKEN_KEY: TOKEN}
         params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
         wishes = NO_WISHES if timeout_s is None else Wishes(timeout_s)
-        turn = self._turn("tools/call", params, caller, wishes, on_progress, on_log)
+        turn = self._turn("tools/call", params, caller, on_progress, on_log)
+        found = None
         try:
-            result = cast("t.CallToolResult", await self._answer(turn))
+            answered = await self._answer(turn, wishes)
+            result, found = cast("t.CallToolResult", answered.result), answered.tool
         except ToolError as error:  # of a layer, in words that whoever asked may read
             said = [t.TextContent(text=str(error))]
             result = t.CallToolResult(content=cast("list[t.ContentBlock]", said), is_error=True)
-        if turn.served_by is None:  # nobody but a layer has answered
+        if found is None:  # middleware has answered by itself
             return ToolResult(name, result, returns, wrapped=False)
-        offers, own = turn.served_by
+        offers, own = found
         structured, wrapped = result.structured_content, False
         if structured is not UNSET and not result.is_error and may_be_wrapped(structured):
             wrapped = await offers.is_wrapped(own, result, turn.exchange.principal)
@@ -202,9 +207,9 @@ class Calls:
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostPrompt]:
         """Every prompt of every server that can be listed."""
-        found, turn = await self._listed("prompts/list", fresh, caller)
-        prompts = cast("t.ListPromptsResult", found).prompts
-        return _hosted(prompts, turn, lambda one: one.name, _as_prompt)
+        found = await self._listed("prompts/list", "prompts", fresh, caller)
+        prompts = cast("t.ListPromptsResult", found.result).prompts
+        return _hosted(prompts, found.lists, lambda one: one.name, _as_prompt)
 
     async def get_prompt(
         self,
@@ -224,17 +229,17 @@ class Calls:
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResource]:
         """Every resource of every server that can be listed, each under its own address."""
-        found, turn = await self._listed("resources/list", fresh, caller)
-        resources = cast("t.ListResourcesResult", found).resources
-        return _hosted(resources, turn, lambda one: one.uri, _as_resource)
+        found = await self._listed("resources/list", "resources", fresh, caller)
+        resources = cast("t.ListResourcesResult", found.result).resources
+        return _hosted(resources, found.lists, lambda one: one.uri, _as_resource)
 
     async def list_resource_templates(
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResourceTemplate]:
         """Every template of addresses of every server that can be listed."""
-        found, turn = await self._listed("resources/templates/list", fresh, caller)
-        templates = cast("t.ListResourceTemplatesResult", found).resource_templates
-        return _hosted(templates, turn, lambda one: one.uri_template, _as_template)
+        found = await self._listed("resources/templates/list", "templates", fresh, caller)
+        templates = cast("t.ListResourceTemplatesResult", found.result).resource_templates
+        return _hosted(templates, found.lists, lambda one: one.uri_template, _as_template)
 
     async def read_resource(
         self,
@@ -279,24 +284,23 @@ class Calls:
 
     # ------------------------------------------------------------ turns
 
-    async def _listed(
-        self, method: str, fresh: bool, caller: str | None
-    ) -> tuple[t.Noun, LocalTurn]:
-        params = t.PaginatedRequestParams()
-        turn = self._turn(method, params, caller, Wishes(fresh=fresh))
-        return await self._answer(turn), turn
+    async def _listed(self, method: str, kind: Kind, fresh: bool, caller: str | None) -> HostResult:
+        turn = self._turn(method, t.PaginatedRequestParams(), caller)
+        found = await self._answer(turn, Wishes(fresh=fresh))
+        if not found.lists:  # middleware has answered by itself, perhaps with what it kept
+            return found._replace(lists=self._roof.snapshot.lists(kind, self._whose(caller)))
+        return found
 
     async def _ask(
         self, method: str, params: t.RequestParams, caller: str | None, wishes: Wishes
     ) -> t.Noun:
-        return await self._answer(self._turn(method, params, caller, wishes))
+        return (await self._answer(self._turn(method, params, caller), wishes)).result
 
     def _turn(
         self,
         method: str,
         params: t.RequestParams,
         caller: str | None,
-        wishes: Wishes,
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
     ) -> LocalTurn:
@@ -304,27 +308,60 @@ class Calls:
         whose = self._whose(caller)
         peer = desk.peer if on_log is None else desk.listening
         exchange = local_exchange(method, params, peer, whose)
-        return LocalTurn(exchange, desk, wishes, on_progress, on_log)
+        return LocalTurn(exchange, desk, on_progress, on_log)
 
     def _whose(self, caller: str | None) -> str:
         return self._caller if caller is None else caller
 
-    async def _answer(self, turn: LocalTurn) -> t.Noun:
+    async def _answer(self, turn: LocalTurn, wishes: Wishes) -> HostResult:
         try:
-            return await self._roof.handler(turn)
+            return await self._roof.answer(turn, wishes)
         except Fault as fault:
             raise RemoteError(number(fault, NEWEST), fault.message, fault.data) from fault
+        except RemoteError as error:
+            remedy = self._remedy(error)
+            if not remedy:
+                raise
+            head = turn.exchange.head
+            what = head.name if head.name is not None else head.uri
+            words = f"{what!r} of server {error.server!r} asks, and nobody can be asked; {remedy}"
+            told = RemoteError(error.code, f"{words} ({error.message})", error.data)
+            told.server = error.server
+            raise told from error
         finally:
             turn.exchange.settled = True
 
+    def _remedy(self, error: RemoteError) -> str:
+        """What this program has to say, so that a server may ask what it wanted to ask."""
+        wanted = _required_capabilities(error)
+        if not self._roof.desk.is_open and wanted & {"elicitation", "sampling"}:
+            return "pass Host(on_question=…), which answers"
+        hosted = self._roof.snapshot.hosted.get(error.server or "")
+        if "sampling" in wanted and hosted is not None and not hosted.settings.sampling:
+            return "its settings have to say sampling = true"
+        return ""
+
+
+def _required_capabilities(error: RemoteError) -> set[str]:
+    """The capabilities that a server says it needs of its client, in the data of an error. One that
+    says so in its message alone is not understood: the message is passed on as it is."""
+    data: object = error.data
+    if not isinstance(data, dict):
+        return set()
+    required = cast("dict[str, object]", data).get("requiredCapabilities")
+    return set(cast("dict[str, object]", required)) if isinstance(required, dict) else set()
+
 
 def _hosted(
-    nouns: Iterable[Any], turn: LocalTurn, key: Callable[[Any], str], made: Callable[..., T]
+    nouns: Iterable[Any],
+    lists: Iterable[Offer[Any, Any]],
+    key: Callable[[Any], str],
+    made: Callable[..., T],
 ) -> list[T]:
     """The same with their servers; what a layer has changed stays as the layer made it."""
     same: dict[int, Any] = {}
     known: dict[str, Any] = {}
-    for offer in turn.found:
+    for offer in lists:
         same |= {id(noun): offer.hosted[name] for name, noun in offer.nouns.items()}
         known = {**offer.hosted, **known}
     found: list[T] = []

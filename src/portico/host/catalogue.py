@@ -179,6 +179,11 @@ class Snapshot:
             await asyncio.gather(*(one.seen(caller, wait_s, fresh=fresh) for one in missing))
         return shelves
 
+    def lists(self, kind: Kind, caller: str) -> list[Offer[Any, Any]]:
+        """One list of every server, as far as it was read before; no server is asked."""
+        found = (one.offers(caller).shelves[kind].content for one in self.hosted.values())
+        return [offer for offer in found if offer is not None]
+
     @property
     def problems(self) -> list[Problem]:
         """What is the matter, of the configuration and of each server."""
@@ -191,8 +196,7 @@ class Snapshot:
         return found
 
     def _known(self, kind: Nameable, caller: str) -> list[str]:
-        offers = (one.offers(caller).shelves[kind].content for one in self.hosted.values())
-        return [name for offer in offers if offer is not None for name in offer.nouns]
+        return [name for offer in self.lists(kind, caller) for name in offer.nouns]
 
 
 def _near(wanted: str, names: Iterable[str]) -> str:

@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from portico.errors import NO_OUTPUT, CannotConnect, Output
+
 # After the second end in a row, and at the most: long enough for a port or a lock to become free,
 # short enough that a person who waits does not look for another way.
 FIRST_S = 0.5
@@ -30,18 +32,18 @@ Health: TypeAlias = Literal["well", "backing_off", "given_up"]
 class Crash(Struct, frozen=True):
     """One end that nobody wanted: when, what it was, and whose it was if it was serving somebody.
 
-    `words` may be told to anybody; `more` is what the server itself wrote, for `caller` alone, or
-    for everybody where nobody was served yet (then it is None).
+    `words` may be told to anybody; `output` is what the server itself wrote, for `caller` alone,
+    or for everybody where nobody was served yet (then it is None).
     """
 
     at: float
     words: str
-    more: str = ""
+    output: Output = NO_OUTPUT
     caller: str | None = None
 
-    def told(self, caller: str) -> str:
-        """What this caller may know of it."""
-        return self.words + self.more if self.caller in (None, caller) else self.words
+    def output_for(self, caller: str) -> Output:
+        """What the server wrote, as far as this caller may see it."""
+        return self.output if self.caller in (None, caller) else NO_OUTPUT
 
 
 class Crashes:
@@ -96,8 +98,8 @@ class Crashes:
             return "well"
         return "given_up" if self._given_up else "backing_off"
 
-    def refusal(self, now: float, caller: str) -> str | None:
-        """Why it is not started now, and when it is; None where it may be."""
+    def refusal(self, now: float, caller: str) -> CannotConnect | None:
+        """Why it is not started now, and when it is, for this caller; None where it may be."""
         health = self.health(now)
         if health == "well" or self.last is None:
             return None
@@ -108,7 +110,9 @@ class Crashes:
             words += f" and is left alone for {self.wait_s(now):.0f} s, or until it is restarted"
         else:
             words += f"; it is tried again in {self.wait_s(now):.1f} s"
-        return f"{words}. Last: {self.last.told(caller)}"
+        return CannotConnect(
+            f"{words}. Last: {self.last.words}", output=self.last.output_for(caller)
+        )
 
     def recent(self, now: float) -> int:
         """How often it ended in the while that counts."""

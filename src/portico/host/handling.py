@@ -8,9 +8,9 @@ it begins, and uses no others. Names are changed, and what in `_meta` belongs to
 else of a request or a result is.
 """
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -25,14 +25,28 @@ from portico.errors import (
 )
 from portico.host.catalogue import Snapshot
 from portico.host.hosted import Hosted
-from portico.host.turns import NO_WISHES, LocalTurn, Wishes, passed_back, passed_on
-from portico.ports import Handler, Turn
+from portico.host.offers import Offer, Offers
+from portico.host.shelves import Kind
+from portico.host.turns import NO_WISHES, Wishes, passed_back, passed_on
+from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import is_bare_call, refuse_repeats
-from portico.protocol.questions import OFFERS_NONE
 from portico.protocol.reading import read
 
 CALL = "tools/call"
+
+
+class HostResult(NamedTuple):
+    """A result, and where it comes from: the lists that a list was made of, or the server's list in
+    which a tool was found, and the server's own name for it."""
+
+    result: t.Noun
+    lists: Sequence[Offer[Any, Any]] = ()
+    tool: tuple[Offers, str] | None = None
+
+
+# What a caller in this program asks for beside the request; None for a client that connected.
+Row: TypeAlias = Callable[[Turn, Wishes | None], Awaitable[HostResult]]
 
 
 class Handling:
@@ -45,7 +59,7 @@ class Handling:
     def __init__(self, now: Callable[[], Snapshot], wait_s: float) -> None:
         self._now = now
         self._wait_s = wait_s
-        self._rows: dict[str, Handler] = {
+        self._rows: dict[str, Row] = {
             CALL: self._call_tool,
             "tools/list": self._list_tools,
             "prompts/list": self._list_prompts,
@@ -56,52 +70,55 @@ class Handling:
             "completion/complete": self._complete,
         }
 
-    def handle(self, turn: Turn) -> Awaitable[t.Noun]:
-        """The answer to a request. Raises `Fault` for what cannot be answered, and whatever the
-        server's own answer raises."""
+    async def handle(self, turn: Turn) -> t.Noun:
+        """The result of a request from a client that connected. Raises as `answer` does."""
+        return (await self.answer(turn, None)).result
+
+    def answer(self, turn: Turn, wishes: Wishes | None) -> Awaitable[HostResult]:
+        """The result of a request, and where it comes from. Raises `Fault` for what cannot be
+        answered, and whatever the server's own answer raises."""
         row = self._rows.get(turn.exchange.row.name)
         if row is None:
             words = f"there is no {turn.exchange.row.name} here"
             raise Fault(FaultKind.METHOD_NOT_FOUND, words)
-        return row(turn)
+        return row(turn, wishes)
 
     # ------------------------------------------------------------ lists
 
-    async def _list_tools(self, turn: Turn) -> t.Noun:
-        offers = await self._gathered(turn, "tools")
-        return t.ListToolsResult(tools=[one for some in offers for one in some])
+    async def _list_tools(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+        lists = await self._gathered(turn, "tools", wishes)
+        return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
 
-    async def _list_prompts(self, turn: Turn) -> t.Noun:
-        offers = await self._gathered(turn, "prompts")
-        return t.ListPromptsResult(prompts=[one for some in offers for one in some])
+    async def _list_prompts(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+        lists = await self._gathered(turn, "prompts", wishes)
+        return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
 
-    async def _list_resources(self, turn: Turn) -> t.Noun:
-        offers = await self._gathered(turn, "resources")
-        return t.ListResourcesResult(resources=[one for some in offers for one in some])
+    async def _list_resources(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+        lists = await self._gathered(turn, "resources", wishes)
+        return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
 
-    async def _list_templates(self, turn: Turn) -> t.Noun:
-        offers = await self._gathered(turn, "templates")
-        found = [one for some in offers for one in some]
-        return t.ListResourceTemplatesResult(resource_templates=found)
+    async def _list_templates(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+        lists = await self._gathered(turn, "templates", wishes)
+        found = _items(lists)
+        return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
 
-    async def _gathered(self, turn: Turn, kind: Any) -> list[Any]:
+    async def _gathered(
+        self, turn: Turn, kind: Kind, wishes: Wishes | None
+    ) -> list[Offer[Any, Any]]:
         """All of it is one page: a cursor is nothing that we gave anybody."""
         if read(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "this cursor is not one of ours; begin anew")
         snapshot, caller = self._now(), turn.exchange.principal
         with _holding(snapshot):
-            fresh = _wishes(turn).fresh
+            fresh = wishes is not None and wishes.fresh
             shelves = await snapshot.gather(kind, caller, self._wait_s, fresh=fresh)
-        offers = [shelf.content for shelf in shelves.values() if shelf.content is not None]
-        if isinstance(turn, LocalTurn):
-            turn.found = offers
-        return [offer.nouns.values() for offer in offers]
+        return [shelf.content for shelf in shelves.values() if shelf.content is not None]
 
     # ------------------------------------------------------------ calls
 
-    async def _call_tool(self, turn: Turn) -> t.Noun:
+    async def _call_tool(self, turn: Turn, wishes: Wishes | None) -> HostResult:
         head, request = turn.exchange.head, turn.exchange.request
-        if isinstance(turn, LocalTurn):  # it was written here, a moment ago
+        if wishes is not None:  # it was written in this program, a moment ago
             name, arguments = str(head.name), head.arguments
         elif is_bare_call(request, head):  # as nearly all are: they were split already
             refuse_repeats(head.arguments)
@@ -118,13 +135,12 @@ class Handling:
                 own = await snapshot.asked_for("tools", name, holder, caller)
             meta = passed_on(head.meta) if head.meta else None
             asked = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
-            if isinstance(turn, LocalTurn):
-                turn.served_by = holder.offers(caller), own
-            return await _ask(turn, holder, CALL, asked)
+            offers = holder.offers(caller)
+            return HostResult(await _ask(turn, wishes, holder, CALL, asked), (), (offers, own))
         finally:
             holder.release()
 
-    async def _get_prompt(self, turn: Turn) -> t.Noun:
+    async def _get_prompt(self, turn: Turn, wishes: Wishes | None) -> HostResult:
         params = read(t.GetPromptRequestParams, turn.exchange.request.params)
         snapshot = self._now()
         holder = snapshot.holder("prompts", params.name, turn.exchange.principal)
@@ -133,7 +149,7 @@ class Handling:
             own = await self._prompt(snapshot, params.name, holder, turn)
             meta = passed_on(turn.exchange.head.meta)
             asked = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
-            return await _ask(turn, holder, "prompts/get", asked)
+            return HostResult(await _ask(turn, wishes, holder, "prompts/get", asked))
         finally:
             holder.release()
 
@@ -144,14 +160,21 @@ class Handling:
             return own
         return await snapshot.asked_for("prompts", name, holder, caller)
 
-    async def _read_resource(self, turn: Turn) -> t.Noun:
+    async def _read_resource(self, turn: Turn, wishes: Wishes | None) -> HostResult:
         params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
         asked = t.ReadResourceRequestParams(uri=params.uri, meta=passed_on(turn.exchange.head.meta))
-        return await self._at(turn, params.uri, "resources/read", asked)
+        return await self._at(turn, wishes, params.uri, "resources/read", asked)
 
-    async def _at(self, turn: Turn, uri: str, method: str, params: t.RequestParams) -> t.Noun:
+    async def _at(
+        self,
+        turn: Turn,
+        wishes: Wishes | None,
+        uri: str,
+        method: str,
+        params: t.RequestParams,
+    ) -> HostResult:
         """Ask the server that has an address, or the one that was named."""
-        snapshot, meant = self._now(), _wishes(turn).server
+        snapshot, meant = self._now(), wishes.server if wishes is not None else None
         if meant is not None:
             holder = snapshot.server(meant)
             holder.hold()
@@ -161,22 +184,23 @@ class Handling:
                 holder = await snapshot.reader(uri, caller, self._wait_s)
                 holder.hold()
         try:
-            return await _ask(turn, holder, method, params)
+            return HostResult(await _ask(turn, wishes, holder, method, params))
         finally:
             holder.release()
 
-    async def _complete(self, turn: Turn) -> t.Noun:
+    async def _complete(self, turn: Turn, wishes: Wishes | None) -> HostResult:
         params = read(t.CompleteRequestParams, turn.exchange.request.params)
         params = replace(params, meta=passed_on(turn.exchange.head.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
-            return await self._at(turn, params.ref.uri, "completion/complete", params)
+            uri = params.ref.uri
+            return await self._at(turn, wishes, uri, "completion/complete", params)
         snapshot = self._now()
         holder = snapshot.holder("prompts", params.ref.name, turn.exchange.principal)
         holder.hold()
         try:
             own = await self._prompt(snapshot, params.ref.name, holder, turn)
             asked = replace(params, ref=replace(params.ref, name=own))
-            return await _ask(turn, holder, "completion/complete", asked)
+            return HostResult(await _ask(turn, wishes, holder, "completion/complete", asked))
         finally:
             holder.release()
 
@@ -193,55 +217,29 @@ def _holding(snapshot: Snapshot) -> Generator[None]:
             one.release()
 
 
-async def _ask(turn: Turn, holder: Hosted, method: str, params: t.RequestParams) -> t.Noun:
-    seconds = _wishes(turn).timeout_s
+def _items(lists: Sequence[Offer[Any, Any]]) -> list[Any]:
+    return [one for offer in lists for one in offer.nouns.values()]
+
+
+async def _ask(
+    turn: Turn, wishes: Wishes | None, holder: Hosted, method: str, params: t.RequestParams
+) -> t.Noun:
+    seconds = (wishes or NO_WISHES).timeout_s
     reporting = _reporting(turn)
     try:
         result = await holder.supervised.ask(
             turn, method, params, timeout_s=seconds, on_progress=reporting
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
-        raise RemoteProtocolError(holder.named(fault.message)) from fault
+        told = RemoteProtocolError(fault.message, server=fault.server).about(holder.key)
+        raise told from fault
     except ChannelError as error:
-        error.args = (holder.named(str(error)),)
+        error.about(holder.key)
         raise
     except RemoteError as error:
-        remedy = _remedy(error, turn, holder)
-        if not remedy:
-            raise
-        head = turn.exchange.head
-        what = head.name if head.name is not None else head.uri
-        words = f"{what!r} of server {holder.key!r} asks, and nobody can be asked; {remedy}"
-        raise RemoteError(error.code, f"{words} ({error.message})", error.data) from error
+        error.server = holder.key
+        raise
     return passed_back(result)
-
-
-def _remedy(error: RemoteError, turn: Turn, holder: Hosted) -> str:
-    """What this program has to say, so that a server may ask what it wanted to ask."""
-    if not isinstance(turn, LocalTurn):
-        return ""
-    wanted = _wanted(error)
-    if not turn.can_ask and wanted & {"elicitation", "sampling"}:
-        return "pass Host(on_question=…), which answers"
-    if "sampling" in wanted and not holder.entry.settings.sampling:
-        return "its settings have to say sampling = true"
-    return ""
-
-
-def _wanted(error: RemoteError) -> set[str]:
-    """Which capabilities an error says that we should have."""
-    data: object = error.data
-    if isinstance(data, dict):
-        wanted = cast("dict[str, object]", data).get("requiredCapabilities")
-        return set(cast("dict[str, object]", wanted)) if isinstance(wanted, dict) else set()
-    if not error.message.endswith(OFFERS_NONE):
-        return set()
-    needs = {"a user ": "elicitation", "a model ": "sampling"}
-    return {name for who, name in needs.items() if who in error.message}
-
-
-def _wishes(turn: Turn) -> Wishes:
-    return getattr(turn, "wishes", NO_WISHES)
 
 
 def _reporting(turn: Turn) -> OnProgress | None:

@@ -17,10 +17,9 @@ from portico.client.listening import Change
 from portico.errors import FaultKind, PorticoError, RemoteError
 from portico.host.naming import catalogue_name, is_shown
 from portico.host.offers import SILENT, Offers
-from portico.host.opening import named
 from portico.host.seats import Seat, Sitting
 from portico.host.settings import Entry, Settings
-from portico.host.shelves import Kind
+from portico.host.shelves import Kind, told
 from portico.host.supervisor import DRAIN_S, Supervised
 from portico.ports import Turn
 from portico.protocol import types as t
@@ -168,8 +167,8 @@ class Hosted:
         every = list(self._offers.values())
         found = [words for one in every for words in one.problems]
         if isinstance(self.failure, SILENT):  # which is one thing, however often it was seen
-            found.insert(0, str(self.failure))
-        return list(dict.fromkeys(map(self.named, found)))
+            found.insert(0, told(self.failure, self.key))
+        return list(dict.fromkeys(found))
 
     @property
     def failure(self) -> PorticoError | None:
@@ -177,10 +176,6 @@ class Hosted:
         found = [one for offers in self._offers.values() for one in offers.failures]
         last = max(found, key=lambda one: (isinstance(one[1], SILENT), one[0]), default=None)
         return last[1] if last is not None else None
-
-    def named(self, words: str) -> str:
-        """What went wrong, with whose it is."""
-        return named(self.key, words)
 
     def plain_name(self, name: str) -> str | None:
         """The server's own name for one of the catalogue, where no list is needed to tell."""

@@ -23,7 +23,7 @@ from portico.errors import (
 from portico.host.naming import Named, Names
 from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate, HostTool
 from portico.host.settings import Settings
-from portico.host.shelves import Kind, Shelf
+from portico.host.shelves import Kind, Shelf, told
 from portico.host.slices import Steps, in_slices
 from portico.protocol import types as t
 from portico.protocol.schema import Validator
@@ -110,9 +110,15 @@ class Offers:
                     shelf.spare(error)
                 raise
 
-        words = f"the {what} of server {self._key!r}"
         limit_s = self._settings.start_s + self._settings.timeout_s
-        return Shelf(words, asked, limit_s, lambda: self._came(kind), lambda: self._is_told(kind))
+        return Shelf(
+            self._key,
+            what,
+            asked,
+            limit_s,
+            lambda: self._came(kind),
+            lambda: self._is_told(kind),
+        )
 
     # ------------------------------------------------------------ as a whole
 
@@ -144,7 +150,8 @@ class Offers:
         found = [one.problem for one in troubled if one.problem is not None]
         if sum(one.is_late for one in troubled) > 1:
             late = f"server {self._key!r} has not answered yet; look again later"
-            found = [late, *(str(one.error) for one in troubled if one.error is not None)]
+            failed = [one.error for one in troubled if one.error is not None]
+            found = [late, *(told(error, self._key) for error in failed)]
         for shelf in (self.tools, self.prompts):
             names = shelf.content.names if shelf.content is not None else None
             found += [one.words for one in (names.problems if names is not None else ())]

@@ -9,14 +9,23 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, cast
 
-from portico.client.client import Client, split_remarks
+from portico.client.client import Client
 from portico.client.connect import PING_S, accepted, own_name
 from portico.client.targets import Surroundings, way_to
-from portico.errors import AuthError, CannotConnect, LocalProtocolError, PorticoError, Refused
+from portico.errors import (
+    NO_OUTPUT,
+    AuthError,
+    CannotConnect,
+    ChannelError,
+    LocalProtocolError,
+    Output,
+    PorticoError,
+    Refused,
+    TimedOut,
+)
 from portico.host.seats import Asking, Seat
 from portico.host.settings import Entry
 from portico.protocol.questions import Kind
-from portico.transport.child_ending import quoted
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from portico.auth.logins import Auth
@@ -60,14 +69,15 @@ class Opener:
                 client = self._furnished(seat, await self._target())
                 await client.open()
         except TimeoutError:
-            raise self._failed(seat, f"it did not start within {seconds:g} s") from None
+            late = TimedOut(f"it did not start within {seconds:g} s")
+            raise self._failed(seat, late) from None
         except NO_CRASH as error:
-            error.args = (named(self._entry.key, str(error)),)
+            error.about(self._entry.key)
             raise
         except PorticoError as error:
-            raise self._failed(seat, str(error)) from error
+            raise self._failed(seat, error) from error
         if seat.over:
-            raise self._failed(seat, "".join(seat.why))
+            raise self._failed(seat, seat.why)
 
     async def _target(self) -> object:
         try:
@@ -100,15 +110,11 @@ class Opener:
             max_list_items=settings.max_list_items,
         )
 
-    def _failed(self, seat: Seat, words: str) -> CannotConnect:
-        what, more = split_remarks(words)
-        more = more or quoted("its last lines", list(seat.last_lines(QUOTED_LINES)))
-        return CannotConnect(named(self._entry.key, what) + more)
-
-
-def named(key: str, words: str) -> str:
-    """What went wrong, with the server that it is about."""
-    return words if f"server {key!r}" in words else f"server {key!r}: {words}"
+    def _failed(self, seat: Seat, error: PorticoError) -> CannotConnect:
+        output = error.output if isinstance(error, ChannelError) else NO_OUTPUT
+        output = output or Output(stderr=seat.last_lines(QUOTED_LINES))
+        failed = CannotConnect(error.sentence, server=error.server, output=output)
+        return failed.about(self._entry.key)
 
 
 # ---------------------------------------------------------------- targets

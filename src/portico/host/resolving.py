@@ -58,7 +58,8 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
         except Refused as error:
             words = f"server {draft.key!r} cannot be reached: {error}"
             # Not the server's fault: it was not even tried.
-            raise Refused(f"{words} (see {draft.place.file}:{draft.place.line})") from None
+            words += f" (see {draft.place.file}:{draft.place.line})"
+            raise Refused(words, server=draft.key) from None
 
     return Entry(
         key=draft.key,

@@ -7,14 +7,14 @@ that. Whoever watches is told once of a reload.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from portico.client.hearing import Hearing
 from portico.errors import LocalProtocolError
 from portico.host.catalogue import Snapshot
-from portico.host.handling import Handling
+from portico.host.handling import Handling, HostResult
 from portico.host.hosted import Claim, Hosted
 from portico.host.looking import Looking
 from portico.host.naming import Claims
@@ -23,7 +23,7 @@ from portico.host.seats import Seat
 from portico.host.settings import Config, Entry
 from portico.host.shelves import Kind
 from portico.host.supervisor import State, Status, Supervised
-from portico.host.turns import LocalTurn, local_exchange
+from portico.host.turns import LocalTurn, Wishes, local_exchange
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.questions import Kind as Asked
@@ -70,7 +70,7 @@ class Roof:
         self._wait_s = wait_s
         self._on_event = on_event
         self._auth = auth
-        self._layers: list[Middleware] = list(layers)
+        self._layers: list[Middleware] = [_checked(one) for one in layers]
         self._watchers: dict[object, OnChange] = {}
         self._hearing = Hearing()
         self._leaving: dict[asyncio.Task[None], Hosted] = {}
@@ -79,14 +79,33 @@ class Roof:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.snapshot: Snapshot = self._made(config, None)
         self._handling = Handling(self._now, wait_s)
-        self.handler: Handler = stack(
-            self._handling.handle, [_checked(one) for one in self._layers]
-        )
+        # For requests of clients that connect to this host.
+        self.handler: Handler = stack(self._handling.handle, self._layers)
 
     def use(self, layer: Middleware) -> None:
         """Put a layer inside those that are there."""
-        self._layers.append(layer)
-        self.handler = stack(self._handling.handle, [_checked(one) for one in self._layers])
+        self._layers.append(_checked(layer))
+        self.handler = stack(self._handling.handle, self._layers)
+
+    def answer(self, turn: Turn, wishes: Wishes) -> Awaitable[HostResult]:
+        """The result of a request of this program, through all middleware, and where it comes
+        from. No `lists` and no `tool` where the middleware has answered by itself."""
+        if not self._layers:
+            return self._handling.answer(turn, wishes)
+        return self._through_middleware(turn, wishes)
+
+    async def _through_middleware(self, turn: Turn, wishes: Wishes) -> HostResult:
+        # Middleware may pass on another turn, and return another result: what belongs to this call
+        # alone is therefore held by the handler at the end of its own stack.
+        answered: HostResult | None = None
+
+        async def innermost(turn: Turn) -> t.Noun:
+            nonlocal answered
+            answered = await self._handling.answer(turn, wishes)
+            return answered.result
+
+        result = await stack(innermost, self._layers)(turn)
+        return HostResult(result) if answered is None else answered._replace(result=result)
 
     def _now(self) -> Snapshot:
         """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""

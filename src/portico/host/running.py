@@ -23,9 +23,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
-from portico.client.client import split_remarks
 from portico.client.results import ToolResult
 from portico.errors import (
+    EFFECT_UNKNOWN,
     AuthError,
     ChannelError,
     LocalProtocolError,
@@ -284,15 +284,14 @@ def failure(name: str, server: str, error: PorticoError) -> str:
     if isinstance(error, RemoteError):
         return f"{name} was refused by {server}: {_short(error)}"
     if isinstance(error, ChannelError):
-        words = f"{name} was not answered: {_short(error)}"
-        effect = "it had no effect" if error.unheard else "whether it had an effect is unknown"
-        return words if words.endswith(effect) else f"{words}; {effect}"
+        effect = "it had no effect" if error.unheard else EFFECT_UNKNOWN
+        return f"{name} was not answered: {_short(error)}; {effect}"
     return f"{name} failed: {_short(error)}"
 
 
 def _short(error: PorticoError) -> str:
     """The words of an error, without what a server wrote for the people who run it."""
-    words = split_remarks(str(error))[0].strip() or type(error).__name__
+    words = error.sentence.strip() or type(error).__name__
     return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
 
 

@@ -17,10 +17,19 @@ from msgspec import Raw
 
 from portico.client.answers import Answers
 from portico.client.asking import LOG_MESSAGE, OnProgress
-from portico.client.client import Client, split_remarks
+from portico.client.client import Client
 from portico.client.hearing import Hearing
 from portico.client.ways import ChildWay, MemoryWay, OneWay, Way
-from portico.errors import ChannelError, Declined, Fault, FaultKind, PorticoError, RemoteError
+from portico.errors import (
+    NO_OUTPUT,
+    ChannelError,
+    ConnectionLost,
+    Declined,
+    Fault,
+    FaultKind,
+    PorticoError,
+    RemoteError,
+)
 from portico.host.status import Stderr
 from portico.host.waiting import Start
 from portico.ports import Carry, Turn
@@ -40,8 +49,10 @@ Asking: TypeAlias = Callable[[tuple[Turn, ...], Question], Awaitable[Raw]]
 
 
 def hush(error: ChannelError) -> None:
-    """Take out of an error what the server wrote, which may be about somebody else."""
-    error.args = (split_remarks(str(error))[0],)
+    """Take out of an error what the server wrote, which may be about another caller: also with
+    what it was raised from, which may hold the same."""
+    error.output = NO_OUTPUT
+    error.__cause__ = error.__context__ = None
 
 
 async def by_wire(turns: tuple[Turn, ...], question: Question) -> Raw:
@@ -337,10 +348,10 @@ class Seat:
         return self._way.child if isinstance(self._way, ChildWay) else None
 
     @property
-    def why(self) -> tuple[str, str]:
-        """Why it ended, and what the server itself wrote to that."""
+    def why(self) -> ConnectionLost:
+        """Why it ended."""
         lost = self.child.lost if self.child is not None else None
-        return split_remarks(lost or "the connection ended")
+        return lost or ConnectionLost("the connection ended")
 
     # ------------------------------------------------------------ who sits here
 

@@ -41,12 +41,13 @@ T = TypeVar("T", bound=Listed)
 
 
 class Shelf(Generic[T]):
-    """One list. `what` it is stands in errors; `ask` asks the server for it, for a caller, and may
-    take `limit_s`; `came` is told of one that is another than those who looked have seen, and
-    `is_told` says whether the server tells when it changes."""
+    """One list of a server. `what` it is stands in errors; `ask` asks the server for it, for a
+    caller, and may take `limit_s`; `came` is told of one that is another than those who looked have
+    seen, and `is_told` says whether the server tells when it changes."""
 
     def __init__(
         self,
+        server: str,
         what: str,
         ask: Callable[[str], Awaitable[T]],
         limit_s: float,
@@ -55,7 +56,8 @@ class Shelf(Generic[T]):
     ) -> None:
         self.content: T | None = None
         self.error: PorticoError | None = None
-        self._what = what
+        self._server = server
+        self._what = f"the {what} of server {server!r}"
         self._ask = ask
         self._limit_s = limit_s
         self._came = came
@@ -123,7 +125,7 @@ class Shelf(Generic[T]):
             await asyncio.wait([self._task])
         if self.error is not None or self.content is None:
             words = f"{self._what} are not asked for any more: it was closed meanwhile"
-            error = self.error or ConnectionLost(words)
+            error = self.error or ConnectionLost(words, server=self._server)
             raise error.with_traceback(None)
         return self.content
 
@@ -142,7 +144,7 @@ class Shelf(Generic[T]):
         """What is the matter, for people; None where nothing is."""
         if self.is_late:
             return f"{self._what} have not come yet; look again later"
-        return str(self.error) if self.error is not None else None
+        return told(self.error, self._server) if self.error is not None else None
 
     def _begin(self, caller: str) -> None:
         self._begun_at = _now()
@@ -154,14 +156,17 @@ class Shelf(Generic[T]):
             async with asyncio.timeout(self._limit_s):
                 content = await self._ask(caller)
         except TimeoutError:
-            self._fail(TimedOut(f"{self._what} did not come within {self._limit_s:g} s"))
+            words = f"{self._what} did not come within {self._limit_s:g} s"
+            self._fail(TimedOut(words, server=self._server))
         except Fault as fault:
-            self._fail(RemoteProtocolError(f"{self._what} cannot be read: {fault.message}"))
+            words = f"{self._what} cannot be read: {fault.message}"
+            self._fail(RemoteProtocolError(words, server=self._server))
         except PorticoError as error:
             self._fail(error)
         except Exception as error:
             log.error("%s cannot be listed", self._what, exc_info=error)
-            self._fail(PorticoError(f"{self._what} cannot be listed: {error}"))
+            words = f"{self._what} cannot be listed: {error}"
+            self._fail(PorticoError(words, server=self._server))
         else:
             self._keep(content, changes)
         finally:
@@ -187,6 +192,11 @@ class Shelf(Generic[T]):
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+
+
+def told(error: PorticoError, server: str) -> str:
+    """What went wrong with a server, with its name."""
+    return str(error) if error.server == server else f"server {server!r}: {error}"
 
 
 def _now() -> float:

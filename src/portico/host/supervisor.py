@@ -21,10 +21,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from portico.client.asking import OnProgress
-from portico.client.client import split_remarks
 from portico.client.connect import PING_S
 from portico.client.speaking import may_repeat
 from portico.errors import (
+    NO_OUTPUT,
     AuthError,
     CannotConnect,
     ChannelError,
@@ -33,7 +33,7 @@ from portico.errors import (
     TimedOut,
 )
 from portico.host.crashes import Crash, Crashes
-from portico.host.opening import NO_CRASH, Opener, named
+from portico.host.opening import NO_CRASH, Opener
 from portico.host.seats import Asking, Seat, Sitting, by_wire, hush
 from portico.host.settings import Entry
 from portico.host.status import State, Status, Stderr
@@ -194,7 +194,7 @@ class Supervised:
     async def _sit(self, turn: Turn) -> Sitting:
         if self.draining:
             why = "its configuration has changed; ask again" if self._draining else self._closed
-            raise CannotConnect(f"server {self.key!r}: {why}")
+            raise CannotConnect(why).about(self.key)
         caller = turn.exchange.principal
         seat = self._free(caller)
         if seat is None:
@@ -250,7 +250,7 @@ class Supervised:
         until = asyncio.get_running_loop().time() + self._settings.timeout_s
         while True:
             if self._closed is not None:
-                raise ConnectionLost(f"server {self.key!r}: {self._closed}")
+                raise ConnectionLost(self._closed).about(self.key)
             seat = self._free(caller)
             if seat is not None:
                 return seat
@@ -258,7 +258,7 @@ class Supervised:
             if start is None or start.given_up:
                 refusal = self._crashes.refusal(self._clock(), caller)
                 if refusal is not None:
-                    raise CannotConnect(f"server {self.key!r}: {refusal}")
+                    raise refusal.about(self.key)
                 if not self._has_room():
                     await self._change(until)
                     continue
@@ -273,10 +273,10 @@ class Supervised:
 
     def _check_start(self, start: Start[Seat]) -> None:
         if start.task.cancelled():
-            raise ConnectionLost(f"server {self.key!r}: {self._closed or 'the start was given up'}")
+            raise ConnectionLost(self._closed or "the start was given up").about(self.key)
         error = start.task.exception()
         if isinstance(error, CannotConnect):
-            raise CannotConnect(*error.args) from error  # each their own
+            raise error.again() from error  # each their own
         if error is not None:
             raise error
 
@@ -294,10 +294,9 @@ class Supervised:
     async def _change(self, until: float) -> None:
         """Wait for a seat to become free."""
         if not await self._bell.wait(until):
-            raise CannotConnect(
-                f"server {self.key!r}: all {self._settings.max_seats} seats are taken by calls of "
-                "others; try again later, or raise its max_seats"
-            )
+            words = f"all {self._settings.max_seats} seats are taken by calls of others"
+            hint = "try again later, or raise its max_seats"
+            raise CannotConnect(words, hint=hint).about(self.key)
 
     # ------------------------------------------------------------ starting
 
@@ -323,12 +322,12 @@ class Supervised:
         try:
             await self._opener.open(seat)
             if self._closed is not None:
-                raise ConnectionLost(f"server {self.key!r}: {self._closed}")
+                raise ConnectionLost(self._closed).about(self.key)
         except BaseException as error:
             if isinstance(error, NO_CRASH):
                 self._last_error = str(error)
             elif isinstance(error, CannotConnect):
-                self._crashed(Crash(self._clock(), *split_remarks(str(error))), 0.0)
+                self._crashed(Crash(self._clock(), error.sentence, error.output), 0.0)
             self._dispose(seat, "it did not start")
             raise
         self._opened(seat, caller)
@@ -357,13 +356,13 @@ class Supervised:
         if seat not in self._seats or not seat.over:
             return
         now = self._clock()
-        what, more = seat.why
-        what = named(self.key, what)
-        log.warning("%s%s", what, more)
+        lost = seat.why.about(self.key)
+        log.warning("%s", lost)
         # What it wrote may be about anything that it was asked.
-        crash = Crash(now, what, "" if seat.mixed else more, seat.served)
+        output = NO_OUTPUT if seat.mixed else lost.output
+        crash = Crash(now, lost.sentence, output, seat.served)
         self._crashed(crash, now - seat.opened_at)
-        self._dispose(seat, what)
+        self._dispose(seat, "it has ended")
 
     async def _suspect(self, seat: Seat) -> None:
         """See whether a process that did not answer in time is there at all; where it is not, and
@@ -377,14 +376,14 @@ class Supervised:
                 what = f"server {self.key!r} answered neither a call nor a ping"
                 log.warning("%s; it is ended", what)
                 self._crashed(Crash(self._clock(), what), self._clock() - seat.opened_at)
-                self._dispose(seat, what)
+                self._dispose(seat, "it answered neither a call nor a ping")
         except PorticoError as error:  # it is there, and said so
             log.debug("server %r: %s", self.key, error)
         finally:
             seat.suspected = False
 
     def _crashed(self, crash: Crash, lived_s: float) -> None:
-        self._last_error = crash.words + crash.more
+        self._last_error = f"{crash.words}{crash.output}"
         self._crashes.crashed(crash, lived_s, self._dice())
 
     def _look_after(self, seat: Seat, seconds: float) -> None:
@@ -411,7 +410,7 @@ class Supervised:
         if seat.timer is not None:
             seat.timer.cancel()
         if seat.furnished:
-            self._track(seat.client.close(named(self.key, why)), self._ending)
+            self._track(seat.client.close(why), self._ending)
         self._changed()
 
     def _track(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:

@@ -25,7 +25,6 @@ from portico.protocol.revision import NEWEST
 from portico.protocol.shape import Shaper
 
 if TYPE_CHECKING:  # most calls ask nothing
-    from portico.host.offers import Offer, Offers
     from portico.host.questions import Desk
     from portico.protocol.questions import Question
 
@@ -60,26 +59,17 @@ class LocalTurn:
         "_on_progress",
         "exchange",
         "fault",
-        "found",
-        "served_by",
-        "wishes",
     )
 
     def __init__(
         self,
         exchange: Exchange,
         desk: "Desk",
-        wishes: Wishes = NO_WISHES,
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
     ) -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
-        self.wishes: Wishes = wishes
-        # The lists that a list was made of; for whoever wants to know whose each thing is.
-        self.found: list[Offer[Any, Any]] = []
-        # Among what it was found, and what it is called there; for whoever reads the result.
-        self.served_by: tuple[Offers, str] | None = None
         self._desk = desk
         self._on_progress = on_progress
         self._on_log = on_log
@@ -94,11 +84,6 @@ class LocalTurn:
     def session(self) -> Session | None:
         """Each call stands for itself."""
         return None
-
-    @property
-    def can_ask(self) -> bool:
-        """Whether this program answers what servers ask."""
-        return self._desk.is_open
 
     def post(self, frame: bytes) -> bool:
         """Tell the caller of progress or of a log message; nobody waits for its handlers."""

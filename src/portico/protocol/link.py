@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Raw, Struct
 
 from portico.errors import (
+    NO_OUTPUT,
     ConnectionLost,
     Fault,
     FaultKind,
     LocalProtocolError,
+    Output,
     PorticoError,
     RemoteError,
     TimedOut,
@@ -576,10 +578,18 @@ class Link:
                 events.append(Send(call.cancellation("timed out")))
         return events
 
-    def close(self, why: str = "the link was closed", more: str = "") -> list[Event]:
+    def close(
+        self,
+        why: str = "the link was closed",
+        more: str = "",
+        *,
+        server: str | None = None,
+        output: Output = NO_OUTPUT,
+    ) -> list[Event]:
         """The end: everything that waits is told, and nothing is ever sent again.
 
-        `more` is what else there is to say, after the name of the call.
+        `more` is what else there is to say, after the name of the call; `server` is the one that
+        `why` names, and `output` what its process wrote last.
         """
         if self.phase is CLOSED:
             return []
@@ -587,7 +597,8 @@ class Link:
         events: list[Event] = []
         for call in self._flight.calls:
             self._flight.settle(call.id)
-            lost = ConnectionLost(f"{why} during {call.label}{more}")
+            words = f"{why} during {call.label}{more}"
+            lost = ConnectionLost(words, server=server, output=output)
             events.append(Answered(call.id, call.method, lost))
         for exchange in self._incoming.clear():
             exchange.abandon()

@@ -195,10 +195,6 @@ def _with_context(params: t.CreateMessageRequestParams) -> bool:
     return params.include_context in ("thisServer", "allServers")
 
 
-# The end of what is said where nobody can be asked; in older revisions nothing else tells.
-OFFERS_NONE = "and the client offers none"
-
-
 def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
     """What a handler gets for a question that this peer cannot answer (D10)."""
     what = {
@@ -210,12 +206,10 @@ def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
         what = "a user who can be sent to a web page"
     if "tools" in needed_capability(question).get("sampling", {}):
         what = "a model that can call tools"
-    words = f"this needs {what}, {OFFERS_NONE}"
-    if peer.revision.asking is Asking.BY_RESULT:
-        return incapable(words, **needed_capability(question))
-    if row.name == "tools/call":
+    words = f"this needs {what}, and the client offers none"
+    if peer.revision.asking is Asking.BY_REQUEST and row.name == "tools/call":
         return ToolError(words)
-    return Fault(FaultKind.INTERNAL, words)
+    return incapable(words, **needed_capability(question))
 
 
 def check_asking(question: Question, peer: Peer) -> None:

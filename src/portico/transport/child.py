@@ -18,7 +18,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from portico.errors import ConnectionLost, Fault, LocalProtocolError
+from portico.errors import NO_OUTPUT, ConnectionLost, Fault, LocalProtocolError, Output
 from portico.ports import Hearer
 from portico.protocol.jsonrpc import MAX_LINE_BYTES
 from portico.protocol.link import Link
@@ -34,7 +34,6 @@ from portico.transport.child_ending import (
     described,
     ending_steps,
     hurried_steps,
-    quoted,
 )
 from portico.transport.child_output import Ears, Hears, Sieve, Tail, blotted
 from portico.transport.duplex import Held
@@ -99,7 +98,14 @@ class Reader(Protocol):
 
     def refuse(self, fault: Fault) -> None: ...
 
-    def close(self, why: str, more: str = "") -> None: ...
+    def close(
+        self,
+        why: str,
+        more: str = "",
+        *,
+        server: str | None = None,
+        output: Output = NO_OUTPUT,
+    ) -> None: ...
 
     async def ended(self, timeout_s: float) -> None: ...
 
@@ -119,7 +125,7 @@ class Child:
         self._grace_s = grace_s
         self._on_stderr = on_stderr
         self._tail = Tail(self._hear_error if on_stderr is not None else None)
-        hears = Hears(self._receive, self._refuse, self._lose, self._littered)
+        hears = Hears(self._receive, self._refuse, self._fail, self._littered)
         self._sieve = Sieve(hears, max_line_bytes)
         self._started: Process | None = None
         self._reader: Reader | None = None
@@ -127,6 +133,12 @@ class Child:
         self._alarm: asyncio.TimerHandle | None = None
         self._why: str | None = None
         self._more = ""
+        # Where it ended by itself, or had to be ended: the name in `_why`, what it had written by
+        # then, what it did, and its exit status, if it has exited.
+        self._blamed: str | None = None
+        self._last_output = NO_OUTPUT
+        self.failure: str | None = None
+        self.exit_status: int | None = None
         self._told = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
@@ -160,9 +172,12 @@ class Child:
         return f"{self._command.whom} (pid {self.pid})"
 
     @property
-    def lost(self) -> str | None:
+    def lost(self) -> ConnectionLost | None:
         """Why there is no conversation any more; None while there is one."""
-        return None if self._why is None else self._why + self._more
+        if self._why is None:
+            return None
+        words = self._why + self._more
+        return ConnectionLost(words, server=self._blamed, output=self._last_output)
 
     @property
     def rubbish(self) -> int:
@@ -175,13 +190,12 @@ class Child:
         return blotted(self._sieve.kept, self._command.secrets())
 
     @property
-    def remarks(self) -> str:
-        """What it said beside messages, to go on with an error about it; empty for nothing."""
+    def output(self) -> Output:
+        """What it wrote beside messages, without the secrets that it was given."""
         secrets = self._command.secrets()
-        errors = self._tail.lines()
-        if errors or not self._sieve.kept:
-            return quoted("its last lines", blotted(errors, secrets))
-        return quoted("it printed", blotted(self._sieve.kept, secrets))
+        if errors := self._tail.lines():
+            return Output(stderr=tuple(blotted(errors, secrets)))
+        return Output(stdout=tuple(blotted(self._sieve.kept, secrets)))
 
     # ------------------------------------------------------------ a conversation
 
@@ -220,10 +234,12 @@ class Child:
                     return
             except TimeoutError:
                 if outlet.flushed == before:
-                    self._lose(f"read nothing for {STALL_S:g} s", "; it is ended")
+                    self._fail(f"read nothing for {STALL_S:g} s", "; it is ended")
             except ConnectionLost:
                 await self._told.wait()  # how it came to that is known in a moment
-        raise ConnectionLost(self.lost)
+        lost = self.lost
+        assert lost is not None
+        raise lost
 
     # ------------------------------------------------------------ what it says
 
@@ -264,17 +280,17 @@ class Child:
 
     def _output_ended(self) -> None:
         self._finish_output()
-        self._suspect(f"{self.whom} closed its output", "; it did not exit, and is ended")
+        self._suspect("closed its output", "; it did not exit, and is ended")
 
     def _finish_output(self) -> None:
         if self._why is None:
             self._sieve.finish()
 
-    def _suspect(self, why: str, more: str = "") -> None:
+    def _suspect(self, what: str, more: str = "") -> None:
         """No conversation is possible any more; it may be that it is about to exit."""
         if self._why is None and self._alarm is None:
             loop = asyncio.get_running_loop()
-            self._alarm = loop.call_later(EXIT_S, self._end_remarking, why, more)
+            self._alarm = loop.call_later(EXIT_S, self._fail, what, more)
 
     def _exited(self) -> None:
         if self._why is not None or self._reader is None:
@@ -283,13 +299,15 @@ class Child:
         self._finish_output()
         self._tail.finish()
         silent = "" if self._sieve.messages else "; it had sent no message"
-        self._lose(described(self._process.status), silent)
+        self.exit_status = self._process.status
+        self._fail(described(self.exit_status), silent)
 
-    def _lose(self, what: str, more: str = "") -> None:
-        self._end_remarking(f"{self.whom} {what}", more)
-
-    def _end_remarking(self, why: str, more: str) -> None:
-        self._end(why, more + self.remarks)
+    def _fail(self, what: str, more: str = "") -> None:
+        """End it for what it did: it is named for that, and what it wrote last belongs to it."""
+        if self._why is None:
+            self._blamed, self._last_output = self._command.name, self.output
+            self.failure = f"{what}{more}"
+            self._end(f"{self.whom} {what}", more)
 
     def _end(self, why: str, more: str = "") -> None:
         if self._why is not None:
@@ -305,7 +323,7 @@ class Child:
         if self._leave is not None:
             self._leave()
         if self._reader is not None and self._why is not None:
-            self._reader.close(self._why, self._more)
+            self._reader.close(self._why, self._more, server=self._blamed, output=self._last_output)
 
     async def close(self, why: str = "the connection was closed") -> None:
         """End it and all that it started, and wait for that; at any time, and twice.

@@ -33,7 +33,8 @@ MARK = "PORTICO_CHILD"
 BATCH = (".bat", ".cmd")
 UNQUOTABLE = frozenset('"&|<>^%!\r\n')
 # For who wrote a whole command line as its first word.
-ALONE = "command is the program alone; the rest goes into args"
+ALONE = "command is the program alone"
+ALONE_HINT = "the rest goes into args"
 # A shorter value is a word or a number that says nothing, and stands in many a line.
 SECRET_CHARS = 6
 
@@ -127,19 +128,20 @@ def refuse_batch(program: str, words: Sequence[str]) -> None:
 
 def cannot_start(command: Command, error: OSError) -> CannotConnect:
     """Why a command did not start, and what to do."""
-    why = _REASONS.get(error.errno or 0, lambda _: error.strerror or type(error).__name__)
-    return CannotConnect(f"cannot start {command.whom}: {why(command)}")
+    reason = _REASONS.get(error.errno or 0)
+    why, hint = reason(command) if reason else (error.strerror or type(error).__name__, "")
+    return CannotConnect(f"cannot start {command.whom}: {why}", server=command.name, hint=hint)
 
 
-def _missing(command: Command) -> str:
+def _missing(command: Command) -> tuple[str, str]:
     word, cwd = command.argv[0], command.cwd
     if cwd is not None and not os.path.isdir(cwd):
-        return f"there is no folder {cwd!r} to start it in"
+        return f"there is no folder {cwd!r} to start it in", ""
     if os.path.dirname(word) and os.path.exists(os.path.join(cwd or "", word)):
-        return f"the program that the first line of {word!r} names is not there; install that one"
+        return f"the program that the first line of {word!r} names is not there", "install that one"
     if is_whole_line(word, command.environment().get("PATH"), cwd):
-        return ALONE
-    return f"there is no command {word!r}; install it, or give its full path"
+        return ALONE, ALONE_HINT
+    return f"there is no command {word!r}", "install it, or give its full path"
 
 
 def is_whole_line(word: str, path: str | None, cwd: str | None) -> bool:
@@ -149,26 +151,31 @@ def is_whole_line(word: str, path: str | None, cwd: str | None) -> bool:
     return bool(rest) and shutil.which(place, path=path) is not None
 
 
-def _forbidden(command: Command) -> str:
+def _forbidden(command: Command) -> tuple[str, str]:
     word, cwd = command.argv[0], command.cwd
     if os.path.isdir(os.path.join(cwd or "", word)):
-        return f"{word!r} is a folder; name the program in it"
+        return f"{word!r} is a folder", "name the program in it"
     if cwd is not None and not os.access(cwd, os.X_OK):
-        return f"the folder {cwd!r} may not be entered; choose another cwd"
-    return f"{word!r} may not be run; make it executable (chmod +x), or name its interpreter first"
+        return f"the folder {cwd!r} may not be entered", "choose another cwd"
+    hint = "make it executable (chmod +x), or name its interpreter first"
+    return f"{word!r} may not be run", hint
 
 
-_REASONS: dict[int, Callable[[Command], str]] = {
+# Why it did not start, and what to do.
+_REASONS: dict[int, Callable[[Command], tuple[str, str]]] = {
     errno.ENOENT: _missing,
     errno.ENOTDIR: _missing,
     errno.EACCES: _forbidden,
     errno.EPERM: _forbidden,
     errno.ENOEXEC: lambda command: (
-        f"{command.argv[0]!r} is no program for this machine; if it is a script, name its "
-        "interpreter first"
+        f"{command.argv[0]!r} is no program for this machine",
+        "if it is a script, name its interpreter first",
     ),
-    errno.E2BIG: lambda _: "its arguments and its environment are too large; send less",
-    errno.EMFILE: lambda _: "this process has too many files open; raise its limit (ulimit -n)",
-    errno.EAGAIN: lambda _: "this user may have no more processes; end some (ulimit -u)",
-    errno.ENOMEM: lambda _: "there is no memory left for another process; end some",
+    errno.E2BIG: lambda _: ("its arguments and its environment are too large", "send less"),
+    errno.EMFILE: lambda _: (
+        "this process has too many files open",
+        "raise its limit (ulimit -n)",
+    ),
+    errno.EAGAIN: lambda _: ("this user may have no more processes", "end some (ulimit -u)"),
+    errno.ENOMEM: lambda _: ("there is no memory left for another process", "end some"),
 }

@@ -86,12 +86,3 @@ def described(status: int | None) -> str:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"was killed by signal {-status}"
-
-
-def quoted(introduction: str, lines: list[str]) -> str:
-    """Lines at the end of an error: one stays in it, more stand below."""
-    if not lines:
-        return ""
-    if len(lines) == 1:
-        return f"; {introduction}: {lines[0]}"
-    return f"; {introduction}:\n    " + "\n    ".join(lines)

@@ -194,8 +194,8 @@ class _Input(Outlet):
         super().__init__(writing, whom)
         self._ears = ears
 
-    def lost(self, why: str) -> None:
-        self._ears.input_lost(why)
+    def lost(self, what: str) -> None:
+        self._ears.input_lost(what)
 
 
 class PosixProcess:

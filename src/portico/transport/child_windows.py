@@ -71,7 +71,7 @@ class TransportOutlet:
             return
         self._written += len(frame) + 1
         if self._transport.get_write_buffer_size() + len(frame) > MAX_UNREAD_BYTES:
-            self.lose(f"{self._whom} left {MAX_UNREAD_BYTES} bytes unread")
+            self.lose(f"left {MAX_UNREAD_BYTES} bytes unread")
             return
         self._transport.write(frame + b"\n")
 
@@ -89,11 +89,11 @@ class TransportOutlet:
         """It was read."""
         self._room.set()
 
-    def lose(self, why: str) -> None:
-        """Nobody reads any more."""
+    def lose(self, what: str) -> None:
+        """Nobody reads any more: what the child did."""
         if self._lost is None:
-            self.shut(why)
-            self._ears.input_lost(why)
+            self.shut(f"{self._whom} {what}")
+            self._ears.input_lost(what)
 
     def shut(self, why: str) -> None:
         """Write no more."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Raw, Struct
 
-from portico.errors import ConnectionLost, Fault, FaultKind, PorticoError
+from portico.errors import NO_OUTPUT, ConnectionLost, Fault, FaultKind, Output, PorticoError
 from portico.ports import Answer, Hearer, Progressing
 from portico.protocol.events import (
     Answered,
@@ -441,12 +441,14 @@ class Duplex:
                 break
             await asyncio.wait(left, timeout=seconds)
 
-    def close(self, why: str, more: str = "") -> None:
+    def close(
+        self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
+    ) -> None:
         """The channel is gone: tell everything that waits, stop everything that runs."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        for event in self.link.close(why, more):
+        for event in self.link.close(why, more, server=server, output=output):
             self._act(event)
         self._crew.end()
         for task in self._running:

@@ -171,11 +171,13 @@ class HttpPool:
         except TimeoutError:
             if self._closed:
                 raise ConnectionLost("the client was closed") from None
-            words = f"{target.authority} did not answer within {self._connect_s:g} s"
+            words = f"did not answer within {self._connect_s:g} s"
         except ssl.SSLCertVerificationError as error:
-            words = f"the certificate of {target.authority} is not trusted: {error.verify_message}"
+            raise CannotConnect(
+                f"the certificate of {target.authority} is not trusted: {error.verify_message}"
+            ) from None
         except (OSError, UnicodeError) as error:
-            words = f"{target.authority} cannot be reached: {_reason(error)}"
+            words = f"cannot be reached: {_reason(error)}"
         else:
             # Not before: a loop may let go of what was given up without a word.
             if connection.lost is None:
@@ -185,7 +187,7 @@ class HttpPool:
             return connection
         finally:
             self._connecting.discard(limit)
-        raise CannotConnect(words)
+        raise CannotConnect(f"{target.authority} {words}", server=target.authority)
 
     async def _connected(self, target: Target) -> Connection:
         scheme, _, port = target.origin

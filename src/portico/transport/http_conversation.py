@@ -157,7 +157,8 @@ class HttpConversation:
             call.runs = isinstance(error, ConnectionLost) and error.status is None
             if not call.runs:
                 raise
-            raise ConnectionLost(f"{error}, during {call.label}") from None
+            words = f"{error}, during {call.label}"
+            raise ConnectionLost(words, server=error.server) from None
         finally:
             self._leave(call)
         outcome = call.outcome
@@ -296,7 +297,7 @@ class HttpConversation:
     def _forgotten(self, method: str) -> SessionEnded:
         self._over = True
         words = f"{self._where} answered {method} with 404: it has forgotten this session"
-        ended = SessionEnded(words)
+        ended = SessionEnded(words, server=self._where)
         ended.status = rules.NOT_FOUND
         return ended
 
@@ -327,7 +328,8 @@ class HttpConversation:
                         return
                     body = await self._endpoint.refused(answer)
         except TimeoutError:
-            raise TimedOut(f"{self._where} took no {method} within {TELL_S:g} s") from None
+            words = f"{self._where} took no {method} within {TELL_S:g} s"
+            raise TimedOut(words, server=self._where) from None
         if self._forgets(answer):
             raise self._forgotten(method)
         raise self._endpoint.objection(method, answer, body)

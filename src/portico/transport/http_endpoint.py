@@ -106,12 +106,14 @@ class Endpoint:
             url = urljoin(base or self.url, reference)
             target = Target(url, {})
         except (LocalProtocolError, ValueError):
-            raise RemoteProtocolError(f"{self.where} names a place that is no URL") from None
+            words = f"{self.where} names a place that is no URL"
+            raise RemoteProtocolError(words, server=self.where) from None
         if target.origin != self._origin:
             elsewhere = f"{target.origin[0]}://{target.authority}"[:SHOWN_CHARACTERS]
             raise RemoteProtocolError(
-                f"{self.where} sends us to {elsewhere}, which is another server; "
-                "if you trust it, connect there"
+                f"{self.where} sends us to {elsewhere}, which is another server",
+                server=self.where,
+                hint="if you trust it, connect there",
             )
         return url
 
@@ -184,7 +186,9 @@ class Endpoint:
         to = (answer.header("location") or "nowhere").partition("?")[0][:SHOWN_CHARACTERS]
         error = RemoteProtocolError(
             f"{self.where} answered {method} with {answer.status}: it has moved to {to!r}, "
-            "which is not followed; connect there"
+            "which is not followed",
+            server=self.where,
+            hint="connect there",
         )
         error.status = answer.status
         raise error
@@ -196,7 +200,9 @@ class Endpoint:
         packed = answer.header("content-encoding") or "identity"
         if packed.lower() != "identity":
             raise RemoteProtocolError(
-                f"{self.where} packed its answer, and was not asked to: {packed[:SHOWN_CHARACTERS]}"
+                f"{self.where} packed its answer, and was not asked to: "
+                f"{packed[:SHOWN_CHARACTERS]}",
+                server=self.where,
             )
 
     async def refused(self, answer: Answer) -> bytes:
@@ -234,19 +240,21 @@ class Endpoint:
         status = answer.status
         where = f"{self.where} answered {method} with {status}"
         if status == 401:
-            return LoginRequired(f"{where}: it wants to know who you are")
+            return LoginRequired(f"{where}: it wants to know who you are", server=self.where)
         if status == 403:
             asked = answer.header("www-authenticate") or ""
             kind = ScopeRequired if "insufficient_scope" in asked else AuthError
-            return kind(f"{where}: you may not do this")
+            return kind(f"{where}: you may not do this", server=self.where)
         if status == 407:
-            return CannotConnect(f"{where}: the proxy wants another name or password")
+            words = f"{where}: the proxy wants another name or password"
+            return CannotConnect(words, server=self.where)
         if status >= 500 or status in PASSING:
             pause = answer.header("retry-after") or ""
             soon = f"in {pause} s" if pause.isdecimal() and len(pause) < 6 else "later"
-            return ConnectionLost(f"{where}; try again {soon}")
+            return ConnectionLost(where, server=self.where, hint=f"try again {soon}")
         if status == 202:
-            return RemoteProtocolError(f"{where}, as if nobody waited for what it says to it")
+            words = f"{where}, as if nobody waited for what it says to it"
+            return RemoteProtocolError(words, server=self.where)
         media = answer.media or "no type"
         if status == 200 and media == JSON_TYPE:
             return RemoteProtocolError(f"{self.where}: its body is no answer to {method}")
@@ -255,7 +263,8 @@ class Endpoint:
         words = f"{where} and {media}, which is {what}; is {self.shown} the endpoint?"
         words += " Its path is often /mcp." if is_page else ""
         shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
-        return RemoteProtocolError(f"{words} It begins: {shown!r}" if shown else words)
+        words = f"{words} It begins: {shown!r}" if shown else words
+        return RemoteProtocolError(words, server=self.where)
 
 
 def error_of(failure: Failure) -> RemoteError:

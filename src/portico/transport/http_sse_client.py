@@ -101,7 +101,7 @@ class SseStream:
                 limits.clear()
         except TimeoutError:
             words = f"{endpoint.where} did not say where to POST within {seconds:g} s"
-            raise TimedOut(words) from None
+            raise TimedOut(words, server=endpoint.where) from None
         return stream
 
     async def _begin(self) -> None:
@@ -137,7 +137,8 @@ class SseStream:
         self._unsent.append(frame)
         self._size += len(frame)
         if self._size > MAX_UNSENT_BYTES + len(frame):
-            self._end(f"{self._endpoint.where} does not take what it is sent")
+            where = self._endpoint.where
+            self._end(f"{where} does not take what it is sent", server=where)
         elif self._writer is None:
             self._writer = self._spawn(self._send())
 
@@ -173,7 +174,8 @@ class SseStream:
                     body = await self._endpoint.refused(answer)
             error = self._endpoint.objection("a message", answer, body)
         except TimeoutError:
-            error = TimedOut(f"{self._endpoint.where} took no message within {POST_S:g} s")
+            words = f"{self._endpoint.where} took no message within {POST_S:g} s"
+            error = TimedOut(words, server=self._endpoint.where)
         except PorticoError as failed:
             error = failed
         finally:
@@ -217,7 +219,7 @@ class SseStream:
         if self._conversation is not None:
             await self._conversation.ended(CLEAN_UP_S)
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, *, server: str | None = None) -> None:
         if self._over is not None:
             return
         self._over = why
@@ -227,7 +229,7 @@ class SseStream:
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
         if self._conversation is not None:
-            self._conversation.close(why)
+            self._conversation.close(why, server=server)
         if self._hearer is not None:
             self._hearer.gone()
 
@@ -246,7 +248,7 @@ class SseConversation(Held):
         if id in self._waiting:
             self._settle(id, error)
             if method == "initialize":
-                self.close(str(error))
+                self.close(str(error), server=error.server)
             else:
                 self.link.cancel(id)
 

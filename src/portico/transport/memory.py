@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Raw
 
-from portico.errors import ConnectionLost, LocalProtocolError
+from portico.errors import NO_OUTPUT, ConnectionLost, LocalProtocolError, Output
 from portico.ports import Hearer, Progressing, Service
 from portico.protocol.events import Told
 from portico.protocol.jsonrpc import (
@@ -288,10 +288,12 @@ class Joined(Held):
         self._keep()
         super().receive(frame)
 
-    def close(self, why: str, more: str = "") -> None:
+    def close(
+        self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
+    ) -> None:
         """The channel is gone."""
         self._keep()
-        super().close(why, more)
+        super().close(why, more, server=server, output=output)
 
 
 def pair(overhear: Listener | None = None) -> tuple[End, End]:

@@ -100,14 +100,14 @@ class Outlet:
         except BlockingIOError:
             written = 0
         except OSError as error:
-            self._lose(f"{self._whom} stopped reading ({error.strerror})")
+            self._lose(f"stopped reading ({error.strerror})")
             return
         if written < len(line) and self._keep(line[written:]):
             asyncio.get_running_loop().add_writer(self._writing, self._flush)
 
     def _keep(self, data: bytes) -> bool:
         if len(self._unread) + len(data) > MAX_UNREAD_BYTES:
-            self._lose(f"{self._whom} left {MAX_UNREAD_BYTES} bytes unread")
+            self._lose(f"left {MAX_UNREAD_BYTES} bytes unread")
             return False
         self._unread += data
         if self._drained is None:
@@ -120,7 +120,7 @@ class Outlet:
         except BlockingIOError:
             return
         except OSError as error:
-            self._lose(f"{self._whom} stopped reading ({error.strerror})")
+            self._lose(f"stopped reading ({error.strerror})")
             return
         self.flushed += written
         del self._unread[:written]
@@ -133,9 +133,9 @@ class Outlet:
             self._drained.set()
             self._drained = None
 
-    def _lose(self, why: str) -> None:
-        self.shut(why)
-        self.lost(why)
+    def _lose(self, what: str) -> None:
+        self.shut(f"{self._whom} {what}")
+        self.lost(what)
 
     def shut(self, why: str) -> None:
         """Write no more; what is unread is forgotten."""
@@ -145,8 +145,8 @@ class Outlet:
             self._unread.clear()
         self._release()
 
-    def lost(self, why: str) -> None:
-        """Nobody reads any more, which is found out by writing."""
+    def lost(self, what: str) -> None:
+        """Nobody reads any more, which is found out by writing: what the reader did."""
 
     async def drain(self) -> None:
         """Wait while much is unread."""
@@ -162,7 +162,7 @@ class Outlet:
                 while self._unread and self._drained is not None:
                     await self._drained.wait()
         if self._unread:
-            self._lose(f"{self._whom} did not read the rest")
+            self._lose("did not read the rest")
 
 
 class Pipe(Outlet):
@@ -173,7 +173,7 @@ class Pipe(Outlet):
         self._reading = reading
         self._done: asyncio.Future[None] | None = None
 
-    def lost(self, why: str) -> None:
+    def lost(self, what: str) -> None:
         """Who does not read is not read either."""
         self.finish()
 

@@ -1,0 +1,31 @@
+"""Middleware that passes on a turn of its own, as one does that adds something to a request."""
+
+from portico import Handler, Turn
+from portico.errors import Fault
+from portico.ports import Session, Wire
+from portico.protocol import types as t
+from portico.protocol.exchange import Exchange
+
+
+class WrappedTurn:
+    """What middleware passes on that adds something to a turn: its four members, and no more."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self.fault: Fault | None = None
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._turn.exchange
+
+    @property
+    def wire(self) -> Wire:
+        return self._turn.wire
+
+    @property
+    def session(self) -> Session | None:
+        return self._turn.session
+
+
+async def wrapping(turn: Turn, handler: Handler) -> t.Noun:
+    return await handler(WrappedTurn(turn))

@@ -1,0 +1,73 @@
+"""Errors: their fields are facts, and the sentence is composed of them. No loop."""
+
+import pickle
+
+import pytest
+
+from portico import (
+    CannotConnect,
+    ConnectionLost,
+    LoginRequired,
+    PorticoError,
+    RemoteError,
+    TimedOut,
+    ToolError,
+)
+from portico.errors import Fault, FaultKind, Output
+
+
+def test_a_sentence_is_composed_of_what_happened_what_to_do_and_what_was_written() -> None:
+    error = ConnectionLost("it is gone", hint="start it", output=Output(stderr=("no memory",)))
+    assert (error.summary, error.sentence) == ("it is gone", "it is gone; start it")
+    assert str(error) == "it is gone; start it; its last lines: no memory"
+    error.effect_unknown = True
+    assert str(error) == (
+        "it is gone; start it; whether it had an effect is unknown; its last lines: no memory"
+    )
+    assert str(PorticoError()) == str(ToolError("")) == ""
+    assert str(ToolError("no such fruit")) == "no such fruit"
+
+
+def test_output_of_one_line_stays_in_the_sentence_and_more_stand_below() -> None:
+    assert str(Output()) == ""
+    assert not Output()
+    assert str(Output(stderr=("a",))) == "; its last lines: a"
+    assert str(Output(stderr=("a", "b"))) == "; its last lines:\n    a\n    b"
+    assert str(Output(stdout=("a",))) == "; it printed: a"
+    assert str(Output(stderr=("a",), stdout=("b",))) == "; its last lines: a"
+
+
+def test_a_server_is_named_once_whatever_the_message_says() -> None:
+    error = TimedOut("no answer to the server 'git'").about("git").about("git")
+    assert (str(error), error.server) == ("server 'git': no answer to the server 'git'", "git")
+    told = ConnectionLost("server 'git' (pid 3) exited with 1", server="git").about("git")
+    assert str(told) == "server 'git' (pid 3) exited with 1"
+    elsewhere = LoginRequired("git.example answered with 401", server="git.example").about("git")
+    assert str(elsewhere) == "server 'git': git.example answered with 401"
+    assert elsewhere.server == "git"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CannotConnect("gone", server="git", hint="start it", output=Output(("a", "b"))),
+        RemoteError(-32602, "no", {"uri": "x"}),
+        Fault(FaultKind.INVALID_PARAMS, "no", {"uri": "x"}),
+        ToolError("no"),
+    ],
+)
+def test_the_same_error_for_another_has_every_field_and_no_traceback(error: PorticoError) -> None:
+    error.status = 503
+    with pytest.raises(PorticoError) as caught:
+        raise error
+    same = caught.value.again()
+    assert type(same) is type(error)
+    assert (str(same), same.args, vars(same)) == (str(error), error.args, vars(error))
+    assert same is not error
+    assert same.__traceback__ is None
+
+
+def test_fields_survive_another_process() -> None:
+    error = CannotConnect("gone", server="git", hint="start it", output=Output(("a",)))
+    same = pickle.loads(pickle.dumps(error))
+    assert (str(same), same.server, same.stderr) == (str(error), "git", ("a",))
