@@ -38,7 +38,7 @@ def notes() -> Server:
 
 
 async def next_of(changes: Listening) -> Change:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await anext(changes)
 
 
