@@ -331,17 +331,17 @@ async def test_progress_begins_the_time_out_anew_up_to_a_bound(revision: Revisio
         if progress == 1:
             known = held.link._flight.get(call.id)
             assert known is not None
-            known.limit = asyncio.get_running_loop().time() + 1  # ten minutes later, say
+            known.limit = asyncio.get_running_loop().time() + 100  # ten minutes later, say
         going.set()
 
     async with beast(revision, play) as (client, _):
         began = asyncio.get_running_loop().time()
-        answer = await client.call_tool("t", timeout_s=10, on_progress=reported)
+        answer = await client.call_tool("t", timeout_s=200, on_progress=reported)
         assert answer.text == "done"
         assert ends[0] is not None
-        assert ends[0] > began + 10
+        assert ends[0] > began + 200
         assert ends[1] is not None
-        assert ends[1] < began + 9
+        assert ends[1] < began + 199
 
 
 # ---------------------------------------------------------------- opening

@@ -77,7 +77,7 @@ async def test_a_time_out_closes_the_connection_and_is_told_as_giving_up_is(
     revision: Revision,
 ) -> None:
     async with beast(revision, nothing) as (client, hand):
-        error = await outcome(client.call_tool("t", timeout_s=0.05))
+        error = await outcome(client.call_tool("t", timeout_s=0.5))
         assert isinstance(error, TimedOut)
         await until(hand.left.is_set)
         if revision.handshake:
