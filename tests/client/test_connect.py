@@ -252,7 +252,7 @@ async def test_the_time_out_is_the_clients_unless_a_call_has_its_own(revision: R
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    async with connect(server, revision=revision.date, timeout_s=0.05) as client:
+    async with connect(server, revision=revision.date, timeout_s=0.5) as client:
         with pytest.raises(TimedOut, match=r"server 'slow': .*; whether it had an effect"):
             await client.call_tool("wait")
     async with connect(server, revision=revision.date) as client:
@@ -268,7 +268,7 @@ async def test_a_failure_names_a_server_whose_name_is_in_every_other_word() -> N
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    async with connect(server, name="e", timeout_s=0.05) as client:
+    async with connect(server, name="e", timeout_s=0.5) as client:
         with pytest.raises(TimedOut, match=r"^server 'e': "):
             await client.call_tool("wait")
 

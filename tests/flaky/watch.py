@@ -8,6 +8,7 @@ Rules: observes and never changes what a test does; needs nothing that pytest do
 import asyncio
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,6 @@ EVENTS = {
     "os.forkpty": "process",
     "os.posix_spawn": "process",
     "os.system": "process",
-    "_thread.start_new_thread": "thread",
-    "time.sleep": "time",
 }
 # uvloop does without Python's sockets and raises no audit events.
 UVLOOP = {
@@ -64,6 +63,8 @@ class Watch:
                 self.used.add(kind)
 
         sys.addaudithook(hear)
+        self._wrap(threading.Thread, "start", "thread")  # no audit event before Python 3.12
+        self._wrap(time, "sleep", "time")
         for name in ("call_later", "call_at"):
             self._wrap(asyncio.BaseEventLoop, name, "time")
         for name, kind in UVLOOP.items():
@@ -71,7 +72,7 @@ class Watch:
         for name in CLOCKS:
             self._wrap_clock(name)
 
-    def _wrap(self, owner: type, name: str, kind: str) -> None:
+    def _wrap(self, owner: Any, name: str, kind: str) -> None:
         real: Callable[..., Any] = getattr(owner, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
