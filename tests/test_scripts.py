@@ -15,14 +15,14 @@ import pytest
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 WAIT_S = 60.0
-LANES = ("checks", "core", "command", "slow", "fast")
+LANES = ("checks", "core", "pages", "slow", "fast")
 # Each stand-in notes its lane when it starts, prints pytest's closing line, and ends as it is told.
 STAND_IN = """#!/usr/bin/env bash
 case "$*" in
     *"coverage report"*) lane=coverage ;;
     *"coverage run"*) lane=core ;;
     *"slow and not battery"*) lane=slow ;;
-    *"not slow tests/cli") lane=command ;;
+    *"not slow tests/docs"*) lane=pages ;;
     *"-m pytest"*) lane=fast ;;
     *"scripts/check ") lane=checks ;;
     *) exit 0 ;;
