@@ -9,7 +9,7 @@ from typing import Any
 
 from portico.protocol.sse import Event, Parser
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

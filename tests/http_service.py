@@ -67,7 +67,7 @@ class Marks:
         self[name].set()
 
     async def reached(self, name: str) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self[name].wait()
 
 

@@ -18,7 +18,9 @@ from portico.transport.http_server import HttpApp
 from portico.transport.http_sessions import Sessions
 
 P = ParamSpec("P")
-TEST_S = 20.0
+# Safety nets for what would never end: a busy machine takes many times as long as a quiet one.
+TEST_S = 300.0
+WAIT_S = 60.0
 
 
 def live(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
@@ -27,9 +29,9 @@ def live(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
 
 def live_for(
-    time_s: float,
+    time_s: float | None,
 ) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
-    """The same for a test that takes longer."""
+    """The same for a test that takes longer; None: for as long as it takes."""
 
     def made(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         @functools.wraps(test)
@@ -41,7 +43,7 @@ def live_for(
     return made
 
 
-async def _watched(test: Coroutine[Any, Any, None], time_s: float) -> None:
+async def _watched(test: Coroutine[Any, Any, None], time_s: float | None) -> None:
     unheard: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: unheard.append(repr(context)))
@@ -104,7 +106,7 @@ async def stand(
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait for something that nobody announces; the loop turns as often as it must."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(WAIT_S):
         while not true():
             await asyncio.sleep(0.005)
 

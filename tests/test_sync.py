@@ -115,7 +115,7 @@ def test_many_threads_use_one_client_and_many_clients_one_loop() -> None:
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(20)
+            worker.join(60)
         assert threads().count("portico.sync") == 1
     assert sorted(found) == list(range(20))
     assert threads() == []
@@ -235,9 +235,9 @@ def test_closing_ends_what_waits_in_another_thread() -> None:
 
     worker = threading.Thread(target=call)
     worker.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     client.close()
-    worker.join(10)
+    worker.join(60)
     assert len(raised) == 1
     assert threads() == []
 
@@ -254,7 +254,7 @@ def test_an_interrupt_cancels_the_call_and_the_server_learns_so() -> None:
             cancelled.set()
 
     def interrupt() -> None:
-        begun.wait(10)
+        begun.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
     with connect(server) as client:
@@ -262,8 +262,8 @@ def test_an_interrupt_cancels_the_call_and_the_server_learns_so() -> None:
         helper.start()
         with pytest.raises(KeyboardInterrupt):
             client.call_tool("wait")
-        helper.join(10)
-        assert cancelled.wait(10)
+        helper.join(60)
+        assert cancelled.wait(60)
         client.ping()
     assert threads() == []
 

@@ -424,7 +424,7 @@ async def test_time_stands_still_and_goes_on_where_it_was_when_the_test_is_over(
     assert server.clock is inner.clock is time.time
     assert "time" not in vars(loop)
     assert "call_at" not in vars(loop)
-    assert abs(loop.time() - time.monotonic()) < 1
+    assert abs(loop.time() - time.monotonic()) < 60
 
 
 @live

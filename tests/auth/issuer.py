@@ -373,7 +373,7 @@ class Issuer:
 
     def tell(self, what: str, value: object = "") -> dict[str, int]:
         form = urlencode({"what": what, "value": value}).encode()
-        with urllib.request.urlopen(f"{self.url}/control", form, timeout=10) as reply:
+        with urllib.request.urlopen(f"{self.url}/control", form, timeout=60) as reply:
             return cast("dict[str, int]", json.load(reply))
 
     def count(self, what: str) -> int:
@@ -393,7 +393,7 @@ def issuing() -> Generator[Issuer]:
             yield Issuer(process.stdout.readline().strip())
         finally:
             process.stdin.close()
-            process.wait(10)
+            process.wait(60)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def test_cl_31_a_thousand_calls_of_four_processes_cause_one_refresh_and_no_failu
 ) -> None:
     monkeypatch.setenv("PORTICO_HOME", str(tmp_path))
     with issuing() as issuer:
-        live_for(120)(crowded)(issuer, tmp_path)
+        live_for(600)(crowded)(issuer, tmp_path)
 
 
 async def crowded(issuer: Issuer, home: Path) -> None:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # Some processes one after the other, on a busy machine.
-TEST_S = 60.0
+TEST_S = 600.0
 
 
 @pytest.fixture

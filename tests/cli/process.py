@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import IO, Any
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 COMMAND = [sys.executable, "-m", "portico.cli.main"]
 # The same as it is installed; `python -m` would find what is called portico in its own folder.
 SCRIPT = [sys.executable, str(Path(sys.executable).with_name("portico"))]

@@ -256,7 +256,7 @@ async def test_what_hangs_up_or_is_silent_when_it_hears_tls(authority: Authority
             f"127.0.0.1:{hand.port} ends the connection when it hears TLS"
         )
     async with by_hand(mute) as hand:
-        report = await looked_at(hand.url.replace("http:", "https:"), timeout_s=0.5)
+        report = await looked_at(hand.url.replace("http:", "https:"), timeout_s=2.0)
         assert (
             failure(report)[1]
             == f"127.0.0.1:{hand.port} takes connections, and says nothing to TLS"
@@ -416,9 +416,9 @@ async def test_what_speaks_no_http_or_nothing_at_all() -> None:
             4,
         )
     async with by_hand(slow) as hand:
-        assert failure(await looked_at(hand.url, timeout_s=0.5)) == (
+        assert failure(await looked_at(hand.url, timeout_s=2.0)) == (
             "http",
-            "it takes a request, and gives no answer within 0.5 s",
+            "it takes a request, and gives no answer within 2 s",
             "see what the server does; --timeout waits longer",
             4,
         )

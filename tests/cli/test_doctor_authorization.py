@@ -22,7 +22,7 @@ from portico.cli.logins import CommandLogin
 from portico.errors import AuthError, LoginRequired, ScopeRequired
 
 pytestmark = pytest.mark.slow
-TEST_S = 60.0
+TEST_S = 600.0
 DOCUMENT = "/.well-known/oauth-protected-resource/mcp"
 ISSUER = "/.well-known/oauth-authorization-server"
 

@@ -23,7 +23,7 @@ from portico.cli.doctoring import examined
 from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
 
-TEST_S = 60.0
+TEST_S = 600.0
 PYTHON = sys.executable
 
 

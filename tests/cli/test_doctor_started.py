@@ -22,7 +22,7 @@ from portico.cli.reaching import Terms
 from portico.cli.screen import Screen
 
 # Some children one after the other, on a busy machine.
-TEST_S = 60.0
+TEST_S = 600.0
 PYTHON = sys.executable
 
 
@@ -215,7 +215,7 @@ async def test_a_process_that_prints_to_standard_output_and_is_no_server(folder:
     (folder / "prints.py").write_text(
         "print('Hello, World', flush=True)\nimport sys\nsys.stdin.read()\n"
     )
-    report = await looked_at("prints.py", timeout_s=1.0)
+    report = await looked_at("prints.py", timeout_s=3.0)
     assert failure(report) == (
         "process",
         "it prints to standard output: a line that is no message",
@@ -247,11 +247,11 @@ async def test_a_process_that_never_answers(folder: Path) -> None:
         "import sys\nprint('Uvicorn running on http://127.0.0.1:8000 (Press CTRL+C)', "
         "file=sys.stderr, flush=True)\nsys.stdin.read()\n"
     )
-    report = await looked_at("mute.py", timeout_s=1.0)
+    report = await looked_at("mute.py", timeout_s=3.0)
     assert row(report, "process").words == "it runs"
     assert failure(report) == (
         "revision",
-        "server 'mute': no answer to initialize within 1 s",
+        "server 'mute': no answer to initialize within 3 s",
         "it serves HTTP: end this one, and name its address, http://127.0.0.1:8000 with its path",
         4,
     )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Counts = dict[str, int]
 
 # For what must come to rest, on a machine that does other things, too.
-REST_S = 20.0
+REST_S = 60.0
 # Looks at which nothing has changed before it is taken for rest.
 QUIET_LOOKS = 20
 # What a conversation keeps while something goes on, whichever transport it is of.

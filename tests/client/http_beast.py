@@ -27,7 +27,7 @@ JSON = dict[str, Any]
 Part = Callable[[Visitor, Heard], Awaitable[None]]
 SESSION = "session-1"
 # Enough for everything on a busy machine; what is to time out has a time-out of its own.
-PATIENT_S = 15.0
+PATIENT_S = 60.0
 
 
 def result(heard: Heard, said: JSON | None = None) -> JSON:

@@ -39,7 +39,7 @@ MAX_AWAITS = 100
 # The same for turns of the loop: sockets take some.
 MAX_TURNS = 1000
 # One operation in both moments, with a new child for each try, on the slowest machine.
-TEST_S = 120.0
+TEST_S = 600.0
 # Done so often before what is there is counted: some things are loaded on first use.
 WARM = 2
 

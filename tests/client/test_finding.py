@@ -167,7 +167,9 @@ NOT_MODERN: list[Outcome] = [
 ]
 
 
-@pytest.mark.parametrize("outcome", NOT_MODERN, ids=repr)
+@pytest.mark.parametrize(
+    "outcome", NOT_MODERN, ids=lambda one: str(bytes(one)) if isinstance(one, Raw) else repr(one)
+)
 @pytest.mark.parametrize("means", [CHILD, HTTP, PIPE], ids=["child", "http", "pipe"])
 def test_whatever_is_no_modern_answer_means_a_handshake(outcome: Outcome, means: Means) -> None:
     tried, opening = play(find(EVERY, means), [outcome, agreed(OLDER[0])])

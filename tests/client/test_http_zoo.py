@@ -446,7 +446,7 @@ async def test_each_server_of_the_zoo_ends_in_its_error(revision: Revision, name
             raise error
         assert "s3cret" not in str(error)
         assert one.status is None or error.status == one.status
-        assert took < one.timeout_s + 5
+        assert took < one.timeout_s + 60
         assert len(hand.posts("tools/call")) <= 1 + http_endpoint.MAX_REDIRECTS
         held = conversation_of(client)
         assert held is not None

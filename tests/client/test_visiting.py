@@ -114,7 +114,7 @@ async def test_a_visit_that_is_not_over_is_waited_for_and_strange_notices_are_ig
 async def test_a_server_that_is_never_content_is_an_error_in_the_end(revision: Revision) -> None:
     shop = Shop("a")
     door = Door(revision, {"tools/call": shop.call})
-    async with through(door, answers=agreeing([]), timeout_s=0.05) as client:
+    async with through(door, answers=agreeing([]), timeout_s=0.5) as client:
         with pytest.raises(RemoteError, match="visit these first") as caught:
             await client.call_tool("pay")
         assert caught.value.code == -32042

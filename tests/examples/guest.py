@@ -31,7 +31,7 @@ JSON = dict[str, Any]
 Reply = Callable[[str, JSON], JSON]
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-WAIT_S = 30.0
+WAIT_S = 60.0
 MAX_ROUNDS = 8
 # The ends of the table; what differs in between has tests of its own below `tests/server`.
 OLDEST_AND_NEWEST = (ALL[0], ALL[-1])

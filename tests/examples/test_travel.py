@@ -64,7 +64,7 @@ def serving() -> Generator[int]:
         process.stderr.close()
 
 
-@live_for(2 * WAIT_S)
+@live_for(5 * WAIT_S)
 async def test_the_same_over_http(revision: Revision) -> None:
     with serving() as port:
         async with Caller(port) as caller:

@@ -105,7 +105,7 @@ async def kept_alive(revision: Revision) -> Verdict:
     limits = Limits(keep_alive_s=0.01)
     async with website(work.server, limits=limits) as site, visitor(site.port, revision) as client:
         stream = await client.listen()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             chunk = await stream._chunk()
             while chunk.startswith(b"id:"):  # the event to come back to, where there is one
                 chunk = await stream._chunk()
@@ -235,7 +235,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
 
 async def _gone(site: Any, left: int) -> None:
     """Wait until so many streams are left."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(site.app.sweep) > left:
             await asyncio.sleep(0.005)
 
@@ -428,7 +428,7 @@ async def by_disconnect(revision: Revision) -> Verdict:
         calling.cancel()
         await asyncio.wait([calling])
         if isinstance(client, Sessioner):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while not all(visit.gone for visit in site.app.sweep):
                     await asyncio.sleep(0.005)
             assert not work.stopped.is_set()

@@ -298,5 +298,5 @@ async def website(server: Server, **options: Any) -> AsyncGenerator[Site]:
 
 async def settled(event: asyncio.Event) -> None:
     """Wait for something that must happen."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await event.wait()

@@ -117,7 +117,7 @@ def test_a_server_sees_nothing_of_another(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("HOST_SECRET", "canary-of-the-host")
     seen: Any = {}
 
-    @live_for(60)
+    @live_for(600)
     async def play() -> None:
         seen.update(await everything(tmp_path))
 
@@ -155,7 +155,7 @@ def own_things() -> Server:
     return server
 
 
-@live_for(60)
+@live_for(600)
 async def test_what_a_caller_did_in_a_conversation_of_its_own_is_in_no_other_callers_lists(
     tmp_path: Path,
 ) -> None:

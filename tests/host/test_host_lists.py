@@ -55,7 +55,7 @@ def counted() -> Counted:
 @live
 async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() -> None:
     loop = asyncio.get_running_loop()
-    async with Host({"hung": HUNG, "good": small()}, wait_s=0.2) as host:
+    async with Host({"hung": HUNG, "good": small()}, wait_s=2.0) as host:
         assert [tool.name for tool in await host.list_tools()] == ["good__one"]
         (problem,) = host.problems
         assert problem.server == "hung"
@@ -63,7 +63,7 @@ async def test_a_hung_server_costs_whoever_looks_a_bounded_wait_and_then_none() 
         began = loop.time()
         for _ in range(20):
             assert len(await host.list_tools()) == 1
-        assert loop.time() - began < 2  # and not twenty times the wait
+        assert loop.time() - began < 30  # and not twenty times the wait
         assert (await host.call_tool("good__one")).text == "one"
 
 

@@ -83,7 +83,7 @@ def test_no_form_of_one_caller_reaches_another_through_a_server_that_asks_by_res
     crossed(tmp_path, Settings(revision=NEW))
 
 
-@live_for(60)
+@live_for(600)
 async def crossed(tmp_path: Path, settings: Settings) -> None:
     """Two callers, a hundred forms, five of each caller at once."""
     file = tmp_path / "asking.py"

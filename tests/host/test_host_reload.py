@@ -51,7 +51,7 @@ def generation(number: int, gate: Gate | None = None) -> Server:
     return server
 
 
-@live_for(60)
+@live_for(600)
 async def test_no_call_is_lost_and_none_is_on_a_mixed_generation() -> None:
     """Calls of two servers that change together, in flight while both are exchanged again and
     again. Each call finds a tool that only its own generation has."""
@@ -100,7 +100,7 @@ server.run()
 """
 
 
-@live_for(60)
+@live_for(600)
 async def test_processes_are_exchanged_under_calls_and_no_call_is_lost(tmp_path: Path) -> None:
     file = tmp_path / "telling.py"
     file.write_text(TELLING)

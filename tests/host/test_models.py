@@ -173,7 +173,7 @@ async def test_nobody_there_and_nobody_who_answers() -> None:
 async def test_giving_up_lets_the_connection_go() -> None:
     with Endpoint([None]) as endpoint:
         asking = asyncio.create_task(OpenAICompatible(endpoint.url, model="tiny")(HELLO, []))
-        await asyncio.to_thread(endpoint.asked.wait, 20)
+        await asyncio.to_thread(endpoint.asked.wait, 60)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -31,7 +31,7 @@ from portico.host.replies import answered
 from portico.host.running import ModelCall, failure
 from portico.protocol.types import Noun
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @live

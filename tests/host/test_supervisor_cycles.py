@@ -71,7 +71,7 @@ async def cycle(server: Kept) -> float:
 
 
 @pytest.mark.slow
-@live_for(240.0)
+@live_for(600)
 async def test_a_thousand_ends_and_starts_leave_no_process_and_no_descriptor() -> None:
     mark = f"PORTICO_CYCLES={os.getpid()}"
     name, value = mark.split("=")

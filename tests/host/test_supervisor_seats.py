@@ -111,12 +111,12 @@ async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() ->
 @live
 async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None:
     async with kept(max_seats=1, timeout_s=0.3) as server:
-        waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=20.0))
+        waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))
         await until(lambda: server.in_flight == 1)
         words = "all 1 seats are taken by calls of others; try again later, or raise its max_seats"
         with pytest.raises(CannotConnect, match=words):
             await server.call("who", "bob")
-        await server.call("go", "alice", timeout_s=20.0)
+        await server.call("go", "alice", timeout_s=60.0)
         await waiting
 
 
@@ -324,7 +324,7 @@ async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
         await until(lambda: bool(server.calls) and bool(server.calls[0].asked))
         call.cancel()
         await asyncio.wait([call])
-        await asyncio.wait_for(withdrawn.wait(), 5.0)
+        await asyncio.wait_for(withdrawn.wait(), 60)
         assert await server.call("who", "alice")
 
 

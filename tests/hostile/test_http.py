@@ -17,7 +17,7 @@ from portico.transport.http_run import RunLimits
 from portico.transport.http_visit import Limits
 
 # How long a wait for a server that gives up on us may take on a busy machine.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @pytest.mark.parametrize("odd", ODD, ids=str)
@@ -167,10 +167,10 @@ async def test_one_connection_carries_good_and_bad_requests_by_turns(era: Era) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("era", "count"), [(SESSION, 10_000), (MODERN, 100_000)])
-@live_for(120)
-async def test_one_connection_carries_a_hundred_thousand_requests(era: Era, count: int) -> None:
-    await keep_alive(era, count)
+@pytest.mark.parametrize("era", ERAS, ids=lambda era: era.date)
+@live_for(None)  # each request has a safety net of its own
+async def test_one_connection_carries_ten_thousand_requests(era: Era) -> None:
+    await keep_alive(era, 10_000)
 
 
 @live

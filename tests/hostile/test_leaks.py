@@ -69,12 +69,12 @@ async def left_behind(rounds: int) -> None:
         await attack.close()
 
 
-@live_for(60)
+@live_for(600)
 async def test_everything_that_was_thrown_leaves_nothing_behind() -> None:
     await left_behind(2)
 
 
 @pytest.mark.slow
-@live_for(120)
+@live_for(600)
 async def test_everything_that_was_thrown_ten_times_leaves_nothing_behind() -> None:
     await left_behind(10)

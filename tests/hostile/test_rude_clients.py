@@ -134,7 +134,7 @@ async def _be_rude(s: Stand, turn: int) -> None:
         await _leave(caller, turn % WAYS)
 
 
-@live_for(60)
+@live_for(600)
 async def test_every_rude_way_to_leave_leaves_nothing_behind() -> None:
     async with stand() as s:
         for turn in range(3 * WAYS):  # each way in each revision that has sessions
@@ -150,7 +150,7 @@ async def test_every_rude_way_to_leave_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.slow
-@live_for(300)
+@live_for(600)
 async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
     async with stand(limits=Limits(sessions=500)) as s:
         before: dict[str, int] = {}

@@ -155,7 +155,7 @@ async def got(caller: Caller, path: str) -> Response:
 
 
 @pytest.mark.parametrize("by", SERVERS)
-@live_for(2 * WAIT_S)
+@live_for(5 * WAIT_S)
 async def test_around_an_application_our_paths_are_ours_and_the_rest_is_theirs(by: str) -> None:
     with served(by, "around") as server:
         async with Caller(server.port) as caller:
@@ -174,7 +174,7 @@ async def test_around_an_application_our_paths_are_ours_and_the_rest_is_theirs(b
 
 
 @pytest.mark.parametrize("by", SERVERS)
-@live_for(2 * WAIT_S)
+@live_for(5 * WAIT_S)
 async def test_mounted_last_at_the_root_nothing_is_redirected(by: str) -> None:
     with served(by, "mounted") as server:
         async with Caller(server.port) as caller:
@@ -190,7 +190,7 @@ async def test_mounted_last_at_the_root_nothing_is_redirected(by: str) -> None:
 
 
 @pytest.mark.parametrize("by", SERVERS)
-@live_for(2 * WAIT_S)
+@live_for(5 * WAIT_S)
 async def test_mounted_at_its_own_path_it_is_there_and_only_their_router_redirects(
     by: str,
 ) -> None:
@@ -208,7 +208,7 @@ async def test_mounted_at_its_own_path_it_is_there_and_only_their_router_redirec
 
 @pytest.mark.parametrize("app", ["around", "mounted"])
 @pytest.mark.parametrize("by", SERVERS)
-@live_for(2 * WAIT_S)
+@live_for(5 * WAIT_S)
 async def test_sigterm_ends_a_stream_that_would_last_for_ever(by: str, app: str) -> None:
     with served(by, app) as server:
         async with Caller(server.port) as caller:
@@ -221,7 +221,7 @@ async def test_sigterm_ends_a_stream_that_would_last_for_ever(by: str, app: str)
     assert sorted(server.said()) == ["api entered", "api left", "server entered", "server left"]
 
 
-@live_for(2 * WAIT_S)
+@live_for(5 * WAIT_S)
 async def test_the_example_runs_on_our_own_server_and_ends_with_0() -> None:
     server = WebServer([sys.executable, "-W", "error", str(EXAMPLE), "0"])
     try:

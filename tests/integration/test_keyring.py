@@ -22,7 +22,7 @@ KEYRING = "25.7.0"
 BACKEND = "keyrings.alt.file.PlaintextKeyring"
 # Where the library finds nothing that works, as on a server.
 NOTHING = "keyring.backends.fail.Keyring"
-TEST_S = 90.0
+TEST_S = 600.0
 
 
 @pytest.fixture(scope="module")

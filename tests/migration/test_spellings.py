@@ -8,7 +8,7 @@ from portico.protocol.revision import ALL
 from portico.testing import connect as connect_in_memory
 from portico.testing import every_revision
 
-START_S = 30.0
+START_S = 60.0
 
 
 @every_revision

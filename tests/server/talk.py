@@ -29,7 +29,7 @@ from stage import Message
 
 JSON = dict[str, Any]
 Reply = Callable[[str, JSON], JSON | None]
-WAIT_S = 5.0
+WAIT_S = 60.0
 MAX_ROUNDS = 12
 
 EVERYTHING: JSON = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}

@@ -205,7 +205,7 @@ class Lines:
 
     async def ask(self, message: JSON) -> JSON:
         self._writing.write(json.dumps(message).encode() + b"\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return json.loads(await self._reader.readline())
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class Gate:
         with self._lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
-        assert self._open.wait(10)
+        assert self._open.wait(60)
         with self._lock:
             self.inside -= 1
         return "through"
@@ -207,7 +207,7 @@ class Slow(SimpleQueue[Any]):
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         found = super().get(block, timeout)
         self.taken.set()
-        assert self.go.wait(10)
+        assert self.go.wait(60)
         return found
 
 
@@ -215,7 +215,7 @@ class Slow(SimpleQueue[Any]):
 async def test_a_thread_that_has_a_job_already_is_not_counted_on_for_another() -> None:
     workers, jobs, second = Workers(2), Slow(), threading.Event()
     workers._jobs = jobs
-    first = asyncio.ensure_future(workers.run(lambda: second.wait(5)))
+    first = asyncio.ensure_future(workers.run(lambda: second.wait(60)))
     await until(jobs.taken.is_set)
     last = asyncio.ensure_future(workers.run(second.set))
     await asyncio.sleep(0)

@@ -40,7 +40,7 @@ P = ParamSpec("P")
 
 ZOO = Path(__file__).with_name("child_zoo.py")
 # For what must come, on a machine that does other things, too.
-WAIT_S = 20.0
+WAIT_S = 60.0
 # For what must not come, and for a child that will not end by itself.
 SHORT_S = 0.2
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -74,7 +74,7 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
 
 def _run(loop: str, test: Coroutine[Any, Any, None]) -> None:
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        runner.run(_watched(test, 2 * WAIT_S))
+        runner.run(_watched(test, 5 * WAIT_S))
 
 
 def zoo(mode: str) -> list[str]:

@@ -143,7 +143,7 @@ async def test_a_program_is_looked_for_in_the_path_of_the_child(tmp_path: Path) 
     script(tmp_path / "own-tool", f"#!{sys.executable}\nraise SystemExit(9)\n")
     async with staged("serves"):
         child = await start_child(["own-tool"], env={"PATH": str(tmp_path)})
-        assert await child._process.wait(20)
+        assert await child._process.wait(60)
         assert child._process.status == 9
         await child.close()
     with pytest.raises(PorticoError, match="no command"):
@@ -160,7 +160,7 @@ async def test_no_shell_ever_reads_a_command(tmp_path: Path) -> None:
         f"&& touch {witness}",
     ]
     child = await start_child([sys.executable, "-c", "", *words])
-    assert await child._process.wait(20)
+    assert await child._process.wait(60)
     await child.close()
     assert not witness.exists()
 

@@ -47,7 +47,7 @@ async def bench() -> AsyncGenerator[Bench]:
     finally:
         made.crew.end()
         if made.crew.tasks:
-            await asyncio.wait(made.crew.tasks, timeout=5)
+            await asyncio.wait(made.crew.tasks, timeout=60)
         assert not crews._nested
     # `live` sees that no task is left.
 
@@ -89,7 +89,7 @@ async def test_what_waits_goes_on_in_the_task_in_whose_name_it_began() -> None:
 
         async def job() -> Any:
             before = asyncio.current_task()
-            async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
                 group.create_task(gate.wait())
                 await asyncio.sleep(0)
             return before is asyncio.current_task()
@@ -354,6 +354,6 @@ async def test_after_the_end_nobody_rests_and_what_is_at_work_may_finish() -> No
     made.crew.end()
     assert len(made.crew.busy) == 1
     gate.set()
-    await asyncio.wait(made.crew.tasks, timeout=5)
+    await asyncio.wait(made.crew.tasks, timeout=60)
     assert made.done == [True]
     assert made.crew.busy == []

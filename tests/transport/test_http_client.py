@@ -126,17 +126,17 @@ async def test_a_connection_whose_end_the_loop_has_not_seen_yet_is_not_used_agai
             closed.set()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(60)
         thread = threading.Thread(target=serve, args=(listener,))
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         async with pooled() as pool:
             answer = await pool.send("GET", url, [])
             assert await answer.whole(LIMIT) == b"ok"
-            assert closed.wait(5)  # while the loop stands still
+            assert closed.wait(60)  # while the loop stands still
             answer.close()
             assert await fetch(pool, url) == (200, b"ok")
-        thread.join(5)
+        thread.join(60)
 
 
 @either_loop

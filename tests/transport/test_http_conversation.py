@@ -323,7 +323,7 @@ async def test_an_answer_that_comes_on_the_stream_of_another_call_is_heard_at_on
         first = asyncio.create_task(client.call_tool("first"))
         await until(lambda: bool(waiting))
         assert (await client.call_tool("second")).text == "done"
-        assert (await asyncio.wait_for(first, 5)).text == "done"
+        assert (await asyncio.wait_for(first, 60)).text == "done"
 
 
 @both
@@ -352,17 +352,17 @@ async def test_progress_begins_the_time_out_anew_up_to_a_bound(revision: Revisio
         if progress == 1:
             known = held.link._flight.get(call.id)
             assert known is not None
-            known.limit = asyncio.get_running_loop().time() + 1  # ten minutes later, say
+            known.limit = asyncio.get_running_loop().time() + 100  # ten minutes later, say
         going.set()
 
     async with beast(revision, play) as (client, _):
         began = asyncio.get_running_loop().time()
-        answer = await client.call_tool("t", timeout_s=10, on_progress=reported)
+        answer = await client.call_tool("t", timeout_s=200, on_progress=reported)
         assert answer.text == "done"
         assert ends[0] is not None
-        assert ends[0] > began + 10
+        assert ends[0] > began + 200
         assert ends[1] is not None
-        assert ends[1] < began + 9
+        assert ends[1] < began + 199
 
 
 # ---------------------------------------------------------------- opening

@@ -47,7 +47,7 @@ class Span:
             scope: Scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
             self._task = asyncio.create_task(self._run(scope))
         self.inbox.put_nowait({"type": f"lifespan.{word}"})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.outbox.get()
 
     async def _run(self, scope: Scope) -> None:

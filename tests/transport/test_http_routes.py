@@ -19,7 +19,7 @@ from portico.transport.http_routes import MAX_ADDRESSES, Routes, interleaved
 
 NAME = "somewhere.test"
 # Far below what a pool waits for a connection, far above what a busy machine needs for one.
-FAST_S = 10.0
+FAST_S = 60.0
 
 
 @contextmanager

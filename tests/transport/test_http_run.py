@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -374,7 +373,7 @@ def test_who_goes_in_the_very_turn_of_an_answer_takes_nobody_elses_away() -> Non
             there = stays.get_extra_info("peername")
             (reader,) = [r for r, w in far if w.get_extra_info("sockname") == there]
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     return await reader.read(4)
             finally:
                 stays.close()
@@ -663,7 +662,7 @@ class Child:
         self.process.communicate()
 
     def connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
 
     def ask(self, connection: http.client.HTTPConnection, tool: str) -> None:
         body = CALL_WAIT.replace(b'"wait"', b'"%b"' % tool.encode())
@@ -681,20 +680,18 @@ class Child:
         return True
 
     def end(self) -> tuple[int, str]:
-        out, _ = self.process.communicate(timeout=15)
+        out, _ = self.process.communicate(timeout=60)
         return self.process.returncode, out
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_an_idle_server_at_once_and_well(number: signal.Signals) -> None:
-    with Child() as child:
+    with Child(drain_s=3600) as child:
         connection = child.connect()
         child.ask(connection, "echo")
         assert connection.getresponse().status == 200
-        begun = time.monotonic()
         child.process.send_signal(number)
         assert child.end() == (0, "left\nreturned\n")
-        assert time.monotonic() - begun < 3
         connection.close()
 
 
@@ -715,7 +712,7 @@ def test_a_signal_lets_calls_finish_until_the_deadline() -> None:
 
 
 def test_a_second_signal_does_not_wait() -> None:
-    with Child(drain_s=60) as child:
+    with Child(drain_s=3600) as child:
         connection = child.connect()
         child.ask(connection, "wait")
         other = child.connect()

@@ -51,7 +51,7 @@ class Served:
         self.task = asyncio.create_task(serve(app, port=0, started=self.site.set_result))
 
     async def end(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asyncio.wait({self.task})
         if self.site.done():
             with pytest.raises(OSError):

@@ -318,7 +318,7 @@ NONE: dict[str, tuple[Any, type[PorticoError], str]] = {
 @live
 async def test_what_is_no_such_stream_is_said_so(name: str) -> None:
     play, kind, words = NONE[name]
-    error = await opened(play, timeout_s=SOON_S if kind is TimedOut else 10)
+    error = await opened(play, timeout_s=SOON_S if kind is TimedOut else 60)
     assert isinstance(error, kind), error
     assert words in str(error)
 
@@ -505,7 +505,7 @@ async def test_what_a_server_does_not_take_is_bounded(monkeypatch: pytest.Monkey
         calls = [
             asyncio.create_task(client.call_tool("t", {"text": "x" * 1000})) for _ in range(20)
         ]
-        done, _ = await asyncio.wait(calls, timeout=5)
+        done, _ = await asyncio.wait(calls, timeout=60)
         assert len(done) == 20
         words = {str(call.exception()) for call in done}
         assert any("does not take what it is sent" in one for one in words), words
