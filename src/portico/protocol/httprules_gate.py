@@ -42,6 +42,7 @@ NOT_ACCEPTABLE: Final = 406
 CONTENT_TOO_LARGE: Final = 413
 UNSUPPORTED_MEDIA_TYPE: Final = 415
 TOO_MANY_REQUESTS: Final = 429
+UNAVAILABLE: Final = 503
 
 JSON_TYPE: Final = "application/json"
 EVENTS_TYPE: Final = "text/event-stream"

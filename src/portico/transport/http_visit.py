@@ -19,6 +19,7 @@ from portico.errors import ConnectionLost, Fault, FaultKind
 from portico.protocol.httprules_gate import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
+    UNAVAILABLE,
     Answers,
     Headers,
     Refusal,
@@ -36,7 +37,6 @@ FORGIVEN_BODIES = 4
 LONG_LENGTH = 7
 
 REQUEST_TIMEOUT: Final = 408
-UNAVAILABLE: Final = 503
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
