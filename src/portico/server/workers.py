@@ -89,8 +89,8 @@ class Job(Generic[T]):
         required: bool = False,
     ) -> None:
         self.loop: asyncio.AbstractEventLoop = loop
-        self.name = name
-        self.required = required
+        self.name: str = name
+        self.required: bool = required
         self.future: asyncio.Future[T] = loop.create_future()
         self._function: Callable[[], T] | None = function
         self._context: contextvars.Context | None = contextvars.copy_context()
