@@ -4,6 +4,7 @@ Rules: the second opinion is Python's own `json`, which shares no code with what
 """
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -66,7 +67,7 @@ class Frames:
             held(
                 not _is_plain_request(second, body), f"a good request was refused: {fault.message}"
             )
-            _check_settles(fault, second)
+            _check_settles(fault, second, body)
             return [f"fault: {fault.kind.name}"]
         if isinstance(frame, Batch):
             held(isinstance(second, list), "a batch that is no array")
@@ -74,7 +75,7 @@ class Frames:
             for item, other in zip(frame.items, second, strict=True):
                 if isinstance(item, Fault):
                     check_fault(item)
-                    _check_settles(item, other)
+                    _check_settles(item, other, b"")
                 else:
                     check_frame(item, other)
             return ["batch"]
@@ -146,8 +147,21 @@ def _same_id(id: int | str | None, other: JSON) -> bool:
     return isinstance(other, int | float) and id == other
 
 
-def _check_settles(fault: Fault, other: JSON) -> None:
-    if fault.settles is not None:
+_ID = re.compile(rb'"id"\s*:\s*("(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*)', re.DOTALL)
+
+
+def ids_in_text(body: bytes) -> list[JSON]:
+    """Every id that stands in a text, whether or not that can be read as a whole."""
+    return [id for raw in _ID.findall(body) if (id := second_opinion(raw)) is not NO_JSON]
+
+
+def _check_settles(fault: Fault, other: JSON, body: bytes) -> None:
+    if fault.settles is None:
+        return
+    if other is NO_JSON:  # whose reply it began to be is read from the ends of it
+        named = any(_same_id(fault.settles, id) for id in ids_in_text(body))
+        held(named, "a fault settles a call that the text does not name")
+    else:
         members = cast("dict[str, JSON]", other if isinstance(other, dict) else {})
         held("id" in members, "a fault settles a call that the message does not name")
         held(_same_id(fault.settles, members["id"]), "a fault settles another call")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from fuzz.application import Application
 from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, Seed, rows, seed
-from fuzz.frames import second_opinion
+from fuzz.frames import NO_JSON, ids_in_text, second_opinion
 from fuzz.mutate import mutate
 from fuzz.scenes import SCENES, Make, Scene, build
 from fuzz.target import MAX_WORDS, Case, check_answer, held
@@ -325,6 +325,8 @@ class Names:
         self._moved: list[JSON] = []
         self._cancelled: list[JSON] = []
         found = second_opinion(data)
+        if found is NO_JSON:
+            self._settled += ids_in_text(data)
         for item in cast("list[JSON]", found) if isinstance(found, list) else [found]:
             if isinstance(item, dict):
                 self._take(cast("dict[str, JSON]", item))

@@ -304,6 +304,30 @@ async def headers_without_end(visitor: Visitor, heard: Heard) -> None:
         await visitor.say(b"X-Y: z\r\n" * 1000)
 
 
+def deep(heard: Heard) -> bytes:
+    """A reply with ten thousand levels."""
+    inside = b'{"x":' * 10_000 + b"1" + b"}" * 10_000
+    return b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (heard.message["id"], inside)
+
+
+@animal(RemoteProtocolError, "nested deeper than 64 levels")
+async def a_reply_that_is_too_deep(visitor: Visitor, heard: Heard) -> None:
+    await visitor.say(whole(200, deep(heard)))
+
+
+@animal(RemoteProtocolError, "nested deeper than 64 levels")
+async def an_event_that_is_too_deep_on_a_stream_that_stays(visitor: Visitor, heard: Heard) -> None:
+    await visitor.say(stream() + chunk(events(deep(heard))))
+    await visitor.gone()
+
+
+@animal(RemoteProtocolError, "not JSON")
+async def an_event_with_nan_on_a_stream_that_stays(visitor: Visitor, heard: Heard) -> None:
+    reply = b'{"jsonrpc":"2.0","id":%d,"result":{"x":NaN}}' % heard.message["id"]
+    await visitor.say(stream() + chunk(events(reply)))
+    await visitor.gone()
+
+
 # ---------------------------------------------------------------- moved
 
 

@@ -97,11 +97,16 @@ NOT_UTF8 = {
 }
 
 
+def waited_for(body: bytes) -> int | None:
+    """Our call whose reply this began to be."""
+    return 7 if body.startswith((GOOD[: GOOD.index(b"%b")], BAD[: BAD.index(b"%b")])) else None
+
+
 @pytest.mark.spec("R0001", "R0030")
 @cases(NOT_JSON)
 def test_what_is_not_json_is_a_parse_error_without_an_id(case: bytes, revision: Revision) -> None:
     fault = fault_of(case)
-    assert (fault.kind, fault.raw_id, fault.settles) == (PARSE, b"", None)
+    assert (fault.kind, fault.raw_id, fault.settles) == (PARSE, b"", waited_for(case))
     answered = answer(fault, revision)
     assert answered["error"]["code"] == -32700
     assert answered.get("id", "none") == (None if revision.error_id_required else "none")
@@ -141,7 +146,7 @@ def test_what_ends_within_a_pair_is_cut_short(end: bytes) -> None:
 @cases(NOT_UTF8)
 def test_what_is_not_utf8_is_a_parse_error_that_says_where(case: bytes, revision: Revision) -> None:
     fault = fault_of(case)
-    assert (fault.kind, fault.raw_id, fault.settles) == (PARSE, b"", None)
+    assert (fault.kind, fault.raw_id, fault.settles) == (PARSE, b"", waited_for(case))
     assert "UTF-8" in fault.message
     assert answer(fault, revision)["error"]["code"] == -32700
 
@@ -393,7 +398,10 @@ def test_who_sent_or_waits_for_what_is_too_deep_is_still_told() -> None:
         (b'{"id":7,"id":8,"x":%b}' % deep, b"", None),
         (b'{"id":7,"x":%b' % deep, b"", None),
         (b"[%b]" % nested(LEGIBLE_DEPTH - 2), b"", None),
-        (CALL % nested(LEGIBLE_DEPTH), b"", None),
+        (CALL % nested(LEGIBLE_DEPTH), b"7", None),
+        (GOOD % nested(LEGIBLE_DEPTH), b"", 7),
+        (GOOD % nested(LEGIBLE_DEPTH)[:-1], b"", 7),
+        (TELL % nested(LEGIBLE_DEPTH), b"", None),
     ):
         fault = fault_of(body)
         assert (fault.kind, fault.raw_id, fault.settles) == (INVALID, raw_id, settles)
@@ -402,8 +410,7 @@ def test_who_sent_or_waits_for_what_is_too_deep_is_still_told() -> None:
 BOMBS = {
     "arrays": b"[" * 10_000,
     "arrays that end": b"[" * 10_000 + b"]" * 10_000,
-    "objects": CALL % nested(10_000),
-    "a result": GOOD % nested(10_000),
+    "a notification": TELL % nested(10_000),
     "in a batch": b"[%b]" % (CALL % nested(10_000)),
     "an id": WITH_ID % (b"[" * 10_000 + b"]" * 10_000),
     "a hundred thousand": b'{"x":' * 100_000,
@@ -417,6 +424,57 @@ def test_nesting_of_ten_thousand_is_an_invalid_request_whatever_python_would_bea
 ) -> None:
     fault = fault_of(case)
     assert (fault.kind, fault.raw_id, fault.settles) == (INVALID, b"", None)
+
+
+DEEP = nested(10_000)
+# Text that cannot be read as a whole: the id that the answer echoes, and the call of ours that ends.
+ENDS: dict[str, tuple[bytes, bytes, int | str | None]] = {
+    "a request": (CALL % DEEP, b"7", None),
+    "a result": (GOOD % DEEP, b"", 7),
+    "an error": (BAD % DEEP, b"", 7),
+    "the id last": (b'{"result":%b,"jsonrpc":"2.0","id":7}' % DEEP, b"", 7),
+    "the id last, with spaces": (b' { "result" : %b , "id" : "a" } ' % DEEP, b"", "a"),
+    "a request with the id last": (b'{"params":%b,"method":"a","id":7}' % DEEP, b"7", None),
+    "the id first of all": (b'{"id":"7","result":%b,"jsonrpc":"2.0"}' % DEEP, b"", "7"),
+    "an escape in the id": (rb'{"id":"a\"]}","result":%b}' % DEEP, b"", 'a"]}'),
+    "two ids": (b'{"id":7,"result":%b,"id":7}' % DEEP, b"", None),
+    "no id": (b'{"jsonrpc":"2.0","result":%b}' % DEEP, b"", None),
+    "an id in the middle": (b'{"result":%b,"id":7,"x":{}}' % DEEP, b"", None),
+    "an id inside": (b'{"result":{"id":7,"x":%b}}' % DEEP, b"", None),
+    "an id that is none": (b'{"id":null,"result":%b}' % DEEP, b"", None),
+    "an id that is too long": (b'{"id":"%b","result":%b}' % (b"a" * 600, DEEP), b"", None),
+    "an id that is cut off": (
+        b'{"x":"%b","id":12345,"result":%b}' % (b"x" * 1008, DEEP),
+        b"",
+        None,
+    ),
+    "neither a request nor a reply": (b'{"id":7,"x":%b}' % DEEP, b"", None),
+}
+
+
+@cases(ENDS)
+def test_whom_a_text_concerns_is_read_from_its_ends(
+    case: tuple[bytes, bytes, int | str | None],
+) -> None:
+    body, raw_id, settles = case
+    fault = fault_of(body)
+    assert (fault.kind, fault.raw_id, fault.settles) == (INVALID, raw_id, settles)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        GOOD % b'{"x":NaN}',
+        GOOD % b'{"x":"cut sho',
+        b'{"result":{"x":NaN},"jsonrpc":"2.0","id":7}',
+        GOOD % b'{"x":"\xff"}',
+    ],
+)
+def test_the_call_whose_reply_is_no_json_ends_with_that(body: bytes) -> None:
+    fault = fault_of(body)
+    assert (fault.kind, fault.raw_id, fault.settles) == (PARSE, b"", 7)
+    bad_id = body.replace(b'"id":7', b'"id":1.5')
+    assert fault_of(bad_id).settles is None
 
 
 @pytest.mark.parametrize(

@@ -488,6 +488,17 @@ def test_every_request_has_a_time_out_which_ends_it(revision: Revision) -> None:
         assert (asker.next_deadline, asker.tick(1e9)) == (None, [])
 
 
+@pytest.mark.parametrize("levels", [300, 10_000])
+def test_a_reply_that_is_too_deep_ends_its_call_at_once(revision: Revision, levels: int) -> None:
+    for asker, _ in askers(revision):
+        id, _ = calling(asker)
+        inside = b'{"x":' * levels + b"1" + b"}" * levels
+        (over,) = asker.receive(b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (id, inside), 0.0)
+        assert isinstance(over, Answered)
+        assert (over.id, type(over.outcome)) == (id, Fault)
+        assert asker.next_deadline is None
+
+
 @pytest.mark.spec("R0238", "R0775")
 def test_a_time_out_tells_the_peer_and_stops_waiting(revision: Revision) -> None:
     for asker, answerer in askers(revision):

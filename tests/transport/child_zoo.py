@@ -335,6 +335,39 @@ def is_not_utf8() -> None:
         write(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"caf\xe9"}}\n' % request["id"])
 
 
+def broken(reply: bytes) -> None:
+    """Answer with this, the id filled in, and stay."""
+    for request in requests():
+        write(reply.replace(b"ID", b"%d" % request["id"]) + b"\n")
+
+
+@mode
+def nests_too_deep() -> None:
+    deep = b'{"x":' * 10_000 + b"1" + b"}" * 10_000
+    broken(b'{"jsonrpc":"2.0","id":ID,"result":%b}' % deep)
+
+
+@mode
+def nests_too_deep_and_says_its_id_last() -> None:
+    deep = b"[" * 10_000 + b"]" * 10_000
+    broken(b'{"result":{"x":%b},"jsonrpc":"2.0","id":ID}' % deep)
+
+
+@mode
+def says_nan() -> None:
+    broken(b'{"jsonrpc": "2.0", "id": ID, "result": {"content": [], "x": NaN}}')
+
+
+@mode
+def is_cut_off() -> None:
+    broken(b'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"te')
+
+
+@mode
+def says_a_member_twice() -> None:
+    broken(b'{"jsonrpc":"2.0","id":ID,"result":{"content":[]},"result":{"content":[]}}')
+
+
 @mode
 def carriage_returns() -> None:
     for request in requests():

@@ -86,6 +86,11 @@ BADLY: dict[str, tuple[type[PorticoError], str]] = {
     ),
     "a_huge_line": (ConnectionLost, rf"wrote a line of more than {LINE_BYTES} bytes during"),
     "is_not_utf8": (Fault, r"a message that is not UTF-8"),
+    "nests_too_deep": (Fault, r"nested deeper than 64 levels"),
+    "nests_too_deep_and_says_its_id_last": (Fault, r"nested deeper than 64 levels"),
+    "says_nan": (Fault, r"not JSON: "),
+    "is_cut_off": (Fault, r"not JSON: .*truncated"),
+    "says_a_member_twice": (Fault, r"the same member twice"),
 }
 
 # Who never answers: the time-out of the call is its end.

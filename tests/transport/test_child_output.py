@@ -146,6 +146,21 @@ def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
     assert ear.sieve.rubbish == 5
 
 
+def test_a_broken_reply_reaches_the_call_that_waits_for_it() -> None:
+    ear = Ear()
+    for line in (
+        b'{"jsonrpc":"2.0","id":7,"result":{"a":NaN}}',
+        b'{"jsonrpc":"2.0","id":8,"result":{"a":"cut',
+        b'{"jsonrpc":"2.0","id":9,"result":{"a":"\xe9","b":NaN}}',
+        b'{"jsonrpc":"2.0","id":10,"method":"a","params":{"a":NaN}}',
+        b'{"jsonrpc" is the protocol, "id":11,"result":{}}',
+    ):
+        ear.sieve.feed(line + b"\n")
+    assert not ear.received
+    assert [one.settles for one in ear.refused] == [7, 8, 9]
+    assert ear.sieve.rubbish == 5
+
+
 @given(
     st.lists(st.sampled_from([MESSAGE, b"y", b"", b"{", b"\xff", b"[info]"]), max_size=30),
     st.lists(st.integers(1, 40), min_size=1),

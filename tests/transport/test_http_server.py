@@ -281,16 +281,19 @@ async def test_closing_a_stream_cancels_the_call() -> None:
 
 
 @live
-async def test_a_cancellation_from_outside_is_not_swallowed() -> None:
-    async with stand() as s:
-        calling = asyncio.create_task(s.caller.call("wait"))
-        await s.service.marks.reached("wait begun")
-        (turn,) = s.app.sweep
-        assert turn.task is not None
-        turn.task.cancel()
-        await s.service.marks.reached("wait cancelled")
-        assert (await calling).status == 500  # uvicorn's word for it
-        await s.settled()
+async def test_a_cancellation_from_outside_is_answered_and_not_swallowed() -> None:
+    with Records("uvicorn.error") as records:
+        async with stand() as s:
+            calling = asyncio.create_task(s.caller.call("wait"))
+            await s.service.marks.reached("wait begun")
+            (turn,) = s.app.sweep
+            assert turn.task is not None
+            turn.task.cancel()
+            await s.service.marks.reached("wait cancelled")
+            answer = await calling
+            assert (answer.status, answer.json["error"]["code"]) == (200, -32603)
+            await s.settled()
+        assert any("Exception in ASGI application" in line for line in records.lines)
 
 
 @live

@@ -30,7 +30,14 @@ from portico.auth.jwt import ALGORITHMS, MAX_TOKEN_CHARACTERS, BadToken
 from portico.auth.proofs import BadProof, Nonces, NonceWanted, Proof
 from portico.errors import CannotFetch, ChannelError, FaultKind, LocalProtocolError, PorticoError
 from portico.ports import Caller, Seal, Store
-from portico.protocol.httprules_gate import BAD_REQUEST, FORBIDDEN, UNAUTHORIZED, Headers, Refusal
+from portico.protocol.httprules_gate import (
+    BAD_REQUEST,
+    FORBIDDEN,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    Headers,
+    Refusal,
+)
 
 log: logging.Logger = logging.getLogger("portico.auth")
 
@@ -38,7 +45,6 @@ log: logging.Logger = logging.getLogger("portico.auth")
 MAX_REMEMBERED: Final = 10_000
 # Different tokens that are being verified; to ask an issuer is slow, and to make up a token free.
 MAX_ASKING: Final = 1024
-UNAVAILABLE: Final = 503
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 LEGACY_WELL_KNOWN: Final = "/.well-known/oauth-authorization-server"
 

@@ -5,6 +5,7 @@ stranger sends, this file raises `Fault` and nothing else, in linear time. `para
 stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
 """
 
+import contextlib
 from collections.abc import Container
 from functools import cache, lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, cast
@@ -14,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.jsonrpc_text import FOREIGN as _FOREIGN
-from portico.protocol.jsonrpc_text import LONG, depth, doubled, may_be_deep, no_json
+from portico.protocol.jsonrpc_text import LONG, depth, doubled, may_be_deep, no_json, outline
 from portico.protocol.jsonrpc_text import refuse_repeats as refuse_repeats
 from portico.protocol.jsonrpc_text import repeats as repeats
 
@@ -242,9 +243,8 @@ def _check_text(body: bytes) -> None:
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            raise Fault(
-                FaultKind.PARSE, f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
-            ) from None
+            words = f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
+            raise _unread(body, Fault(FaultKind.PARSE, words)) from None
     if may_be_deep(body, MAX_DEPTH):
         deep = depth(body)
         if deep > MAX_DEPTH:
@@ -332,7 +332,7 @@ def _split(body: bytes) -> dict[str, Raw]:
     except msgspec.ValidationError:
         words = "a message must be an object"
     except _FOREIGN as error:
-        raise no_json(body, error) from None
+        raise _unread(body, no_json(body, error)) from None
     try:
         _raw.decode(body)
     except _FOREIGN as error:
@@ -464,14 +464,28 @@ def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
 
 def _too_deep(body: bytes, deep: int) -> Fault:
     words = f"nested deeper than {MAX_DEPTH} levels; flatten it"
-    if deep > LEGIBLE_DEPTH:
-        return Fault(FaultKind.INVALID_REQUEST, words)
-    try:
-        members = _members.decode(body)
-        raw_id, _ = _sole_id(body, members)
-    except _FOREIGN:
-        return Fault(FaultKind.INVALID_REQUEST, words)
-    return _refuse(members, raw_id, words)
+    if deep <= LEGIBLE_DEPTH:
+        try:
+            members = _members.decode(body)
+            raw_id, _ = _sole_id(body, members)
+        except _FOREIGN:
+            pass
+        else:
+            return _refuse(members, raw_id, words)
+    names, raw_id = outline(body)
+    if raw_id and names & {"method", "result", "error"}:
+        return _refuse(names, raw_id, words)
+    return Fault(FaultKind.INVALID_REQUEST, words)
+
+
+def _unread(body: bytes, fault: Fault) -> Fault:
+    """For a text that is no JSON: if it began as a reply, the call that waits for it ends. The id
+    of a request is not read from such a text: JSON-RPC wants `null` in a parse error."""
+    names, raw_id = outline(body)
+    if raw_id and "method" not in names and names & {"result", "error"}:
+        with contextlib.suppress(Fault):
+            fault.settles = parse_id(raw_id)
+    return fault
 
 
 # ---------------------------------------------------------------- out

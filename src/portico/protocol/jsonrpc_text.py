@@ -19,6 +19,10 @@ FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # From here on it takes less time to look for some brackets than to count them all.
 LONG = 1024
 
+# So much at either end of a text that cannot be read is searched for whose reply it is: more than
+# the longest id and the names around it take.
+END_BYTES = 1024
+
 _QUOTE = b'"'
 _BACKSLASH = ord("\\")
 
@@ -34,6 +38,9 @@ _HALF = (
     rb"(?<!\\)(?:\\\\)*+(\\u[dD][89abAB][0-9a-fA-F]{2})"
     rb"(?=[^\\]|\\[^u]|\\u[^dD]|\\u[dD][^c-fC-F])"
 )
+# The name of a member, and its value where that is neither an object nor an array.
+_TEXT = rb'"(?:[^"\\]|\\.)*+"'
+_MEMBER = rb"\s*+(%b)\s*+:\s*+(%b|-?[0-9][0-9.eE+-]*+|true|false|null)?+\s*+" % (_TEXT, _TEXT)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
@@ -77,6 +84,33 @@ def may_be_deep(body: bytes, limit: int) -> bool:
                 return True
             at = body.find(bracket, at + 1)
     return False
+
+
+def outline(body: bytes) -> tuple[set[str], bytes]:
+    """The names of the members at both ends of an object, and its id as it is written: for a text
+    that cannot be read as a whole. The id is empty where none was found there, or two."""
+    names: set[str] = set()
+    ids: list[bytes] = []
+
+    def follow(text: bytes, at: int) -> None:
+        """Look at members until one has a value that is not plain."""
+        while found := re.compile(_MEMBER, re.DOTALL).match(text, at):
+            name, value = found.groups()
+            names.add(name[1:-1].decode(errors="replace"))
+            at = found.end() + 1
+            if value is None or text[at - 1 : at] not in (b",", b"}"):
+                return
+            if name == b'"id"':
+                ids.append(value)
+
+    head, tail = body[:END_BYTES].lstrip(), body[-END_BYTES:].rstrip()
+    if head[:1] == b"{":
+        follow(head, 1)
+    if tail[-1:] == b"}":  # and before it stands what follows the last value that is not plain
+        rest = tail[max(tail.rfind(b"}", 0, -1), tail.rfind(b"]")) + 1 :].lstrip()
+        if rest[:1] == b",":
+            follow(rest, 1)
+    return names, ids[0] if len(ids) == 1 else b""
 
 
 def repeats(raw: bytes | Raw) -> bool:

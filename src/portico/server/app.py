@@ -25,7 +25,7 @@ from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.dispatch import Dispatch, Listing
 from portico.server.offering import Offering, checked_ttl
-from portico.server.workers import Workers
+from portico.server.workers import THREADS, Workers
 
 if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
     from typing import Unpack
@@ -72,6 +72,7 @@ class Server(Offering):
     `ttl_s` and `cache_scope` say how long, and for whom, lists keep. `declares` names kinds that
     are added only later, at run time: clients of the older revisions ask once what there is.
     `completions_per_s` is how many completions each caller gets (R0150), None for any number.
+    `threads` is how many functions that are not `async` run at once; further calls wait.
     `auth` says who may use it over HTTP; on a pipe its caller is whoever started it (R0188).
     """
 
@@ -95,9 +96,13 @@ class Server(Offering):
         logging: bool | None = None,
         declares: Iterable[Kind] = (),
         completions_per_s: float | None = COMPLETIONS_PER_S,
+        threads: int = THREADS,
         auth: "Protection | None" = None,
         debug: bool = False,
     ) -> None:
+        if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            words = f"threads is {threads!r}; give how many sync functions may run at once, above 0"
+            raise LocalProtocolError(words)
         if page_size < 1:
             raise LocalProtocolError("page_size is a number of entries above 0")
         if lifespan is not None:
@@ -112,7 +117,7 @@ class Server(Offering):
         )
         self.instructions = instructions
         self.state: Any = None
-        self.workers: Workers = Workers()
+        self.workers: Workers = Workers(threads)
         self._accepts = Revisions.of(*revisions) if revisions is not None else EVERY
         self._given_keys = list(keys)
         if self._given_keys:

@@ -218,7 +218,9 @@ class Bound:
 
     async def _run(self, arguments: Mapping[str, Any]) -> Any:
         if not self.inline:
-            return await self.surroundings.workers.run(lambda: self.function(**arguments))
+            return await self.surroundings.workers.run(
+                lambda: self.function(**arguments), self.name
+            )
         made = self.function(**arguments)
         return await made if inspect.isawaitable(made) else made
 

@@ -143,7 +143,7 @@ class Resolver:
         if provider.is_async:
             return await provider.function(**given)
         if provider.threaded:
-            return await self._workers.run(lambda: provider.function(**given))
+            return await self._workers.run(lambda: provider.function(**given), provider.name)
         return provider.function(**given)
 
 
@@ -153,9 +153,10 @@ class Threaded:
     def __init__(self, provider: Provider, given: Mapping[str, Any], workers: Workers) -> None:
         self._manage = contextlib.contextmanager(provider.function)(**given)
         self._workers = workers
+        self._name = provider.name
 
     async def __aenter__(self) -> Any:
-        return await self._workers.run(self._manage.__enter__)
+        return await self._workers.run(self._manage.__enter__, self._name)
 
     async def __aexit__(
         self,
@@ -164,5 +165,7 @@ class Threaded:
         traceback: TracebackType | None,
     ) -> bool | None:
         return await asyncio.shield(
-            self._workers.run(lambda: self._manage.__exit__(kind, error, traceback))
+            self._workers.run(
+                lambda: self._manage.__exit__(kind, error, traceback), self._name, required=True
+            )
         )

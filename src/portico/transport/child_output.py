@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from portico.errors import Fault, FaultKind
-from portico.protocol.jsonrpc import Failure, Lines, Reply, Request, decode
+from portico.protocol.jsonrpc import Batch, Failure, Frame, Lines, Reply, Request, decode
 from portico.text import visible
 
 # Of standard error, for an error to quote: what ended a program is in its last lines.
@@ -134,6 +134,8 @@ class Sieve:
             self._hears.spoilt(f"wrote a line of more than {self._max} bytes", "")
         elif not is_message(line):
             self._drop(line, introduction)
+            if line[:1] == b"{" and _MESSAGE in line:  # a message that is broken: NaN, or cut off
+                self._decoded(line)
         elif line.isascii() or is_utf8(line):
             self.messages += 1
             self._hears.receive(line)
@@ -151,12 +153,18 @@ class Sieve:
         ):
             self._hears.spoilt("wrote no message", "; is it an MCP server on stdio?")
 
+    def _decoded(self, line: bytes) -> Frame | Batch | None:
+        """The message in a line. Of one that cannot be read, the call that waits for it is told."""
+        try:
+            return decode(line)
+        except Fault as fault:
+            if fault.settles is not None:
+                self._hears.refuse(fault)
+            return None
+
     def _misspelt(self, line: bytes) -> None:
         """A message that is not UTF-8 cannot be read, but whom it concerns often can."""
-        try:
-            frame = decode(line.decode(errors="replace").encode())
-        except Fault:
-            frame = None
+        frame = self._decoded(line.decode(errors="replace").encode())
         words = "a message that is not UTF-8; encode messages as UTF-8"
         if isinstance(frame, Reply | Failure) and frame.id is not None:
             self._hears.refuse(Fault(FaultKind.PARSE, words, settles=frame.id, unheard=True))

@@ -249,11 +249,12 @@ class Duplex:
             self._set_alarm()
         try:
             return await self._answer(turn)
-        except asyncio.CancelledError:
-            return exchange.abandon()  # the rest of its batch may be ready now
         except ConnectionLost:
             return None
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if exchange.settled:  # its sender cancelled it, or the conversation has ended
+                return None
+            # A handler that cancels its own task is a failure like any other; the task then ends.
             log.error("the service raised %s", type(error).__name__, exc_info=error)
             fault = Fault(FaultKind.INTERNAL, "the server failed; its log says why")
             return exchange.fail(fault)

@@ -22,6 +22,7 @@ from portico.errors import (
     AuthError,
     ConnectionLost,
     Fault,
+    FaultKind,
     PorticoError,
     RemoteProtocolError,
     TimedOut,
@@ -305,7 +306,8 @@ class HttpConversation:
         try:
             frame = decode(body)
         except Fault as fault:
-            if fault.settles is not None:
+            # What is no JSON at all is quoted by whoever asked; that says more.
+            if fault.settles is not None and fault.kind is not FaultKind.PARSE:
                 self._act(self.link.refuse(fault), call)
             return
         if isinstance(frame, Failure) and frame.id is None:

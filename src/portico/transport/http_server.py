@@ -406,24 +406,30 @@ class HttpApp:
 
     async def _answer(self, turn: HttpTurn) -> None:
         exchange = turn.exchange
+        cancelled: asyncio.CancelledError | None = None
         try:
             data = await self.service.answer(turn)
-        except asyncio.CancelledError:
-            if turn.told and turn.streaming:
-                data = exchange.fail(Fault(FaultKind.INTERNAL, turn.gone))
-                await turn.end(write(data) if data is not None else b"")
-            exchange.abandon()  # R0862: the caller has gone, and nothing more is said
-            raise
+        except asyncio.CancelledError as error:
+            if turn.cancelled:
+                if turn.told and turn.streaming:
+                    data = exchange.fail(Fault(FaultKind.INTERNAL, turn.gone))
+                    await turn.end(write(data) if data is not None else b"")
+                exchange.abandon()  # R0862: the caller has gone, and nothing more is said
+                raise
+            # The client waits, and we cancelled nothing: a handler cancelled its own task, or the
+            # web server did. Both are answered, and the task is cancelled all the same.
+            cancelled = error
+            turn.fault = unexpected(error)
+            data = exchange.fail(turn.fault)
         except Exception as error:
             if isinstance(error, ConnectionLost):
                 raise
             turn.fault = unexpected(error)
             data = exchange.fail(turn.fault)
+        status = rules.status_of(turn.fault, exchange.peer.revision)
         if turn.streaming:
             await turn.end(write(data) if data is not None else b"")
-            return
-        status = rules.status_of(turn.fault, exchange.peer.revision)
-        if data is None:
+        elif data is None:
             await turn.reply(rules.ACCEPTED, b"")
         elif turn.answers.json or status != rules.OK:
             more = _own_headers(turn.fault) if turn.fault else None
@@ -431,6 +437,8 @@ class HttpApp:
                 await turn.reply(status, data, more)
         else:
             await turn.end(write(data))
+        if cancelled is not None:
+            raise cancelled
 
     async def _post_other(
         self,

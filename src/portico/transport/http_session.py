@@ -386,14 +386,19 @@ class Session:
         turn = SessionTurn(exchange, self, lane)
         visit.way = lane
         self._enter(turn)
+        cancelled: asyncio.CancelledError | None = None
         try:
             try:
                 data = await self._service.answer(turn)
-            except asyncio.CancelledError:
-                exchange.abandon()
-                if not visit.is_ours():
-                    raise
-                data = None
+            except asyncio.CancelledError as error:
+                if visit.cancelled:
+                    exchange.abandon()
+                    if not visit.is_ours():
+                        raise
+                    data = None
+                else:  # a handler cancelled its own task: it is answered, and cancelled
+                    cancelled = error
+                    data = _failed(exchange, error)
             except Exception as error:
                 data = _failed(exchange, error)
             finally:
@@ -409,6 +414,8 @@ class Session:
                     await answer_at_once(visit, frames, rules.OK)
                 elif not visit.reply_at_once(rules.OK, data):
                     await visit.reply(rules.OK, data)
+            if cancelled is not None:
+                raise cancelled
         finally:
             lane.end()
 
@@ -424,10 +431,8 @@ class Session:
         exchange, stream = turn.exchange, turn.lane.stream()
         try:
             data = await self._service.answer(turn)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
-        except asyncio.CancelledError:
-            data = exchange.abandon()  # the rest of its batch may be ready now
         finally:
             self._leave(exchange)
             if data is not None:
@@ -671,8 +676,11 @@ class Session:
         turn.stop()
 
 
-def _failed(exchange: Exchange, error: Exception) -> bytes | None:
-    """What is sent where a service raised what it must not, or lost who it speaks to."""
+def _failed(exchange: Exchange, error: BaseException) -> bytes | None:
+    """What is sent where a service raised what it must not, or lost who it speaks to. Nothing more
+    is sent of a request that was cancelled by its client, or by the end of the session."""
+    if exchange.settled:
+        return None
     if isinstance(error, ConnectionLost):
         return exchange.abandon()
     return exchange.fail(unexpected(error))

@@ -454,7 +454,7 @@ class Visit:
                 return
 
 
-def unexpected(error: Exception) -> Fault:
+def unexpected(error: BaseException) -> Fault:
     """For a service that raised what it must not: the log has it, the client hears no more."""
     log.error("the service raised %s", type(error).__name__, exc_info=error)
     return Fault(FaultKind.INTERNAL, "the server failed; its log says why")
