@@ -336,7 +336,9 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
             return await asyncio.wait_for(run.communicate(), 60)
 
     said, complained = asyncio.run(play())
-    assert (said.strip(), complained) == (b"done", b"")
+    # asyncio says of a slow machine that it is slow.
+    complaints = [line for line in complained.splitlines() if not line.endswith(b" seconds")]
+    assert (said.strip(), complaints) == (b"done", [])
     assert heard == [SESSION]
 
 

@@ -1,13 +1,14 @@
 """scripts/flaky: runs the tests that use sockets, processes, threads or time many times in a row.
 
 Rules: only processes that were started here are ended. A shard in which nothing starts or ends for
-STALLED seconds is ended and counted as a failure of the test that ran.
+HANGING_S seconds is ended and counted as a failure of the test that ran.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -24,7 +25,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 CACHE = ROOT / ".venv" / "flaky.json"
 # The slowest single test takes some minutes beside busy processes.
-STALLED = 1800.0
+HANGING_S = 1800.0
+# With --stall a shard runs for at most so long, is stopped for at most so long, and runs on.
+RUN_S = 0.4
+STALL_S = 0.5
 # Of a file that has not been run yet the time is unknown; most take some seconds.
 UNKNOWN = 5.0
 # Set where Ctrl-C ends the command: every shard is ended then.
@@ -54,6 +58,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--busy", type=int, default=2)
     parser.add_argument("--shards", type=int, default=3)
+    parser.add_argument("--stall", action="store_true")
     parser.add_argument("--find", action="store_true")
     parser.add_argument("--fresh", action="store_true")
     options, limits = parser.parse_known_args(arguments)
@@ -77,10 +82,10 @@ def main(arguments: list[str]) -> int:
         total = sum(known[name].seconds for name in wanted)
         print(f"{len(wanted)} of {len(names)} tests, {total:.0f} s a run, {options.runs} runs")
         labels = [f"run-{number:02}" for number in range(1, plain + 1)]
-        outcomes += run_shards(wanted, known, options.shards, logs, labels)
+        outcomes += run_shards(wanted, known, options.shards, logs, labels, options.stall)
         with busy(options.busy):
             labels = [f"run-{number:02}-busy" for number in range(plain + 1, options.runs + 1)]
-            outcomes += run_shards(wanted, known, options.shards, logs, labels)
+            outcomes += run_shards(wanted, known, options.shards, logs, labels, options.stall)
     return report(len(wanted), 0 if options.find else options.runs, outcomes)
 
 
@@ -155,7 +160,12 @@ def shards_of(names: list[str], known: dict[str, Known], count: int) -> list[lis
 
 
 def run_shards(
-    names: list[str], known: dict[str, Known], count: int, logs: Path, labels: list[str]
+    names: list[str],
+    known: dict[str, Known],
+    count: int,
+    logs: Path,
+    labels: list[str],
+    stall: bool = False,
 ) -> Iterator[Outcome]:
     """Each shard once for each label, so many at once as there are shards."""
     shards = shards_of(names, known, count)
@@ -163,7 +173,7 @@ def run_shards(
         return
     with ThreadPoolExecutor(count) as pool:
         running: list[Future[Outcome]] = [
-            pool.submit(run_shard, shard, logs / f"{label}-shard-{number}")
+            pool.submit(run_shard, shard, logs / f"{label}-shard-{number}", stall)
             for label in labels
             for number, shard in enumerate(shards, 1)
         ]
@@ -179,7 +189,7 @@ def run_shards(
             raise
 
 
-def run_shard(names: list[str], path: Path) -> Outcome:
+def run_shard(names: list[str], path: Path, stall: bool) -> Outcome:
     select, report, log = (path.with_suffix(end) for end in (".tests", ".json", ".log"))
     select.write_text("\n".join(names), "utf-8")
     command = [*pytest(), "-q", "-rfE", "--flaky-select", str(select), "--flaky-report"]
@@ -196,7 +206,7 @@ def run_shard(names: list[str], path: Path) -> Outcome:
             start_new_session=True,
         )
         try:
-            wait(process, report)
+            wait(process, report, stall)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -204,11 +214,15 @@ def run_shard(names: list[str], path: Path) -> Outcome:
     return read_report(report, log, process.returncode)
 
 
-def wait(process: subprocess.Popen[bytes], report: Path) -> None:
-    while not stopping.is_set() and time.time() - report.stat().st_mtime < STALLED:
+def wait(process: subprocess.Popen[bytes], report: Path, stall: bool) -> None:
+    while not stopping.is_set() and time.time() - report.stat().st_mtime < HANGING_S:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(1)
+            process.wait(random.uniform(0.0, RUN_S) if stall else 1.0)
             return
+        if stall:
+            os.killpg(process.pid, signal.SIGSTOP)
+            time.sleep(random.uniform(0.0, STALL_S))
+            os.killpg(process.pid, signal.SIGCONT)
 
 
 def read_report(report: Path, log: Path, code: int) -> Outcome:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -159,9 +160,12 @@ async def test_what_theirs_raises_while_it_lives_is_theirs_to_explain() -> None:
         await receive()
         raise RuntimeError("theirs")
 
-    span = Span(HttpApp(FakeService(), around=theirs))
+    service, before = FakeService(), signal.getsignal(signal.SIGINT)
+    span = Span(HttpApp(service, around=theirs))
     assert await span.say("startup") == {"type": "raised", "message": "RuntimeError('theirs')"}
     await span.ended()
+    assert (service.starts, service.stops) == (1, 1)
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 @live

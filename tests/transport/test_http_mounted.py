@@ -261,6 +261,31 @@ def test_whoever_heard_a_signal_before_hears_it_still_and_is_put_back() -> None:
     assert heard == ["before"]
 
 
+def test_two_that_stop_in_the_order_in_which_they_began_leave_the_handler_of_before() -> None:
+    """As two applications in one process do. A listener that has stopped must not keep Ctrl-C."""
+    heard: list[str] = []
+
+    def before(*_: object) -> None:
+        heard.append("before")
+
+    async def listen() -> None:
+        first, second = Signals(lambda: None), Signals(lambda: heard.append("second"))
+        first.listen()
+        second.listen()
+        first.stop()
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+        assert heard == ["before", "second"]
+        second.stop()
+        assert signal.getsignal(signal.SIGTERM) is before
+
+    own = signal.signal(signal.SIGTERM, before)
+    try:
+        asyncio.run(listen())
+    finally:
+        signal.signal(signal.SIGTERM, own)
+
+
 def test_who_came_after_us_stays() -> None:
     async def listen() -> None:
         signals = Signals(lambda: None, alone=True)

@@ -72,6 +72,7 @@ class Lifespan:
         self._receive = receive
         self._send = send
         self._begun = False
+        self._started = False
         self._raises = False
 
     async def run(self, scope: Scope, around: App | None) -> None:
@@ -81,6 +82,9 @@ class Lifespan:
             try:
                 await around(scope, self._hear, self._say)
             except Exception:
+                if self._started:  # nobody else ends our service then
+                    self._started = False
+                    await self._stop()
                 if self._begun:
                     raise
             if self._begun:
@@ -101,6 +105,7 @@ class Lifespan:
                     log.exception("the service could not be started")
                 await self._send({"type": "lifespan.startup.failed", "message": str(error)})
                 raise
+            self._started = True
         return message
 
     async def _say(self, message: Message) -> None:
@@ -110,6 +115,7 @@ class Lifespan:
             await self._leave(message["type"], message.get("message", ""))
 
     async def _leave(self, type_: str, words: str = "") -> None:
+        self._started = False
         try:
             await self._stop()
         except Exception as error:

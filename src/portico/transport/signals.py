@@ -46,21 +46,37 @@ class Signals:
                 signal.signal(number, self._hear)
 
     def stop(self) -> None:
-        """Listen no longer; who listened before is put back, unless somebody came after us."""
-        for number, before in self._before.items():
+        """Listen no longer; the handler of before is put back, unless another was set after ours.
+
+        That one may put ours back when it stops, so what was before ours is still known then.
+        """
+        self._loop = None
+        for number in list(self._before):
             current = signal.getsignal(number)
             if current == self._hear or (current == signal.SIG_DFL and len(self.numbers) > 1):
-                signal.signal(number, before)
-        self._before.clear()
+                signal.signal(number, self._earlier(number))
+                del self._before[number]
+
+    def _earlier(self, number: int) -> Any:
+        """The handler before ours, without those of listeners that have stopped."""
+        before = self._before[number]
+        owner = getattr(before, "__self__", None)
+        if isinstance(owner, Signals) and owner._loop is None and number in owner._before:
+            return owner._earlier(number)
+        return before
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.numbers.append(number)
+        before = self._before.get(number)
+        if self._loop is None:  # stopped
+            if callable(before):
+                before(number, frame)
+            return
         if self._alone and len(self.numbers) == 2:
             for each in self._before:
                 signal.signal(each, signal.SIG_DFL)
-        if self._loop is not None and not self._loop.is_closed():
+        if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._heard)
-        before = self._before.get(number)
         if not self._alone and callable(before):
             before(number, frame)
 
