@@ -116,8 +116,8 @@ def test_what_has_no_text_of_its_own_still_needs_pydantic(monkeypatch: pytest.Mo
 
 
 def test_an_annotation_that_is_a_value_is_refused_in_words() -> None:
-    def thing(a: object()) -> None: ...  # type: ignore[valid-type]  # pyright: ignore[reportInvalidTypeForm]
-    def described(a: Field(description="A.")) -> None: ...  # type: ignore[valid-type]  # pyright: ignore[reportInvalidTypeForm]
+    def thing(a: object()) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
+    def described(a: Field(description="A.")) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 
     assert "thing: parameter 'a': its annotation is a value (object), and no type" in refusal(thing)
     assert "(FieldInfo), and no type; write a type such as str" in refusal(described)
@@ -192,7 +192,7 @@ def test_members_of_a_union_that_nobody_meant_say_nothing() -> None:
 def test_a_default_factory_is_called_for_each_call() -> None:
     def tool(
         a: list[int] = Field(default_factory=list),
-        b: Annotated[dict[str, int], Field(default_factory=dict)] = ...,  # type: ignore[assignment]
+        b: Annotated[dict[str, int], Field(default_factory=dict)] = ...,
         c: list[int] = Field(default_factory=lambda *more: [7, *more]),
     ) -> None: ...
 

@@ -102,7 +102,7 @@ class BlockingContext(Situation):
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it. It must go up."""
+        """Report progress to a caller that wants it; what does not go up is left out (D32)."""
         self.wait(lambda: self._context.progress(progress, total, message))
 
     report_progress = progress  # as other libraries call it

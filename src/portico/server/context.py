@@ -108,6 +108,7 @@ class Context(Situation):
         self._threads: set[asyncio.Future[None]] = set()
         self._timer: asyncio.Handle | None = None
         self._ration: Ration | None = None
+        self._fell_back = False
         self._cancels = 0
         self._pauses = 0
         self._left_s = 0.0
@@ -160,15 +161,30 @@ class Context(Situation):
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it. It must go up.
+        """Report progress to a caller that wants it; what does not go up is left out (D32).
 
         Of more than some hundred at once the caller sees a part, the last of `total` always.
         """
-        frame = self._turn.exchange.progress(progress, total, message)
+        exchange = self._turn.exchange
+        last = exchange.last_progress
+        if last is not None and progress <= last:
+            self._warn_of_progress(last, progress)
+            return
+        frame = exchange.progress(progress, total, message)
         if frame is not None and (progress == total or self._may_say("progress")):
             await self._send(frame)
 
     report_progress = progress  # as other libraries call it
+
+    def _warn_of_progress(self, last: float, progress: float) -> None:
+        if not self._fell_back:
+            self._fell_back = True
+            log.warning(
+                "%s: progress went from %g to %g; it must go up, and what does not is left out",
+                self._turn.exchange.head.name or self._turn.exchange.row.name,
+                last,
+                progress,
+            )
 
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it.

@@ -14,7 +14,9 @@ from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.protocol.problems import likely
+from portico.protocol.schema import Types, admitted
 from portico.protocol.shape_schema import is_object_schema
+from portico.protocol.signature import Parameter
 from portico.server.binding import Bound, Surroundings, name_of
 from portico.server.catalogue import (
     Catalogue,
@@ -199,6 +201,13 @@ class Offering:
                 f"{bound.name}: {uri} has {strangers}, which the function does not take; it takes "
                 f"{list(parameters)}: add a parameter, or take it out of the address"
             )
+        for name in template.lists:
+            if "array" not in _kinds(parameters[name]):
+                raise LocalProtocolError(
+                    f"{bound.name}: {{{name}*}} in {uri} gives a list, and {name!r} takes none, so "
+                    f"nothing would ever match; write {{+{name}}} for a path with slashes in it, "
+                    f"or take {name}: list[str]"
+                )
         if lacking:
             raise LocalProtocolError(
                 f"{bound.name}: the function needs {lacking}, which {uri} does not have; write "
@@ -405,6 +414,13 @@ def _reader(bound: Bound, options: "ResourceOptions") -> Any:
     scope = options.get("cache_scope")
     ttl_ms = checked_ttl(options.get("ttl_s"), scope, bound.name)
     return Reader(bound, options.get("mime_type"), ttl_ms, scope).run
+
+
+def _kinds(parameter: Parameter) -> Types:
+    """The JSON types that a parameter says it takes; none where it says nothing."""
+    schema = parameter.schema
+    said = schema.keys() & {"type", "anyOf", "oneOf", "$ref", "enum", "const"}
+    return admitted(schema, schema) if said else frozenset()
 
 
 def _label(entry: Entry, tags: Iterable[str] | None, scopes: Iterable[str] | None) -> None:
