@@ -338,9 +338,9 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
     add_tools(server, "a")
     add_tools(other, "b")
     server.mount(other, "o")
-    server.use(noting(seen, "one"))
-    server.use(noting(seen, "two"))
-    other.use(noting(seen, "inner"))
+    server.add_middleware(noting(seen, "one"))
+    server.add_middleware(noting(seen, "two"))
+    other.add_middleware(noting(seen, "inner"))
 
     @server.use
     async def guard(turn: Turn, inner: Handler) -> t.Noun:

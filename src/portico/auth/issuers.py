@@ -64,6 +64,7 @@ class Trusted(Struct, frozen=True):
     scopes: frozenset[str]
     expires_at: float | None
     bound_to: str = ""
+    claims: Mapping[str, Any] = {}
 
 
 class Trust(Protocol):
@@ -146,7 +147,7 @@ class _Issuer:
                 raise BadToken("the token is not valid yet")
         _check_kind(claims)
         return Trusted(
-            f"{self.issuer}#{_subject(claims)}", _scopes(claims), expires_at, _bound(claims)
+            f"{self.issuer}#{_subject(claims)}", _scopes(claims), expires_at, _bound(claims), claims
         )
 
 

@@ -17,7 +17,7 @@ from portico.client.hearing import Hearing
 from portico.errors import Fault
 from portico.ports import Session
 from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import Exchange, RequestFields
 from portico.protocol.jsonrpc import NOTHING, Head, Notification, Request, decode, encode
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import read
@@ -50,7 +50,7 @@ class Wishes(NamedTuple):
 NO_WISHES = Wishes()
 
 
-class LocalTurn:
+class LocalTurn(RequestFields):
     """One call of this program, and the way back to it."""
 
     __slots__ = (
@@ -73,7 +73,7 @@ class LocalTurn:
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
     ) -> None:
-        self.exchange: Exchange = exchange
+        self.exchange = exchange
         self.fault: Fault | None = None
         self.wishes: Wishes = wishes
         # The lists that a list was made of; for whoever wants to know whose each thing is.

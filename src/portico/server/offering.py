@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
-from portico.errors import LocalProtocolError
+from portico.errors import Fault, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.protocol.problems import likely
@@ -181,7 +181,7 @@ class Offering:
             mime_type=options.get("mime_type"),
             size=options.get("size"),
             icons=options.get("icons"),
-            annotations=options.get("annotations"),
+            annotations=_annotations(options, bound.name),
             meta=named_meta(options.get("meta"), bound.name),
         )
         entry = ResourceEntry(noun=noun, run=_reader(bound, options), logs=bound.knows_context)
@@ -220,7 +220,7 @@ class Offering:
             description=options.get("description") or bound.signature.docs.text or None,
             mime_type=options.get("mime_type"),
             icons=options.get("icons"),
-            annotations=options.get("annotations"),
+            annotations=_annotations(options, bound.name),
             meta=named_meta(options.get("meta"), bound.name),
         )
         entry = TemplateEntry(
@@ -395,7 +395,11 @@ def _check_keywords(whose: str, options: Any, table: str) -> None:
     """A keyword that is ignored may be the one that kept others out: `scope` for `scopes`."""
     for name in options:
         if name not in known:
-            hint = likely(name, sorted(known)) or f"; there are {', '.join(sorted(known))}"
+            written = tables.KEYWORDS.get(whose, {}).get(name)
+            if whose == "@server.tool" and name == "annotations":
+                written = tables.spelled_annotations(options[name]) or written
+            hint = f"; {written}" if written else likely(name, sorted(known))
+            hint = hint or f"; there are {', '.join(sorted(known))}"
             raise LocalProtocolError(f"{whose} has no keyword {name!r}{hint}")
 
 
@@ -414,6 +418,19 @@ def _reader(bound: Bound, options: "ResourceOptions") -> Any:
     scope = options.get("cache_scope")
     ttl_ms = checked_ttl(options.get("ttl_s"), scope, bound.name)
     return Reader(bound, options.get("mime_type"), ttl_ms, scope).run
+
+
+def _annotations(options: "ResourceOptions", name: str) -> t.Annotations | None:
+    """For whom a resource is, and how much it matters; a dict as the protocol has it, too."""
+    given: Any = options.get("annotations")
+    if given is None or isinstance(given, t.Annotations):
+        return given
+    from portico.protocol.reading import reread
+
+    try:
+        return reread(t.Annotations, given)
+    except Fault as fault:
+        raise LocalProtocolError(f"{name}: annotations: {fault.message}") from None
 
 
 def _kinds(parameter: Parameter) -> Types:

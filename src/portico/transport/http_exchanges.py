@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from portico.errors import Fault, PorticoError, RemoteProtocolError
 from portico.ports import Progressing
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import Exchange, RequestFields
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.questions import Question
 
@@ -63,13 +63,13 @@ class Waiting:
             self.limit.reschedule(when)
 
 
-class HttpClientTurn:
+class HttpClientTurn(RequestFields):
     """One question of the server, with the way back: POSTs of our own."""
 
     __slots__ = ("_tell", "exchange", "fault")
 
     def __init__(self, exchange: Exchange, tell: Callable[[bytes], Awaitable[None]]) -> None:
-        self.exchange: Exchange = exchange
+        self.exchange = exchange
         self.fault: Fault | None = None
         self._tell = tell
 

@@ -13,7 +13,8 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from msgspec import Raw
 
@@ -23,8 +24,8 @@ from portico.protocol import httprules as rules
 from portico.protocol import types as t
 from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, Told
 from portico.protocol.events import Send as Sending
-from portico.protocol.exchange import Exchange
-from portico.protocol.httprules_gate import NOT_FOUND
+from portico.protocol.exchange import Exchange, RequestFields
+from portico.protocol.httprules_gate import NOT_FOUND, Headers
 from portico.protocol.jsonrpc import (
     Batch,
     Failure,
@@ -81,7 +82,7 @@ class Shared:
             raise overload("too many requests at once; try again later")
 
 
-class SessionTurn:
+class SessionTurn(RequestFields):
     """One exchange of a session, with its way back: that of its POST.
 
     `task` is the one that works on it, where that is not the task of its POST.
@@ -90,7 +91,7 @@ class SessionTurn:
     __slots__ = ("exchange", "fault", "lane", "session", "task")
 
     def __init__(self, exchange: Exchange, session: "Session", lane: "Lane") -> None:
-        self.exchange: Exchange = exchange
+        self.exchange = exchange
         self.fault: Fault | None = None
         self.session: Session = session
         self.lane: Lane = lane
@@ -102,6 +103,16 @@ class SessionTurn:
             self.task.cancel()
         else:
             self.lane.visit.stop()
+
+    @property
+    def headers(self) -> Headers:
+        """Those of its POST."""
+        return self.lane.visit.headers
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """What the token of its POST says."""
+        return self.lane.visit.claims
 
     @property
     def wire(self) -> "SessionTurn":
