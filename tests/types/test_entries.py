@@ -42,7 +42,7 @@ from portico import (
     TimedOut,
     ToolError,
 )
-from portico.ports import Handler, Store, Turn
+from portico.ports import Handler, Middleware, Store, Turn
 from portico.protocol.httprules_gate import Headers
 from portico.protocol.revision import Revisions
 from portico.protocol.types import Noun
@@ -175,7 +175,8 @@ async def verify(headers: Headers) -> str:
 
 def test_layers_and_applications_are_typed() -> None:
     other = Server("layers")
-    other.add_middleware(layer)
+    typed: Middleware = layer
+    other.add_middleware(typed)
     other = Server("layers", middleware=[layer])
     assert_type(other.middleware(layer), Callable[[Turn, Handler], Coroutine[Any, Any, Noun]])
     assert_type(other.asgi(), HttpApp)
