@@ -290,7 +290,7 @@ class _Paused(RequestFields):
 
     def __init__(self, turn: Turn, deadline: asyncio.Timeout) -> None:
         self.fault: Fault | None = None  # whoever answers sets it on the turn that it made
-        self.exchange = turn.exchange
+        self.exchange: Exchange = turn.exchange
         self._turn = turn
         self._deadline = deadline
         self._asking = 0

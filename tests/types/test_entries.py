@@ -178,7 +178,8 @@ def test_layers_and_applications_are_typed() -> None:
     typed: Middleware = layer
     other.add_middleware(typed)
     other = Server("layers", middleware=[layer])
-    assert_type(other.middleware(layer), Callable[[Turn, Handler], Coroutine[Any, Any, Noun]])
+    same: Middleware = other.middleware(layer)
+    assert same is layer
     assert_type(other.asgi(), HttpApp)
     app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(sessions=5))
     assert_type(app, HttpApp)

@@ -73,7 +73,7 @@ class LocalTurn(RequestFields):
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
     ) -> None:
-        self.exchange = exchange
+        self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self.wishes: Wishes = wishes
         # The lists that a list was made of; for whoever wants to know whose each thing is.

@@ -226,6 +226,8 @@ def spelled_annotations(given: Any) -> str:
 
 
 def _member(given: Any, name: str) -> Any:
-    members = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    value: Any = members.get(name, getattr(given, name, None))
+    if isinstance(given, dict):
+        value = cast("dict[str, Any]", given).get(name)
+    else:
+        value = getattr(given, name, None)
     return value if isinstance(value, bool | str) else None

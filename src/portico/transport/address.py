@@ -18,9 +18,8 @@ class AddressError(LocalProtocolError):
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that is bound, but does not listen yet. Raises `AddressError`."""
-    known: object = port
-    if not isinstance(known, int) or not 0 <= known <= MAX_PORT:
-        words = f"{known!r} is no port; there are 1 to {MAX_PORT}, and 0 for any free one"
+    if not isinstance(port, int) or not 0 <= port <= MAX_PORT:  # pyright: ignore[reportUnnecessaryIsInstance]
+        words = f"{port!r} is no port; there are 1 to {MAX_PORT}, and 0 for any free one"
         raise AddressError(words)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

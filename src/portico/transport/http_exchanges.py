@@ -69,7 +69,7 @@ class HttpClientTurn(RequestFields):
     __slots__ = ("_tell", "exchange", "fault")
 
     def __init__(self, exchange: Exchange, tell: Callable[[bytes], Awaitable[None]]) -> None:
-        self.exchange = exchange
+        self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self._tell = tell
 

@@ -91,7 +91,7 @@ class SessionTurn(RequestFields):
     __slots__ = ("exchange", "fault", "lane", "session", "task")
 
     def __init__(self, exchange: Exchange, session: "Session", lane: "Lane") -> None:
-        self.exchange = exchange
+        self.exchange: Exchange = exchange
         self.fault: Fault | None = None
         self.session: Session = session
         self.lane: Lane = lane
