@@ -34,11 +34,11 @@ server = Server("library", version="1.0", lifespan=open_shelves)
 fines = Server("fines", version="1.0")
 
 
-@server.use
-async def counted(turn: Turn, handler: Handler) -> Noun:
-    """A layer sees every request and every result, and may change or refuse them."""
-    visits[turn.exchange.row.name] += 1
-    return await handler(turn)
+@server.middleware
+async def counted(request: Turn, call_next: Handler) -> Noun:
+    """Middleware sees every request and every result, and may change or refuse them."""
+    visits[request.method] += 1
+    return await call_next(request)
 
 
 @server.resource("library://visits")

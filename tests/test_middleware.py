@@ -69,7 +69,7 @@ class Gate:
 def serving(*layers: Middleware, gate: Gate | None = None, **settings: Any) -> Server:
     server = Server("s", version="1", **settings)
     for layer in layers:
-        server.use(layer)
+        server.add_middleware(layer)
 
     @server.tool
     def hi() -> str:
@@ -490,8 +490,8 @@ async def test_the_time_stands_still_while_a_person_answers(revision: Revision) 
         return {"roots": []}
 
     server = Server("s", version="1")
-    server.use(timeout(3600))
-    server.use(spy)
+    server.add_middleware(timeout(3600))
+    server.add_middleware(spy)
 
     @server.tool
     async def ask(ctx: Context) -> str:

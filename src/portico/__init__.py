@@ -65,6 +65,20 @@ _HOMES = {
     "connect": "client.connect",
 }
 
+# What people import who come from FastMCP or `mcp`, and what to write here.
+_ELSEWHERE = {
+    "ClientSession": "write async with connect(target) as client",
+    "CurrentContext": "take a parameter ctx: Context",
+    "FastMCP": "write from portico import Server, and Server('name')",
+    "MCPServer": "write from portico import Server, and Server('name')",
+    "StdioServerParameters": "write connect(['uvx', 'mcp-server-git'])",
+    "StdioTransport": "write connect(['uvx', 'mcp-server-git'])",
+    "StreamableHttpTransport": "write connect('https://example.com/mcp')",
+    "get_context": "take a parameter ctx: Context",
+    "stdio_client": "write connect(['uvx', 'mcp-server-git'])",
+    "streamablehttp_client": "write connect('https://example.com/mcp')",
+}
+
 __all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
@@ -91,6 +105,9 @@ def __getattr__(name: str) -> object:
                 gc.unfreeze()  # which leaves it all in the oldest generation
             if collecting:
                 gc.enable()
+    elif name in _ELSEWHERE:
+        # An AttributeError would become an ImportError without a hint.
+        raise ImportError(f"'portico' has no {name}: {_ELSEWHERE[name]}", name="portico")
     else:
         raise AttributeError(f"module 'portico' has no name {name!r}", name=name)
     globals()[name] = value

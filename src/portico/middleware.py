@@ -1,8 +1,8 @@
-"""Ready-made layers for `server.use`: limits, time-outs and one log record a request.
+"""Ready-made middleware: limits, time-outs and one log record a request.
 
-    server.use(log())                    # the first is the outermost, and sees what others refuse
-    server.use(limits(20, at_once=8))    # for each caller: calls a second, calls at a time
-    server.use(timeout(30))
+    server.add_middleware(log())          # the first is the outermost, and sees what others refuse
+    server.add_middleware(limits(20, at_once=8))  # for each caller: calls a second, and at a time
+    server.add_middleware(timeout(30))
 
 Layers see what reaches a handler. What a transport or the protocol refuses before (a foreign
 origin, an unknown method) and what it answers by itself (`ping`) never comes here.
@@ -29,7 +29,7 @@ from msgspec.json import Decoder
 from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError
 from portico.ports import Handler, Middleware, Session, Turn, Wire
 from portico.protocol import types as t
-from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.exchange import LISTEN, Exchange, RequestFields
 from portico.protocol.httprules_gate import TOO_MANY_REQUESTS, Refusal
 from portico.protocol.questions import Question
 from portico.protocol.revision import Asking, number
@@ -285,11 +285,12 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
     return timed
 
 
-class _Paused:
+class _Paused(RequestFields):
     """A turn whose time stands still while somebody else has to answer."""
 
     def __init__(self, turn: Turn, deadline: asyncio.Timeout) -> None:
         self.fault: Fault | None = None  # whoever answers sets it on the turn that it made
+        self.exchange: Exchange = turn.exchange
         self._turn = turn
         self._deadline = deadline
         self._asking = 0
@@ -297,10 +298,6 @@ class _Paused:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._turn, name)  # what else a transport's turn has
-
-    @property
-    def exchange(self) -> Exchange:
-        return self._turn.exchange
 
     @property
     def session(self) -> Session | None:

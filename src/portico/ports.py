@@ -4,9 +4,9 @@ Rules: types only, no behaviour but `stack`. A new seam is added here or not at 
 """
 
 from asyncio import Future
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -69,6 +69,24 @@ class Turn(Protocol):
 
     @property
     def exchange(self) -> Exchange: ...
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def params(self) -> dict[str, Any]: ...
+
+    @property
+    def tool(self) -> str | None: ...
+
+    @property
+    def arguments(self) -> dict[str, Any]: ...
+
+    @property
+    def principal(self) -> str: ...
+
+    @property
+    def peer(self) -> Peer: ...
 
     @property
     def wire(self) -> Wire: ...
@@ -231,12 +249,17 @@ class Service(Protocol):
 class Caller(Struct, frozen=True):
     """Who sent a request: their name, what they may do, and until when, by the time of day.
 
-    `scopes` has also what the granted ones imply.
+    `scopes` has also what the granted ones imply. `claims` is what else their token says, after it
+    was verified: `ctx.claims`.
     """
 
     principal: str
     scopes: frozenset[str] = frozenset()
     expires_at: float | None = None
+    claims: Mapping[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Caller({self.principal!r}, scopes={sorted(self.scopes)})"
 
 
 # Who sent a request, from its headers. Raises `AuthError`, or a `Refusal` with headers of its own.

@@ -154,7 +154,7 @@ async def test_a_stream_for_news_ends_with_the_token_that_opened_it(way: str) ->
 @live
 async def test_the_principal_is_in_the_log_and_the_token_is_not() -> None:
     server = notes()
-    server.use(logged())
+    server.add_middleware(logged())
     logging.getLogger("portico.requests").setLevel(logging.INFO)
     with Records("portico.requests") as records:
         async with protected(server=server) as stage:

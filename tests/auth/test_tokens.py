@@ -492,13 +492,28 @@ async def test_the_token_does_not_reach_those_who_work_for_its_bearer() -> None:
             seen.append(dict(turn.headers))
             return await handler(turn)
 
-        stage.server.use(layer)
+        stage.server.add_middleware(layer)
         token = stage.token()
         assert await stage.status(token) == 200
     assert len(seen) == 1
     assert b"host" in seen[0]
     assert token.encode() not in repr(seen).encode()
     assert b"authorization" not in seen[0]
+
+
+@live
+async def test_what_a_verified_token_says_reaches_middleware_and_tools_as_claims() -> None:
+    seen: list[Any] = []
+    async with protected() as stage:
+
+        async def look(request: Any, call_next: Any) -> Any:
+            seen.append(dict(request.claims))
+            return await call_next(request)
+
+        stage.server.add_middleware(look)
+        assert await stage.status(stage.token(email="ann@example.com")) == 200
+    assert seen[0]["email"] == "ann@example.com"
+    assert seen[0]["sub"] == "ann"
 
 
 # ---------------------------------------------------------------- many

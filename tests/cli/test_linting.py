@@ -37,6 +37,21 @@ def test_what_is_well_is_not_spoken_of() -> None:
     assert found(tool(properties={"path": TEXT}, required=["path"]), tool("listen")) == []
 
 
+def test_a_template_that_never_matches_what_is_meant_is_found() -> None:
+    def template(uri: str) -> list[Finding]:
+        one = t.ResourceTemplate(uri_template=uri, name="note", description="A note.")
+        return lint([], [], [], [one])
+
+    for good in ("x://{path}", "x://{+path}", "x://top{/path*}", "x://{a}{b}"):
+        assert template(good) == []
+    (starred,) = template("x://{path*}")
+    assert starred[:3] == ("warning", "template", "note")
+    assert "for a path write {+path}" in starred.message
+    (broken,) = template("x://{path")
+    assert "clients cannot fill it in" in broken.message
+    assert "not closed" in broken.message
+
+
 @pytest.mark.parametrize("name", ["notes.write", "a/b", "was ist das", "x" * 65, "größe", ""])
 def test_a_name_that_models_refuse_is_found_with_what_they_would_be_told(name: str) -> None:
     (one,) = found(tool(name))

@@ -185,18 +185,18 @@ async def overridden(revision: Revision) -> Verdict:
     return WORKS
 
 
-@COMPOSITION.feature("a layer around every handler (`server.use`)", WORKS)
+@COMPOSITION.feature("middleware around every request (`@server.middleware`)", WORKS)
 async def layer(revision: Revision) -> Verdict:
     server, seen = Server("s"), list[str]()
     server.tool(name="a")(lambda: "x")
     server.prompt(name="p")(lambda: "x")
 
-    @server.use
-    async def guard(turn: Turn, inner: Handler) -> t.Noun:
-        seen.append(turn.exchange.row.name)
-        if turn.exchange.row.name == "prompts/list":
+    @server.middleware
+    async def guard(request: Turn, call_next: Handler) -> t.Noun:
+        seen.append(request.method)
+        if request.method == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")
-        result = await inner(turn)
+        result = await call_next(request)
         if isinstance(result, t.CallToolResult):
             return t.CallToolResult(content=[*result.content, t.TextContent(text="!")])
         return result

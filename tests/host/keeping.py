@@ -23,7 +23,7 @@ from portico.host.settings import Entry, Settings
 from portico.host.supervisor import Supervised
 from portico.ports import Session
 from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import Exchange, RequestFields
 from portico.protocol.jsonrpc import NOTHING, Head, Request, encode
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Kind, Question
@@ -39,13 +39,13 @@ assert EVERY.handshakes[0].asking is Asking.BY_REQUEST
 OnAsk = Callable[[Question], Any | Awaitable[Any]]
 
 
-class Call:
+class Call(RequestFields):
     """One call, and the way back to whoever made it: what they are asked and told is kept."""
 
     def __init__(self, method: str, params: t.RequestParams, caller: str, on_ask: OnAsk) -> None:
         able = t.ClientCapabilities(elicitation=t.ElicitationCapability(form={}, url={}))
         raw = Raw(encode(params))
-        self.exchange: Exchange = Exchange(
+        self.exchange = Exchange(
             Request(1, method, raw, b"1"),
             Head(meta=NOTHING),
             NEWEST.methods[method],

@@ -123,7 +123,7 @@ async def thrower(
     async with listening(app, port=0, run_limits=run) as site:
         found = Thrower(site.port, era)
         await found.open()
-        server.use(found.count)
+        server.add_middleware(found.count)
         try:
             yield found
         finally:

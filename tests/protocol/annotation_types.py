@@ -6,6 +6,7 @@ Rules: nothing here is a test; each class shows one thing.
 import collections
 import enum
 from dataclasses import InitVar, dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import (
     Annotated,
@@ -25,6 +26,7 @@ from annotated_types import (
 )
 from msgspec import Meta, Struct
 from pydantic import (
+    AnyUrl,
     BaseModel,
     ConfigDict,
     Field,
@@ -186,8 +188,18 @@ class Located:
 
 
 @dataclass
-class LocatedWithMeta:
-    path: Path
+class Priced:
+    price: Decimal
+
+
+@dataclass
+class Packed:
+    data: bytes
+
+
+@dataclass
+class LinkedWithMeta:
+    link: AnyUrl
     depth: Annotated[int, Meta(ge=0)] = 0
 
 

@@ -10,6 +10,7 @@ from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.exchange import (
     Exchange,
+    RequestFields,
     check_task_support,
     read_result,
 )
@@ -55,6 +56,29 @@ def raw_call(revision: Revision, meta: str) -> bytes:
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"n","_meta":{%b}}}'
         % inside.encode()
     )
+
+
+# ---------------------------------------------------------------- what it says
+
+
+class Fields(RequestFields):
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+
+def test_a_request_is_read_by_fields_and_nothing_that_is_changed_in_them_stays(
+    revision: Revision,
+) -> None:
+    params = {"name": "n", "arguments": {"a": 1}}
+    fields = Fields(call(served(revision), request(revision, 1, "tools/call", params)))
+    assert (fields.method, fields.tool, fields.principal) == ("tools/call", "n", "")
+    assert fields.peer.revision is revision
+    fields.arguments["a"] = 2
+    assert fields.arguments == {"a": 1}
+    assert fields.params["name"] == "n"
+    listed = Fields(call(served(revision), request(revision, 1, "tools/list")))
+    assert (listed.tool, listed.arguments) == (None, {})
+    assert listed.params.keys() <= {"_meta"}
 
 
 # ---------------------------------------------------------------- progress

@@ -328,7 +328,7 @@ class CarefulModel(BaseModel):
         ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
         ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000, got other text"),
         ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31, got other text"),
-        ("dict[datetime.date, int]", b'{"x":1}', "expected a date such as 2026-01-31, got other text"),
+        ("dict[datetime.date, int]", b'{"x":1}', "a name in it is wrong: expected a date such as 2026-01-31, got other text"),
         ("Annotated[datetime.datetime, Meta(tz=True)]", b'"2026-01-31T09:30:00"', "Expected datetime with a timezone component"),
     ],
 )  # fmt: skip
@@ -357,11 +357,11 @@ def test_parameters_may_be_called_anything() -> None:
     assert "__c" not in signature.decode(b'{"_a":1,"__b":"x","self":2,"cls":3}')
 
 
-def test_a_mutable_default_is_the_functions_own() -> None:
+def test_a_mutable_default_is_in_the_schema_and_copied_for_the_call() -> None:
     def tool(tags: list[str] = ["a"], more: dict[str, int] = {}) -> None: ...  # noqa: B006
 
     signature = Signature(tool)
-    assert signature.decode(b"{}") == {}
+    assert signature.decode(b"{}") == {"tags": ["a"], "more": {}}
     assert signature.schema["properties"]["tags"]["default"] == ["a"]
     assert signature.schema["properties"]["more"]["default"] == {}
 

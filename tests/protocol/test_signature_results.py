@@ -11,7 +11,7 @@ import attrs
 import pydantic
 import pytest
 from msgspec import Meta
-from pydantic import BaseModel, Field
+from pydantic import AnyUrl, BaseModel, Field
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.signature import EMPTY, Signature
@@ -164,7 +164,7 @@ def test_words_and_bounds_in_a_class_reach_the_schema_or_are_refused() -> None:
 
     @dataclass
     class Both:
-        path: Path
+        link: AnyUrl
         x: Annotated[int, "How many."] = 1
 
     @dataclass

@@ -698,3 +698,8 @@ def test_rank_sorts_the_more_literal_template_first_whatever_the_order_before() 
 
 def test_rank_settles_equals_by_their_text() -> None:
     assert Template("x://{a}").rank < Template("x://{b}").rank
+
+
+def test_the_variables_with_a_star_are_known_as_lists() -> None:
+    assert Template("x://{a}{/b*}{?c,d*}").lists == ("b", "d")
+    assert Template("x://{+path}").lists == ()

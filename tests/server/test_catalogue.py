@@ -338,11 +338,11 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
     add_tools(server, "a")
     add_tools(other, "b")
     server.mount(other, "o")
-    server.use(noting(seen, "one"))
-    server.use(noting(seen, "two"))
-    other.use(noting(seen, "inner"))
+    server.add_middleware(noting(seen, "one"))
+    server.add_middleware(noting(seen, "two"))
+    other.add_middleware(noting(seen, "inner"))
 
-    @server.use
+    @server.middleware
     async def guard(turn: Turn, inner: Handler) -> t.Noun:
         if turn.exchange.row.name == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")
@@ -367,7 +367,7 @@ async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> N
     add_tools(server, "a")
     server.prompt(name="p")(lambda: "x")
 
-    @server.use
+    @server.middleware
     async def closed(turn: Turn, inner: Handler) -> t.Noun:
         if turn.exchange.row.name in ("tools/call", "prompts/get"):
             raise ToolError("closed on Sundays")

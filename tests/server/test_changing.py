@@ -419,7 +419,7 @@ async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
         return await handler(turn)
 
     server = Server("s", version="1")
-    server.use(strange)
+    server.add_middleware(strange)
     server.tool(name="hi")(lambda: "hi")
     async with talk(server, revision) as client:
         with pytest.raises(Rejected) as caught:
@@ -438,7 +438,7 @@ async def test_data_that_json_can_hold_goes_out_as_it_is(data: Any, revision: Re
 
     server = Server("s", version="1")
     server.tool(name="hi")(lambda: "hi")
-    server.use(strange)
+    server.add_middleware(strange)
     async with talk(server, revision) as client:
         with pytest.raises(Rejected) as caught:
             await client.call("hi")

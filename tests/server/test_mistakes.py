@@ -14,7 +14,7 @@ import logging
 import re
 import socket
 import textwrap
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -89,6 +89,39 @@ def a_type_that_json_cannot_be(server: Server) -> None:
 def arguments_without_a_name(server: Server) -> None:
     @server.tool
     def total(*numbers: int) -> int: ...
+
+
+@mistake("count", "yields", "return the list", "ctx.progress")
+def a_generator(server: Server) -> None:
+    @server.tool
+    def count(below: int) -> Generator[int]:
+        yield from range(below)
+
+
+@mistake("price", "Shop", "'self'", "server.tool(shop.price)")
+def a_method_of_a_class(server: Server) -> None:
+    class Shop:
+        @server.tool
+        def price(self, item: str) -> int: ...
+
+    Shop()
+
+
+@mistake("page", "{path*}", "{+path}", "list[str]")
+def a_list_for_a_text_in_an_address(server: Server) -> None:
+    @server.resource("docs://{path*}")
+    def page(path: str) -> str: ...
+
+
+@mistake("'custom_route'", "@server.route")
+def a_name_of_another_library(server: Any) -> None:
+    @server.custom_route("/version")
+    async def version(request: Any) -> Any: ...
+
+
+@mistake("mount", "'prefix'", "namespace=")
+def a_keyword_of_another_library(server: Any) -> None:
+    server.mount(Server("maps"), prefix="maps")
 
 
 @mistake("pay", "'amount'", "Decimal", "TYPE_CHECKING")

@@ -470,7 +470,7 @@ async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
 @live
 async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision) -> None:
     server = Server("s")
-    server.use(limits(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
+    server.add_middleware(limits(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
     ran: list[int] = []
 
     @server.tool

@@ -172,7 +172,7 @@ async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: 
     async def long() -> str:
         return 'a "long" text. ' * 2000
 
-    @server.use
+    @server.middleware
     async def look(turn: Turn, inner: Handler) -> t.Noun:
         seen.append(await inner(turn))
         return seen[-1]

@@ -277,7 +277,7 @@ async def test_one_request_more_than_may_run_is_refused_in_its_own_words() -> No
 async def test_a_call_that_says_more_of_its_sender_is_looked_at_once_more() -> None:
     server, seen = zoo(), []
 
-    @server.use
+    @server.middleware
     async def look(turn: Any, call: Any) -> Any:
         seen.append(turn.exchange.log_level)
         return await call(turn)
@@ -296,7 +296,7 @@ async def test_a_call_that_says_more_of_its_sender_is_looked_at_once_more() -> N
 async def test_what_a_caller_may_do_now_is_looked_at_though_who_it_is_is_not() -> None:
     server, seen = zoo(), []
 
-    @server.use
+    @server.middleware
     async def look(turn: Any, call: Any) -> Any:
         exchange: Exchange = turn.exchange
         seen.append((exchange.principal, exchange.scopes))
@@ -315,7 +315,7 @@ async def test_what_a_caller_may_do_now_is_looked_at_though_who_it_is_is_not() -
 async def test_whoever_looks_at_all_params_finds_them_written_as_they_would_have_been() -> None:
     server, seen = zoo(), []
 
-    @server.use
+    @server.middleware
     async def look(turn: Any, call: Any) -> Any:
         seen.append(bytes(turn.exchange.request.params))
         return await call(turn)

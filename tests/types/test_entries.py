@@ -175,7 +175,11 @@ async def verify(headers: Headers) -> str:
 
 def test_layers_and_applications_are_typed() -> None:
     other = Server("layers")
-    assert_type(other.use(layer), Middleware)
+    typed: Middleware = layer
+    other.add_middleware(typed)
+    other = Server("layers", middleware=[layer])
+    same: Middleware = other.middleware(layer)
+    assert same is layer
     assert_type(other.asgi(), HttpApp)
     app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(sessions=5))
     assert_type(app, HttpApp)

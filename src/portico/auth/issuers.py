@@ -64,6 +64,7 @@ class Trusted(Struct, frozen=True):
     scopes: frozenset[str]
     expires_at: float | None
     bound_to: str = ""
+    claims: Mapping[str, Any] = {}
 
 
 class Trust(Protocol):
@@ -146,7 +147,7 @@ class _Issuer:
                 raise BadToken("the token is not valid yet")
         _check_kind(claims)
         principal = self.issuer + _subject(claims)
-        return Trusted(principal, _scopes(claims), expires_at, _bound(claims))
+        return Trusted(principal, _scopes(claims), expires_at, _bound(claims), claims)
 
 
 class Jwt(_Issuer):

@@ -45,7 +45,7 @@ def keyring_password(service: str, name: str) -> str:
         import keyring  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
         words = "the keyring of this system is not reachable from here"
-        raise Refused(f"{words}; install it: pip install 'portico[keyring]'") from None
+        raise Refused(f"{words}; pip install keyring") from None
     ring: Any = keyring
     try:
         found = ring.get_password(service, name)

@@ -194,7 +194,7 @@ class Protection:
         scopes = self.implied(trusted.scopes)
         if not scopes.issuperset(self.scopes):
             raise self.challenge(frozenset(self.scopes), asked.metadata, scheme)
-        return Caller(trusted.principal, scopes, trusted.expires_at)
+        return Caller(trusted.principal, scopes, trusted.expires_at, trusted.claims)
 
     def _credentials(self, asked: Asked) -> tuple[str, str]:
         """The scheme and the token that a request shows. Raises `Refusal` where it shows none."""

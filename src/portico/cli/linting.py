@@ -16,6 +16,7 @@ from portico.errors import LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.protocol.subschemas import Unsound, survey
+from portico.protocol.uritemplate import Template
 from portico.providers import anthropic
 from portico.providers.names import is_safe, safe_name
 from portico.providers.schemas import OPENAI, ROOT_REFUSED, Unfit, references, strict, written_out
@@ -33,6 +34,9 @@ MAX_NAMED: Final = 6
 
 # What Anthropic accepts as the name of a parameter.
 _PARAMETER = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+# A list without an operator, as in `{path*}`; `{/path*}` is one with slashes.
+_STARRED = re.compile(r"\{([A-Za-z0-9_.]+)\*\}")
 
 Level = Literal["warning", "note"]
 
@@ -67,8 +71,27 @@ def lint(
     for resource in (*resources, *templates):
         if not resource.description:
             found.append(Finding("note", "description", resource.name, "has no description"))
+    for template in templates:
+        found += _of_template(template)
     found += _of_list(tools)
     return sorted(found, key=lambda one: one.level == "note")
+
+
+def _of_template(template: t.ResourceTemplate) -> Iterator[Finding]:
+    text = template.uri_template
+    try:
+        Template(text, expand_only=True)
+    except LocalProtocolError as error:
+        yield Finding("warning", "template", template.name, f"clients cannot fill it in: {error}")
+        return
+    if (starred := _STARRED.search(text)) is not None:
+        yield Finding(
+            "warning",
+            "template",
+            template.name,
+            f"{starred[0]} is a list with commas (RFC 6570), and never a path with slashes: for a "
+            f"path write {{+{starred[1]}}}",
+        )
 
 
 # ---------------------------------------------------------------- tools

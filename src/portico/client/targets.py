@@ -164,6 +164,11 @@ def _what_to_write(text: str, ending: str) -> str:
     if ending in PROGRAMS and len(text.split()) == 1:
         where = os.path.dirname(os.path.abspath(text))
         return f"there is no file {shown}; look into {where}"
+    if ending in (".json", ".toml"):
+        return (
+            f"{shown} is a configuration, which may name several servers: use "
+            f"Host.from_config({shown})"
+        )
     if os.path.isdir(text):
         return f"{shown} is a folder; name the file in it"
     if os.path.exists(text):

@@ -17,7 +17,7 @@ from portico.client.hearing import Hearing
 from portico.errors import Fault
 from portico.ports import Session
 from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import Exchange, RequestFields
 from portico.protocol.jsonrpc import NOTHING, Head, Notification, Request, decode, encode
 from portico.protocol.negotiation import Peer
 from portico.protocol.reading import read
@@ -49,7 +49,7 @@ class Wishes(NamedTuple):
 NO_WISHES = Wishes()
 
 
-class LocalTurn:
+class LocalTurn(RequestFields):
     """One call of this program, and the way back to it."""
 
     __slots__ = (

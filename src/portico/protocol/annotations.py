@@ -18,6 +18,7 @@ from msgspec import Meta
 
 from portico.protocol.annotations_metadata import BOUNDS, Unfit, family, gather, refuse
 from portico.protocol.annotations_names import Names
+from portico.protocol.annotations_text import Utf8, is_decimal, text_format
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -32,6 +33,8 @@ _NEVER: dict[Any, str] = {
     abc.Iterator: "an iterator would be checked too late; use list",
     typing.ClassVar: "ClassVar is for the attributes of a class; leave it out",
 }
+# Where annotations that are no classes come from.
+_TYPING = frozenset({"typing", "typing_extensions", "types"})
 _NO_KEYS = (tuple, list, set, frozenset, dict, type(None))
 _WRAPPERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 # Keys in the metadata of a dataclass field that pydantic takes for more than words.
@@ -77,7 +80,12 @@ class Walk(ABC):
             return self.synonym(annotation)
         if isinstance(annotation, type):
             self._enter(annotation)
+            return self.standard(annotation)
         return annotation
+
+    def standard(self, cls: type) -> Any:
+        """A class as it should be read; those of the standard library may need a hand."""
+        return cls
 
     def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
         """A union, a collection, or a generic class of the author."""
@@ -183,6 +191,10 @@ class Notes:
         self.literals: dict[tuple[Any, ...], list[Any]] = {}  # sorted values -> as declared
         self.fields: dict[tuple[Any, str], dict[str, Any]] = {}  # (class, field) -> words
         self.titles: dict[tuple[Any, ...], list[str]] = {}  # values of an Enum -> its names
+        self.texts: bool = False  # whether a type is in it that is read from its text by a hook
+        self.octets: bool = False  # whether bytes are in it
+        self.decimals: bool = False  # whether a Decimal is in it
+        self.outgoing: bool = False  # whether it is written, and not read
 
 
 class PlainWalk(Walk):
@@ -206,7 +218,21 @@ class PlainWalk(Walk):
         except (TypeError, ValueError) as error:
             raise Unfit(str(error)) from None
 
+    def standard(self, cls: type) -> Any:
+        if cls is bytes:
+            self.rewriting("bytes are read as text")
+            self.notes.texts = self.notes.octets = True
+            return Utf8
+        if text_format(cls) is not None:
+            self.notes.texts = True
+        if is_decimal(cls):
+            self.notes.decimals = True
+        return cls
+
     def parametrised(self, annotation: Any, origin: Any, args: tuple[Any, ...]) -> Any:
+        if text_format(origin) == "regex" and args == (str,):
+            self.rewriting("re.Pattern[str] is read as re.Pattern")
+            return self.standard(origin)
         found = super().parametrised(annotation, origin, args)
         members = [one for one in typing.get_args(found) if one is not type(None)]
         if _is_union(found) and len(members) > 1 and any(map(_has_bounds, members)):
@@ -259,6 +285,18 @@ class PlainWalk(Walk):
 
     def circle(self, annotation: Any) -> Any:
         raise Unfit(f"{annotation} refers to itself")
+
+
+def refuse_value(annotation: Any, where: str) -> None:
+    """Refuse what is neither a class nor written with `typing`, such as `x: Field(...)`."""
+    if isinstance(annotation, type) or typing.get_origin(annotation) is not None:
+        return
+    if type(annotation).__module__ not in _TYPING:
+        refuse(
+            where,
+            f"its annotation is a value ({type(annotation).__name__}), and no type; write a type "
+            "such as str, and what else there is to say as Annotated[str, ...]",
+        )
 
 
 def literal_key(values: Iterable[Any]) -> tuple[Any, ...]:

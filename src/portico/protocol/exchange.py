@@ -203,6 +203,50 @@ class Exchange(Struct, eq=False):
         return self.deliver(self, data) if self.deliver is not None else data
 
 
+class RequestFields:
+    """What a request says, read-only: for middleware, which is given whatever has an exchange.
+
+    Nothing is decoded before it is asked for, and then anew each time: what is changed in it is
+    changed for nobody.
+    """
+
+    __slots__ = ()
+    exchange: Exchange
+
+    @property
+    def method(self) -> str:
+        """The method: `tools/call`."""
+        return self.exchange.row.name
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Its params, as JSON has them; empty where there are none."""
+        raw = self.exchange.request.params
+        return cast("dict[str, Any]", msgspec.json.decode(raw)) if raw else {}
+
+    @property
+    def tool(self) -> str | None:
+        """The tool that is called, by the name that the caller used; None for other methods."""
+        name = self.exchange.head.name
+        return str(name) if self.exchange.row.params is t.CallToolRequestParams else None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a tool or a prompt, not checked yet; empty where there are none."""
+        found: Any = self.params.get("arguments")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    @property
+    def principal(self) -> str:
+        """Who is calling, as the verifier said; empty without one."""
+        return self.exchange.principal
+
+    @property
+    def peer(self) -> Peer:
+        """The client: its revision, what it says it is, and what it can do."""
+        return self.exchange.peer
+
+
 def _is_endless(value: float | None) -> bool:
     return isinstance(value, float) and not isfinite(value)
 

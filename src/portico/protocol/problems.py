@@ -38,6 +38,15 @@ _FORMATS = {
     "time": "a time such as 09:30:00",
     "duration": "an ISO 8601 duration such as PT1H30M",
     "uuid": "a UUID such as 123e4567-e89b-42d3-a456-426614174000",
+    "decimal": "a number, or one as text such as '12.50'",
+    "ipv4": "an IPv4 address such as 192.0.2.1",
+    "ipv6": "an IPv6 address such as 2001:db8::1",
+    "ipv4network": "an IPv4 network such as 192.0.2.0/24",
+    "ipv6network": "an IPv6 network such as 2001:db8::/32",
+    "ipv4interface": "an IPv4 interface such as 192.0.2.1/24",
+    "ipv6interface": "an IPv6 interface such as 2001:db8::1/32",
+    "regex": "a regular expression",
+    "path": "a path",
 }
 
 

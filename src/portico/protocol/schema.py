@@ -7,6 +7,7 @@ that would cost too much to check is refused before it is checked. The validatin
 imported here alone, when the first value is checked. A checked value is never repeated in words.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
@@ -68,9 +69,16 @@ class Validator:
     Compiling waits for the first value (or `compile`), and loads the validating library then.
     """
 
-    def __init__(self, document: Any, *, ours: bool = False) -> None:
+    def __init__(
+        self,
+        document: Any,
+        *,
+        ours: bool = False,
+        formats: dict[str, Callable[[str], bool]] | None = None,
+    ) -> None:
         self.document = document
         self._ours = ours
+        self._formats = formats
         self._compiled: Any = None
         self._square = False
         try:
@@ -132,7 +140,8 @@ class Validator:
             retriever=_never_fetch,  # R0756
             pattern_options=pattern_options,
             # "date-time" is on dates without an offset too, in what deployed servers send.
-            validate_formats=False,
+            validate_formats=self._formats is not None,
+            formats=self._formats,
             mask="a value",
         )
 

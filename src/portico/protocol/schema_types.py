@@ -16,6 +16,7 @@ from msgspec import inspect as mi
 
 from portico.protocol.annotations import Notes, literal_key
 from portico.protocol.annotations_metadata import Unfit
+from portico.protocol.annotations_text import text_format
 from portico.protocol.problems import kind_of
 from portico.protocol.schema import Types, admitted
 from portico.protocol.subschemas import Schema
@@ -54,8 +55,7 @@ class _Writer:
             }
         write = _WRITERS.get(type(info))
         if write is None:
-            kind = getattr(info, "cls", None)
-            raise Unfit(_UNFIT.get(type(info)) or getattr(kind, "__name__", str(kind)))
+            raise Unfit(type(info).__name__.removesuffix("Type").lower())
         return write(self, info)
 
     def union(self, info: mi.UnionType) -> Schema:
@@ -85,14 +85,26 @@ class _Writer:
         return schema | _given(minProperties=info.min_length, maxProperties=info.max_length)
 
     def _names_of(self, key: mi.Type) -> Schema:
-        words: Schema = {k: v for k, v in self.write(key).items() if k != "type"}
         bare = key.type if isinstance(key, mi.Metadata) else key
+        if isinstance(bare, mi.CustomType | mi.DecimalType):
+            raise Unfit(f"{bare.__class__.__name__.removesuffix('Type')} as a key")
+        words: Schema = {k: v for k, v in self.write(key).items() if k != "type"}
         if type(bare) in _KEYS:
             return _KEYS[type(bare)] or words
         choices: list[Any] = words.get("enum", [] if "format" in words else [None])
         if not all(type(choice) in (str, int) for choice in choices):
             raise Unfit("keys that are neither text nor numbers")
         return {**words, "enum": [str(choice) for choice in choices]} if choices else words
+
+    def decimal(self, info: mi.DecimalType) -> Schema:
+        text: Schema = {"type": "string"}
+        return text if self._notes.outgoing else {"anyOf": [{"type": "number"}, text]}
+
+    def text(self, info: mi.CustomType) -> Schema:
+        format = text_format(info.cls)
+        if format is None:
+            raise Unfit(info.cls.__name__)
+        return {"type": "string", "format": format}
 
     def fields(self, info: _Fields) -> Schema:
         if info.cls not in self._names:
@@ -246,6 +258,8 @@ _WRITERS: dict[type[mi.Type], Callable[[_Writer, Any], Schema]] = {
     mi.TimeType: _fixed(type="string", format="time"),
     mi.TimeDeltaType: _fixed(type="string", format="duration"),
     mi.UUIDType: _fixed(type="string", format="uuid"),
+    mi.DecimalType: _Writer.decimal,
+    mi.CustomType: _Writer.text,
     mi.EnumType: _enum,
     mi.LiteralType: _Writer.literal,
     mi.UnionType: _Writer.union,
@@ -259,8 +273,4 @@ _WRITERS: dict[type[mi.Type], Callable[[_Writer, Any], Schema]] = {
     mi.DataclassType: _Writer.fields,
     mi.TypedDictType: _Writer.fields,
     mi.NamedTupleType: _Writer.fields,
-}
-_UNFIT: dict[type[mi.Type], str] = {
-    mi.BytesType: "bytes",  # msgspec reads base64, pydantic the text itself
-    mi.DecimalType: "Decimal",  # msgspec lets NaN and Infinity through
 }

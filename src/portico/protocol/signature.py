@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import asdict, replace
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
+from portico.protocol.annotations import refuse_value
 from portico.protocol.annotations_metadata import family, refuse
 from portico.protocol.annotations_names import Names, unwrapped
 from portico.protocol.docstrings import Docs, parse
@@ -133,12 +134,14 @@ class Signature:
         if parameter.annotation is EMPTY:
             return Any
         try:
-            return self.names.evaluate(parameter.annotation, where)
+            annotation = self.names.evaluate(parameter.annotation, where)
         except LocalProtocolError:
             # `if TYPE_CHECKING: from portico import Context` is common, and such are hidden.
             if _hides(hidden, parameter, parameter.annotation):
                 return parameter.annotation
             raise
+        refuse_value(annotation, where)
+        return annotation
 
     def _parameter(self, parameter: inspect.Parameter, annotation: Any, where: str) -> Parameter:
         default = parameter.default
@@ -148,6 +151,8 @@ class Signature:
         fill = None
         if default is EMPTY and said.fill:
             default, fill = said.default, said.fill
+        elif default is not EMPTY:
+            fill = _copying(default)
         if default is None:  # `x: int = None` says that None will do
             annotation = _optional(annotation)
         codec = choose(annotation, where, self.names)
@@ -186,7 +191,7 @@ class Signature:
                 self._renamed.append((attribute, parameter.name))
             wires[attribute] = parameter.wire
             kind: Any = Raw
-            if isinstance(parameter.codec, PlainCodec):
+            if isinstance(parameter.codec, PlainCodec) and parameter.codec.alone:
                 kind = parameter.codec.type
             else:
                 self._models.append((parameter.name, parameter.codec.decode))
@@ -380,10 +385,36 @@ def _read_field(field: Any, said: _Said, where: str) -> _Said:
         value = field.default
         said = replace(said, default=value, fill=lambda: deepcopy(value))
     if field.default_factory is not None:
-        if inspect.signature(field.default_factory).parameters:
+        if _needs_arguments(field.default_factory):
             refuse(where, "a default_factory gets no arguments here; compute it in the function")
         said = replace(said, default=EMPTY, fill=field.default_factory)
     return said
+
+
+def _needs_arguments(factory: Callable[..., Any]) -> bool:
+    """Whether it cannot be called with nothing; `list` can, and `dict` does not even say so."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:
+        return False
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return any(one.default is EMPTY and one.kind not in optional for one in parameters)
+
+
+def _copying(default: Any) -> Callable[[], Any] | None:
+    """What makes a fresh copy for each call, of a default that one call could change for the next.
+
+    What has a hash is not copied: a sentinel is known by being itself.
+    """
+    if type(default).__hash__ is not None:
+        return None
+    from copy import deepcopy  # on use: most defaults are plain
+
+    try:
+        deepcopy(default)
+    except Exception:  # a lock in it, perhaps; then it is shared, as Python does
+        return None
+    return lambda: deepcopy(default)
 
 
 def _optional(annotation: Any) -> Any:

@@ -39,6 +39,15 @@ class Codec(ABC):
         return Validator(self.schema, ours=True)
 
     @cached_property
+    def reporter(self) -> Validator:
+        """What says all that is wrong with a value that `decode` refused."""
+        return self.validator
+
+    def further(self, error: Exception, value: Any, found: list[Problem]) -> list[Problem]:
+        """What a failed `decode` says beyond what the schema says already."""
+        return []
+
+    @cached_property
     def takes_any_text(self) -> bool:
         """Whether every text fits, and is written as it is."""
         return self.schema == {"type": "string"}

@@ -127,6 +127,18 @@ class ModelCodec(Codec):
         )
         return [Problem(_path(one["loc"], value), cut(one["msg"], MAX_WORDS)) for one in found]
 
+    def further(self, error: Exception, value: Any, found: list[Problem]) -> list[Problem]:
+        """What the author's validators and pydantic's own types refuse, which no schema says.
+
+        Not what a member of a union says that nobody meant: a part of its place is no part of
+        the value.
+        """
+        told = {problem.path for problem in found}
+        errors: list[dict[str, Any]] = cast(Any, error).errors() if hasattr(error, "errors") else []
+        paths = {one["loc"] for one in errors if one["type"] != "missing"}
+        complaints = self.complain(error, value) if errors else []
+        return [one for one in complaints if one.path in paths and one.path not in told]
+
 
 def _no_json(annotation: Any, why: str, outgoing: bool) -> str:
     name = annotation.__name__ if isinstance(annotation, type) else cut(str(annotation), MAX_WORDS)

@@ -4,7 +4,8 @@ Rules: what msgspec would read differently raises `Unfit` when the codec is made
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, cast
 
 import msgspec
@@ -13,8 +14,15 @@ from portico.errors import LocalProtocolError
 from portico.protocol.annotations import PlainWalk
 from portico.protocol.annotations_metadata import Unfit
 from portico.protocol.annotations_names import Names
+from portico.protocol.annotations_text import (
+    CHECKS,
+    has_endless_decimal,
+    read_text,
+    with_texts,
+    write_text,
+)
 from portico.protocol.problems import MAX_WORDS, Problem, cut, endless, expected_format
-from portico.protocol.schema import inlined
+from portico.protocol.schema import Validator, inlined
 from portico.protocol.schema_types import describe
 from portico.protocol.signature_codec import ENDLESS, Codec
 from portico.protocol.signature_loose import parse
@@ -27,6 +35,7 @@ _FORMAT_WORDS = {
     "Invalid ISO8601 duration": "duration",
     "Only units 'D', 'H', 'M', and 'S' are supported": "duration",
     "Invalid UUID": "uuid",
+    "Invalid decimal string": "decimal",
 }
 # Compiled on use: most arguments are right as they come.
 _WHERE = r"(?s)^(.*?) - at (?:`key` in )?`\$(.*)`$"
@@ -40,21 +49,33 @@ class PlainCodec(Codec):
 
     loosens = True
 
-    def __init__(self, annotation: Any, where: str, names: Names) -> None:
+    def __init__(self, annotation: Any, where: str, names: Names, outgoing: bool = False) -> None:
         walk = PlainWalk(where, names)
+        walk.notes.outgoing = outgoing
         self.type: Any = walk.walk(annotation)
+        # Whether msgspec needs no help from here, so that it may read the type inside of another.
+        self.alone: bool = not (walk.notes.texts or walk.notes.decimals)
+        self._octets = walk.notes.octets
         try:
             info = msgspec.inspect.type_info(self.type)
-            decode = msgspec.json.Decoder(self.type).decode
+            decode = msgspec.json.Decoder(self.type, dec_hook=read_text).decode
         except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
             raise Unfit(cut(str(error), MAX_WORDS)) from None
         # Whose values all fit, and are written as they are: whatever their length or size.
         self._exact = self.type if self.type in _EXACT else None
         schema = inlined(describe(info, walk.notes))
+        if walk.notes.decimals:
+            decode = _finite(decode)
         super().__init__(where, schema, decode, walk.notes.titles)
+
+    @cached_property
+    def reporter(self) -> Validator:
+        return Validator(self.schema, ours=True, formats=CHECKS)
 
     def encode(self, value: Any) -> bytes:
         try:
+            if self._octets:
+                value = with_texts(msgspec.to_builtins(value, builtin_types=_KEPT, enc_hook=show))
             encoded = _encode(value)
             if type(value) is self._exact:
                 return encoded  # nothing could be wrong with it
@@ -74,12 +95,29 @@ class PlainCodec(Codec):
         return [_translated(error)]
 
 
+# What `to_builtins` leaves as it is.
+_KEPT = (bytes,)
+
+
+def _finite(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Decimals without NaN and Infinity, which msgspec lets through and pydantic does not."""
+    from decimal import Decimal  # whoever wrote the annotation has loaded it
+
+    def checked(raw: bytes) -> Any:
+        value = decode(raw)
+        plain = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=show)
+        if has_endless_decimal(plain):
+            raise msgspec.ValidationError("Expected a finite number")
+        return value
+
+    return checked
+
+
 def show(value: Any) -> Any:
     """What JSON has for things that msgspec does not know: paths, and models inside of `Any`."""
-    from pathlib import PurePath  # on use: few results hold what msgspec does not know
-
-    if isinstance(value, PurePath):
-        return str(value)
+    text = write_text(value)
+    if text is not None:
+        return text
     serializer = getattr(cast(Any, type(value)), "__pydantic_serializer__", None)
     if serializer is None:
         raise NotImplementedError(f"{type(value).__name__} has no JSON; return a plain type")

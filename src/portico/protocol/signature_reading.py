@@ -29,7 +29,7 @@ class Unreadable(Exception):
 def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False) -> Codec:
     """The codec for an annotation. Raises `LocalProtocolError` with a way out if there is none."""
     try:
-        return PlainCodec(annotation, where, names)
+        return PlainCodec(annotation, where, names, outgoing)
     except Unfit as unfit:
         from portico.protocol import signature_models  # on use: most annotations are plain
 
@@ -37,7 +37,7 @@ def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False)
             return signature_models.ModelCodec(annotation, where, names, str(unfit), outgoing)
         refuse(
             where,
-            f"this needs pydantic ({unfit}); pip install 'portico[pydantic]', or use plain types: "
+            f"this needs pydantic ({unfit}); pip install pydantic, or use plain types: "
             "str, int, float, bool, datetime, list, dict, Literal, a dataclass or a TypedDict",
         )
 
@@ -53,5 +53,6 @@ def read(codec: Codec, raw: bytes) -> Any:
         loose = loosen(value, codec.schema, scalars=codec.loosens)
         return codec.decode(msgspec.json.encode(loose))
     except Exception as error:  # also what checks of the author raise, whatever it is
-        found = codec.validator.check(loosen(value, codec.schema))
-        raise Unreadable(found or codec.complain(error, value)[:MAX_PROBLEMS]) from None
+        found = codec.reporter.check(loosen(value, codec.schema))
+        found += codec.further(error, value, found) if found else codec.complain(error, value)
+        raise Unreadable(found[:MAX_PROBLEMS]) from None

@@ -125,6 +125,11 @@ class Template:
         return f"Template({self.text!r})"
 
     @property
+    def lists(self) -> tuple[str, ...]:
+        """The variables whose matched values are lists: those with `*`."""
+        return tuple(v.name for e in self._expressions() for v in e.variables if v.exploded)
+
+    @property
     def rank(self) -> tuple[int, int, int, str]:
         """A key to sort by: more literal text first, then fewer `{+x}`, then fewer variables."""
         literal = sum(len(part.text) for part in self._parts if isinstance(part, _Literal))

@@ -24,6 +24,7 @@ from portico.protocol.revision import EVERY, Revisions
 from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.dispatch import Dispatch, Listing
+from portico.server.hints import hinted, no_attribute
 from portico.server.offering import Offering, checked_ttl
 from portico.server.workers import THREADS, Workers
 
@@ -51,6 +52,7 @@ HANDLE_TTL_S = 24 * 3600.0
 Http = Literal["http", "streamable-http"]
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Middleware)
 Kind = Literal["tools", "resources", "prompts", "completions"]
 Lifespan = (
     Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
@@ -69,6 +71,7 @@ class Server(Offering):
 
     `keys` seal what travels through clients: give all replicas the same, the newest first.
     `store` keeps what outlives a call (handles, single use): give all replicas the same.
+    `middleware` are functions around every request, the first outermost.
     `ttl_s` and `cache_scope` say how long, and for whom, lists keep. `declares` names kinds that
     are added only later, at run time: clients of the older revisions ask once what there is.
     `completions_per_s` is how many completions each caller gets (R0150), None for any number.
@@ -76,6 +79,7 @@ class Server(Offering):
     `auth` says who may use it over HTTP; on a pipe its caller is whoever started it (R0188).
     """
 
+    @hinted
     def __init__(
         self,
         name: str,
@@ -87,6 +91,7 @@ class Server(Offering):
         icons: list[t.Icon] | None = None,
         instructions: str | None = None,
         lifespan: Lifespan | None = None,
+        middleware: Iterable[Middleware] = (),
         revisions: Iterable[str] | None = None,
         keys: Iterable[bytes] = (),
         store: Store | None = None,
@@ -157,6 +162,13 @@ class Server(Offering):
             self._catalogue, lambda: self.identity, self._accepts, crashes, listing, guards
         )
         self._catalogue.followers.append(self._changed)
+        for one in middleware:
+            self.add_middleware(one)
+
+    if not TYPE_CHECKING:  # or nothing would be unknown to a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     def __repr__(self) -> str:
         return f"Server({self.info.name!r})"
@@ -196,17 +208,31 @@ class Server(Offering):
 
     # ------------------------------------------------------------ composition
 
-    def use(self, layer: Middleware) -> Middleware:
-        """Put a layer around every handler; the first is the outermost."""
-        self._layers.append(layer)
-        self._dispatch.use(self._layers)
-        return layer
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Put a function around every request; the first is the outermost.
 
+        `async def timing(request, call_next)`: `await call_next(request)` is the result.
+        """
+        _check_middleware(middleware)
+        self._layers.append(middleware)
+        self._dispatch.use(self._layers)
+
+    def middleware(self, function: M, /) -> M:
+        """The same as a decorator: `@server.middleware`."""
+        self.add_middleware(function)
+        return function
+
+    @hinted
     def mount(self, other: "Server", namespace: str | None = None) -> None:
         """Offer all that another server offers, too, now and later.
 
         Names of tools and prompts get the namespace in front: `maps_route`. Addresses stay.
         """
+        if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LocalProtocolError(
+                f"mount takes a Server, and not {type(other).__name__}: write "
+                "server.mount(other, namespace='maps')"
+            )
         if other is self or self in other.mounted:
             raise LocalProtocolError(f"{other!r} cannot be mounted in itself")
         if other._auth is not None and other._auth is not self._auth:
@@ -517,6 +543,25 @@ class Server(Offering):
         door = Door(auth, path, title, needs, lambda: self.store, lambda: self._keys)
         self._doors.append(door)
         return door
+
+
+def _check_middleware(middleware: Any) -> None:
+    """Refuse what could not be called with a request and what comes next."""
+    words = "write async def timing(request, call_next): return await call_next(request)"
+    if isinstance(middleware, type) or not callable(middleware):
+        raise LocalProtocolError(f"{middleware!r} is no middleware: {words}")
+    if hasattr(middleware, "on_message") or hasattr(middleware, "on_request"):
+        raise LocalProtocolError(
+            f"{type(middleware).__name__} has methods for each kind of request, and here a "
+            f"middleware is one function, which asks request.method: {words}"
+        )
+    try:
+        inspect.signature(middleware).bind(None, None)
+    except TypeError:
+        name = getattr(middleware, "__name__", repr(middleware))
+        raise LocalProtocolError(f"{name} does not take two arguments: {words}") from None
+    except ValueError:  # one that Python cannot look into
+        pass
 
 
 def _limited(per_s: float) -> Middleware:

@@ -22,6 +22,7 @@ from typing import (
     Any,
     Generic,
     NamedTuple,
+    TypeAlias,
     TypeVar,
     cast,
     get_args,
@@ -37,6 +38,7 @@ from portico.protocol.jsonrpc import encode
 from portico.protocol.questions import AnyAnswer, Question, accepted
 from portico.protocol.reading import reread
 from portico.protocol.signature_form import Form
+from portico.server.content import Audio, Image, Message, blocks_of
 from portico.server.marks import Mark
 
 # What a model may write if nobody says otherwise.
@@ -176,7 +178,9 @@ class AskVisit(Asked[None]):
         return self
 
 
-Prompting = str | t.SamplingMessage | Sequence[str | t.SamplingMessage]
+# What a model is given: text, a picture, a sound, or a message that says whose words they are.
+Spoken: TypeAlias = str | t.SamplingMessage | t.PromptMessage | Message | Image | Audio
+Prompting: TypeAlias = Spoken | Sequence[Spoken]
 
 
 class Sample(Asked[Any]):
@@ -236,18 +240,31 @@ class Sample(Asked[Any]):
         prompt = self.prompt
         if callable(prompt):
             raise LocalProtocolError("Sample needs the words for the model")
-        turns = [prompt] if isinstance(prompt, str | t.SamplingMessage) else prompt
-        messages = [
-            t.SamplingMessage(role="user", content=t.TextContent(text=turn))
-            if isinstance(turn, str)
-            else turn
-            for turn in turns
-        ]
+        turns = prompt if isinstance(prompt, list | tuple) else [cast("Spoken", prompt)]
+        messages = [message for turn in turns for message in _messages(turn)]
         return Question(t.CreateMessageRequestParams(messages=messages, **self._said))
 
     def value(self, answer: AnyAnswer) -> Any:
         sampled = sampled_from(cast("t.CreateMessageResult", answer))
         return sampled.text if self._plain else sampled
+
+
+def _messages(turn: Any) -> list[t.SamplingMessage]:
+    """What a model is given, as the protocol has it: one message for each block."""
+    if isinstance(turn, t.SamplingMessage):
+        return [turn]
+    role: t.Role = "user"
+    if isinstance(turn, Message | t.PromptMessage):
+        role, turn = turn.role, turn.content
+    messages: list[t.SamplingMessage] = []
+    for block in blocks_of(turn):
+        if not isinstance(block, t.TextContent | t.ImageContent | t.AudioContent):
+            raise LocalProtocolError(
+                f"a model cannot be sent {type(turn).__name__}; send text, Image or Audio, alone "
+                "or in Message(content, role)"
+            )
+        messages.append(t.SamplingMessage(role=role, content=block))
+    return messages
 
 
 class Roots(Asked[list[t.Root]]):

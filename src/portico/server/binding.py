@@ -18,6 +18,7 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.ports import Turn
 from portico.protocol import types as t
+from portico.protocol.annotations_names import unwrapped
 from portico.protocol.problems import told
 from portico.protocol.schema import Schema, Validator
 from portico.protocol.shape_schema import is_object_schema
@@ -114,9 +115,11 @@ class Bound:
         self.function = function
         self.name = name
         self.surroundings = surroundings
+        _refuse_generator(function, name)
         self.waits: bool = is_async(function)
         self.inline: bool = inline or self.waits
         parameters = _parameters(function)
+        _refuse_unbound(function, parameters, name)
         filled = {p.name for p in parameters if is_marked(None, p.default)}
         self._rest = _rest(parameters) if schema is not None else None
         if self._rest is not None:
@@ -267,6 +270,30 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []  # the signature says it in better words
+
+
+def _refuse_generator(function: Any, name: str) -> None:
+    """A result is one value: what a generator yields would reach nobody."""
+    plain = unwrapped(function)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise LocalProtocolError(
+            f"{name}: it yields, and a call has one result: collect what it yields and return the "
+            "list; tell the caller of each step with ctx.progress(...) or ctx.info(...)"
+        )
+
+
+def _refuse_unbound(function: Any, parameters: list[inspect.Parameter], name: str) -> None:
+    """A function of a class body, which has no instance to be called with."""
+    first = parameters[0] if parameters else None
+    if first is None or first.name not in ("self", "cls") or not inspect.isfunction(function):
+        return
+    owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
+    if owner and owner != "<locals>" and first.annotation is inspect.Parameter.empty:
+        raise LocalProtocolError(
+            f"{name}: it is a method of {owner}, and callers cannot send {first.name!r}: register "
+            f"it of an instance, as server.tool({owner.lower()}.{function.__name__}), or move it "
+            "out of the class"
+        )
 
 
 def _rest(parameters: list[inspect.Parameter]) -> str | None:

@@ -8,17 +8,22 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 
 from portico.errors import LocalProtocolError
 from portico.ports import Session
 from portico.protocol import types as t
+from portico.protocol.jsonrpc import RequestId
 from portico.server.asking import Ask, Asked, AskForm, AskVisit, Prompting, Roots, Sample, Sampled
 from portico.server.context import Context, put_all
+from portico.server.hints import hinted, no_attribute
 from portico.server.marks import Situation
 from portico.server.workers import Workers
+
+if TYPE_CHECKING:
+    from portico.server.request_headers import RequestHeaders
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -65,12 +70,32 @@ class BlockingContext(Situation):
         for call in tuple(self._calls):
             call.cancel()
 
+    if not TYPE_CHECKING:  # or nothing would be unknown to a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
+
     # ------------------------------------------------------------ who
 
     @property
     def principal(self) -> str:
         """Who is calling, as the verifier said; empty without one."""
         return self._context.principal
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What the caller's token says, after it was verified; empty without a token."""
+        return self._context.claims
+
+    @property
+    def headers(self) -> "RequestHeaders":
+        """The headers of the HTTP request, without credentials; empty where there is no HTTP."""
+        return self._context.headers
+
+    @property
+    def request_id(self) -> RequestId:
+        """The id of the request, as the client chose it."""
+        return self._context.request_id
 
     @property
     def client(self) -> t.Implementation | None:
@@ -102,43 +127,52 @@ class BlockingContext(Situation):
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it. It must go up."""
+        """Report progress to a caller that wants it; what does not go up is left out (D32)."""
         self.wait(lambda: self._context.progress(progress, total, message))
 
     report_progress = progress  # as other libraries call it
 
+    @hinted
     def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it."""
         self.wait(lambda: self._context.log(level, data, logger))
 
+    @hinted
     def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("debug", data, logger)
 
+    @hinted
     def info(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("info", data, logger)
 
+    @hinted
     def notice(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("notice", data, logger)
 
+    @hinted
     def warning(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("warning", data, logger)
 
+    @hinted
     def error(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("error", data, logger)
 
+    @hinted
     def critical(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("critical", data, logger)
 
+    @hinted
     def alert(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("alert", data, logger)
 
+    @hinted
     def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         self.log("emergency", data, logger)
@@ -157,6 +191,7 @@ class BlockingContext(Situation):
     def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T: ...
     @overload
     def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any: ...
+    @hinted
     def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any:
         """Ask the user for a value of a type. Raises `Declined`."""
         return self._put(Ask(message, type, key=key))
@@ -186,6 +221,7 @@ class BlockingContext(Situation):
         """Tell the client that the visit of this id is over, where a revision can say so."""
         self.wait(lambda: self._context.visited(id))
 
+    @hinted
     def sample(
         self,
         prompt: Prompting,

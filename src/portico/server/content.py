@@ -4,6 +4,7 @@ Rules: pure; nothing is fetched. A file is read when its block is made, by whoev
 """
 
 import base64
+import inspect
 import logging
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
@@ -25,6 +26,10 @@ log: logging.Logger = logging.getLogger("portico.server")
 
 # Each is said once; an author has few keys, and one that is made up anew each time is cut short.
 MAX_WARNINGS = 256
+
+# What a repr shows of a value: as much as people read in one line.
+MAX_SHOWN_CHARACTERS = 60
+MAX_SHOWN = 5
 
 # Pipes are given up at 64 MiB unread, and structured data goes out twice. What is larger belongs
 # behind a link, or on pages.
@@ -48,6 +53,9 @@ class Image:
         self._data, guessed = _load(data, path)
         self._type = _typed("image", format, guessed, path) or "image/png"
 
+    def __repr__(self) -> str:
+        return f"Image({self._type}, {len(self._data)} bytes)"
+
     def block(self) -> Block:
         """The content block."""
         return t.ImageContent(data=_base64(self._data), mime_type=self._type)
@@ -65,6 +73,9 @@ class Audio:
     ) -> None:
         self._data, guessed = _load(data, path)
         self._type = _typed("audio", format, guessed, path) or "audio/wav"
+
+    def __repr__(self) -> str:
+        return f"Audio({self._type}, {len(self._data)} bytes)"
 
     def block(self) -> Block:
         """The content block."""
@@ -90,6 +101,10 @@ class File:
             self._data, guessed = _load(data, path)
         self._type = mime_type or guessed or "application/octet-stream"
         self._uri = uri or _uri(path)
+
+    def __repr__(self) -> str:
+        size = f"{len(self._data)} bytes" if self._text is None else _count(self._text)
+        return f"File({_short(self._uri)}, {self._type}, {size})"
 
     @property
     def contents(self) -> t.ResourceContents:
@@ -124,6 +139,9 @@ class Link:
             mime_type=mime_type,
         )
 
+    def __repr__(self) -> str:
+        return f"Link({_short(self._noun.uri)})"
+
     def block(self) -> Block:
         """The content block."""
         return self._noun
@@ -145,6 +163,16 @@ class Result:
         self.meta: dict[str, Any] | None = named_meta(meta, "Result")
         self.is_error = is_error
 
+    def __repr__(self) -> str:
+        said = [_short(self.content)]
+        if self.data is not UNSET:
+            said.append(f"data={_short(self.data)}")
+        if self.meta:
+            said.append(f"meta={_short(self.meta)}")
+        if self.is_error:
+            said.append("is_error=True")
+        return f"Result({', '.join(said)})"
+
 
 class Message:
     """One message of a prompt: text, or anything that a tool could return, and who says it."""
@@ -152,6 +180,9 @@ class Message:
     def __init__(self, content: Any, role: t.Role = "user") -> None:
         self.content = content
         self.role: t.Role = role
+
+    def __repr__(self) -> str:
+        return f"Message({_short(self.content)}, {self.role!r})"
 
 
 def named_meta(meta: dict[str, Any] | None, owner: str) -> dict[str, Any] | None:
@@ -173,6 +204,24 @@ def _warn_of_key(owner: str, key: str) -> None:
         owner,
         key,
     )
+
+
+def _short(value: Any) -> str:
+    """A value in few words, for people and logs: no data is poured out."""
+    if isinstance(value, bytes):
+        return f"<{len(value)} bytes>"
+    if isinstance(value, list | tuple | set | dict):
+        items = cast("list[Any]", value)
+        if len(items) > MAX_SHOWN:
+            return f"<{type(items).__name__} of {len(items)}>"
+        if isinstance(value, list):
+            return f"[{', '.join(map(_short, items))}]"
+    text = repr(value[: MAX_SHOWN_CHARACTERS + 1] if isinstance(value, str) else cast(Any, value))
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
+
+
+def _count(text: str) -> str:
+    return f"{len(text)} characters"
 
 
 _SHOWN = (Image, Audio, File, Link)
@@ -251,6 +300,8 @@ def _block(value: Any) -> Block:
 
 
 def _words(value: Any) -> str:
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise LocalProtocolError("a handler returned a generator; return the list of its items")
     try:
         return encoded(value).decode()
     except LocalProtocolError:

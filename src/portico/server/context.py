@@ -23,7 +23,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -39,7 +39,7 @@ from portico.errors import (
 from portico.ports import Session, Store, Turn
 from portico.protocol import types as t
 from portico.protocol.interview import Interview
-from portico.protocol.jsonrpc import encode, encode_notification
+from portico.protocol.jsonrpc import RequestId, encode, encode_notification
 from portico.protocol.questions import AnyAnswer, can_answer, url_required
 from portico.protocol.revision import Asking
 from portico.server.asking import (
@@ -54,9 +54,13 @@ from portico.server.asking import (
     Sampled,
 )
 from portico.server.content import clean
+from portico.server.hints import hinted, no_attribute
 from portico.server.marks import CallerLost, Situation
 from portico.server.ration import Ration
 from portico.server.workers import Workers
+
+if TYPE_CHECKING:
+    from portico.server.request_headers import RequestHeaders
 
 log: logging.Logger = logging.getLogger("portico.server")
 
@@ -108,6 +112,7 @@ class Context(Situation):
         self._threads: set[asyncio.Future[None]] = set()
         self._timer: asyncio.Handle | None = None
         self._ration: Ration | None = None
+        self._fell_back = False
         self._cancels = 0
         self._pauses = 0
         self._left_s = 0.0
@@ -118,12 +123,40 @@ class Context(Situation):
         self.unwinding: bool = False
         self.over: bool = False
 
+    if not TYPE_CHECKING:  # or nothing would be unknown to a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
+
     # ------------------------------------------------------------ who
 
     @property
     def principal(self) -> str:
         """Who is calling, as the verifier said; empty without one."""
         return self._turn.exchange.principal
+
+    @property
+    def claims(self) -> dict[str, Any]:
+        """What the caller's token says (`sub`, `email`, …), after it was verified; a copy, and
+        empty without a token. Over HTTP only."""
+        from copy import deepcopy  # on use
+
+        return deepcopy(dict(getattr(self._turn, "claims", None) or {}))
+
+    @property
+    def headers(self) -> "RequestHeaders":
+        """The headers of the HTTP request, by name in any case; empty where there is no HTTP.
+
+        Credentials are not among them: see `principal` and `claims`.
+        """
+        from portico.server.request_headers import RequestHeaders  # on use
+
+        return RequestHeaders(getattr(self._turn, "headers", None) or {})
+
+    @property
+    def request_id(self) -> RequestId:
+        """The id of the request, as the client chose it: the same again only by its will."""
+        return self._turn.exchange.request.id
 
     @property
     def client(self) -> t.Implementation | None:
@@ -160,16 +193,32 @@ class Context(Situation):
     async def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Report progress to a caller that wants it. It must go up.
+        """Report progress to a caller that wants it; what does not go up is left out (D32).
 
         Of more than some hundred at once the caller sees a part, the last of `total` always.
         """
-        frame = self._turn.exchange.progress(progress, total, message)
+        exchange = self._turn.exchange
+        last = exchange.last_progress
+        if last is not None and progress <= last:
+            self._warn_of_progress(last, progress)
+            return
+        frame = exchange.progress(progress, total, message)
         if frame is not None and (progress == total or self._may_say("progress")):
             await self._send(frame)
 
     report_progress = progress  # as other libraries call it
 
+    def _warn_of_progress(self, last: float, progress: float) -> None:
+        if not self._fell_back:
+            self._fell_back = True
+            log.warning(
+                "%s: progress went from %g to %g; it must go up, and what does not is left out",
+                self._turn.exchange.head.name or self._turn.exchange.row.name,
+                last,
+                progress,
+            )
+
+    @hinted
     async def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> None:
         """Send a log message to a caller that wants this level. Never put a secret into it.
 
@@ -188,34 +237,42 @@ class Context(Situation):
             frame = exchange.log(level, blotted(clean(str(data))), logger)
         await self._send(frame)
 
+    @hinted
     async def debug(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("debug", data, logger)
 
+    @hinted
     async def info(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("info", data, logger)
 
+    @hinted
     async def notice(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("notice", data, logger)
 
+    @hinted
     async def warning(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("warning", data, logger)
 
+    @hinted
     async def error(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("error", data, logger)
 
+    @hinted
     async def critical(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("critical", data, logger)
 
+    @hinted
     async def alert(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("alert", data, logger)
 
+    @hinted
     async def emergency(self, data: Any, logger: str | None = None) -> None:
         """Log at this level."""
         await self.log("emergency", data, logger)
@@ -259,6 +316,7 @@ class Context(Situation):
     async def elicit(self, message: str, type: type[T], *, key: str | None = None) -> T: ...
     @overload
     async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any: ...
+    @hinted
     async def elicit(self, message: str, type: Any, *, key: str | None = None) -> Any:
         """Ask the user for a value of a type. Raises `Declined`."""
         return await self.put(Ask(message, type, key=key))
@@ -304,6 +362,7 @@ class Context(Situation):
             params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
             await self._send(encode_notification(method, exchange.shaper.params(params)))
 
+    @hinted
     async def sample(
         self,
         prompt: Prompting,

@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
-from portico.errors import LocalProtocolError
+from portico.errors import Fault, LocalProtocolError
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.protocol.problems import likely
+from portico.protocol.schema import Types, admitted
 from portico.protocol.shape_schema import is_object_schema
+from portico.protocol.signature import Parameter
 from portico.server.binding import Bound, Surroundings, name_of
 from portico.server.catalogue import (
     Catalogue,
@@ -179,7 +181,7 @@ class Offering:
             mime_type=options.get("mime_type"),
             size=options.get("size"),
             icons=options.get("icons"),
-            annotations=options.get("annotations"),
+            annotations=_annotations(options, bound.name),
             meta=named_meta(options.get("meta"), bound.name),
         )
         entry = ResourceEntry(noun=noun, run=_reader(bound, options), logs=bound.knows_context)
@@ -199,6 +201,13 @@ class Offering:
                 f"{bound.name}: {uri} has {strangers}, which the function does not take; it takes "
                 f"{list(parameters)}: add a parameter, or take it out of the address"
             )
+        for name in template.lists:
+            if "array" not in _kinds(parameters[name]):
+                raise LocalProtocolError(
+                    f"{bound.name}: {{{name}*}} in {uri} gives a list, and {name!r} takes none, so "
+                    f"nothing would ever match; write {{+{name}}} for a path with slashes in it, "
+                    f"or take {name}: list[str]"
+                )
         if lacking:
             raise LocalProtocolError(
                 f"{bound.name}: the function needs {lacking}, which {uri} does not have; write "
@@ -211,7 +220,7 @@ class Offering:
             description=options.get("description") or bound.signature.docs.text or None,
             mime_type=options.get("mime_type"),
             icons=options.get("icons"),
-            annotations=options.get("annotations"),
+            annotations=_annotations(options, bound.name),
             meta=named_meta(options.get("meta"), bound.name),
         )
         entry = TemplateEntry(
@@ -386,7 +395,11 @@ def _check_keywords(whose: str, options: Any, table: str) -> None:
     """A keyword that is ignored may be the one that kept others out: `scope` for `scopes`."""
     for name in options:
         if name not in known:
-            hint = likely(name, sorted(known)) or f"; there are {', '.join(sorted(known))}"
+            written = tables.KEYWORDS.get(whose, {}).get(name)
+            if whose == "@server.tool" and name == "annotations":
+                written = tables.spelled_annotations(options[name]) or written
+            hint = f"; {written}" if written else likely(name, sorted(known))
+            hint = hint or f"; there are {', '.join(sorted(known))}"
             raise LocalProtocolError(f"{whose} has no keyword {name!r}{hint}")
 
 
@@ -405,6 +418,26 @@ def _reader(bound: Bound, options: "ResourceOptions") -> Any:
     scope = options.get("cache_scope")
     ttl_ms = checked_ttl(options.get("ttl_s"), scope, bound.name)
     return Reader(bound, options.get("mime_type"), ttl_ms, scope).run
+
+
+def _annotations(options: "ResourceOptions", name: str) -> t.Annotations | None:
+    """For whom a resource is, and how much it matters; a dict as the protocol has it, too."""
+    given: Any = options.get("annotations")
+    if given is None or isinstance(given, t.Annotations):
+        return given
+    from portico.protocol.reading import reread
+
+    try:
+        return reread(t.Annotations, given)
+    except Fault as fault:
+        raise LocalProtocolError(f"{name}: annotations: {fault.message}") from None
+
+
+def _kinds(parameter: Parameter) -> Types:
+    """The JSON types that a parameter says it takes; none where it says nothing."""
+    schema = parameter.schema
+    said = schema.keys() & {"type", "anyOf", "oneOf", "$ref", "enum", "const"}
+    return admitted(schema, schema) if said else frozenset()
 
 
 def _label(entry: Entry, tags: Iterable[str] | None, scopes: Iterable[str] | None) -> None:

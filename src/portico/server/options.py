@@ -1,10 +1,11 @@
-"""The keywords of the decorators and of those who serve: for type checkers, and to say which exist.
+"""The keywords of the decorators and of those who serve: for type checkers, and to say which exist;
+and what to write instead of the names that other libraries have.
 
 Rules: facts only. Nothing here is loaded by a server that uses no keywords.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from portico.ports import Verify
 from portico.protocol import types as t
@@ -92,3 +93,141 @@ class HttpOptions(AppOptions, total=False):
     hosts: Iterable[str]
     origins: Iterable[str]
     started: Callable[[Any], None]
+
+
+# ---------------------------------------------------------------- spellings of other libraries
+
+_ASGI = "write server.asgi(path='/mcp')"
+_SERVE = "write await server.serve('http', port=8000), or server.run('http', port=8000)"
+_STATE = "keep state behind a handle that the caller carries: server.handles('basket', Basket)"
+_SETTING = "it belongs to whoever serves: server.run('http', port=8000, host=...)"
+
+# By class, the attributes that FastMCP and `mcp` have under another name.
+ATTRIBUTES: dict[str, dict[str, str]] = {
+    "Server": {
+        "add_prompt": "write server.prompt(function)",
+        "add_resource": "write server.resource('notes://today')(function)",
+        "add_resource_template": "write server.resource('notes://{name}')(function)",
+        "add_template": "write server.resource('notes://{name}')(function)",
+        "add_tool": "write server.tool(function)",
+        "call_tool": "connect to it: async with connect(server) as client: client.call_tool(...)",
+        "custom_route": "write @server.route('/version') above an async function of the request",
+        "get_context": "take a parameter: def forecast(city: str, ctx: Context)",
+        "get_prompt": "write server.prompts[name]",
+        "get_prompts": "write server.prompts",
+        "get_resources": "write server.resources",
+        "get_tool": "write server.tools[name]",
+        "get_tools": "write server.tools",
+        "http_app": _ASGI,
+        "import_server": "write server.mount(other, namespace='maps')",
+        "list_prompts": "write server.prompts",
+        "list_resources": "write server.resources",
+        "list_tools": "write server.tools",
+        "remove_prompt": "write server.prompts.remove(name)",
+        "remove_tool": "write server.tools.remove(name)",
+        "run_async": _SERVE,
+        "run_http_async": _SERVE,
+        "run_sse_async": _SERVE,
+        "run_stdio_async": "write await server.serve()",
+        "run_streamable_http_async": _SERVE,
+        "settings": _SETTING,
+        "sse_app": _ASGI,
+        "streamable_http_app": _ASGI,
+        "use": "write server.add_middleware(function)",
+    },
+    "Context": {
+        "client_id": "write ctx.principal for who calls, ctx.client for what the client says it is",
+        "client_params": "write ctx.client and ctx.capabilities",
+        "close_sse_stream": "write ctx.hang_up()",
+        "delete_state": _STATE,
+        "fastmcp": "write ctx.state for what the lifespan gave, and the server by its own name",
+        "get_http_headers": "write ctx.headers",
+        "get_http_request": "write ctx.headers",
+        "get_state": _STATE,
+        "lifespan_context": "write ctx.state",
+        "list_roots": "write ctx.roots()",
+        "read_resource": "write ctx.read(uri)",
+        "request": "write ctx.headers, ctx.principal and ctx.claims",
+        "request_context": "write ctx.request_id, ctx.headers, ctx.client or ctx.state",
+        "send_notification": "write ctx.progress(...), ctx.info(...) or server.updated(uri)",
+        "session_id": _STATE,
+        "set_state": _STATE,
+        "transport": "write ctx.headers, which are empty where there is no HTTP",
+        "warn": "write ctx.warning(...)",
+    },
+}
+_LOG = {
+    "extra": "put it into the message: ctx.info({'message': 'done', 'user': 7})",
+    "logger_name": "write logger=",
+    "message": "write it first, without a name: ctx.info('done')",
+}
+# By function, or by class for all of its functions, the keywords of other libraries.
+KEYWORDS: dict[str, dict[str, str]] = {
+    "Server": {
+        "allowed_hosts": "write hosts=[...] where it is served: server.run('http', hosts=[...])",
+        "dependencies": "write them into your project; nothing is installed here",
+        "exclude_tags": "write server.disable(tags=[...])",
+        "host": _SETTING,
+        "include_tags": "register all, and hide the rest: server.disable(tags=[...])",
+        "json_response": "leave it out: one JSON body is the answer where nothing else is sent",
+        "log_level": "write logging.basicConfig(level=logging.INFO)",
+        "mask_error_details": "leave it out: they are masked, and debug=True shows them",
+        "on_duplicate_tools": "leave it out: the later one counts, and the log says so",
+        "port": _SETTING,
+        "prefix": "write namespace=",
+        "stateless_http": "leave it out: requests of the newest revision stand for themselves",
+        "streamable_http_path": "write path= where it is served: server.run('http', path='/mcp')",
+        "token_verifier": "write auth=Protection(URL, Jwt('https://login.example.com'))",
+        "tools": "register each: server.tool(function)",
+        "transforms": "rename and hide what is registered: server.disable(name)",
+    },
+    "Context": _LOG,
+    "Context.elicit": {
+        "requested_schema": "write type=Seat, or ctx.elicit_form(message, form)",
+        "response_type": "write type=",
+        "schema": "write type=",
+    },
+    "Context.sample": {
+        "include_context": "leave it out: say in the prompt what the model must know",
+        "messages": "write them first, without a name: ctx.sample([...])",
+        "model_preferences": "write preferences=",
+        "result_type": "leave it out, and read .text of what comes back",
+        "stop_sequences": "write stop=",
+        "system_prompt": "write system=",
+    },
+    "@server.tool": {
+        "annotations": "write read_only=, destructive=, idempotent= or open_world=",
+        "auth": "write scopes={'notes:write'}",
+        "enabled": "write server.disable(name) after it",
+        "exclude_args": "let Depends(...) provide what callers must not send",
+        "structured_output": "leave it out: the return type says it; or return Result(...)",
+        "timeout": "write timeout_s=",
+    },
+    "@server.resource": {
+        "enabled": "write server.disable(uri) after it",
+        "mimeType": "write mime_type=",
+    },
+    "@server.prompt": {"enabled": "write server.disable(name) after it"},
+}
+_HINTS = {
+    "readOnlyHint": "read_only",
+    "destructiveHint": "destructive",
+    "idempotentHint": "idempotent",
+    "openWorldHint": "open_world",
+    "title": "title",
+}
+
+
+def spelled_annotations(given: Any) -> str:
+    """What to write for a tool's annotations as the protocol has them, a dict or an object."""
+    said = {name: _member(given, name) for name in _HINTS}
+    parts = [f"{_HINTS[name]}={value!r}" for name, value in said.items() if value is not None]
+    return f"write @server.tool({', '.join(parts)})" if parts else ""
+
+
+def _member(given: Any, name: str) -> Any:
+    if isinstance(given, dict):
+        value = cast("dict[str, Any]", given).get(name)
+    else:
+        value = getattr(given, name, None)
+    return value if isinstance(value, bool | str) else None

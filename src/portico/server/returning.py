@@ -39,8 +39,9 @@ def missing(uri: str) -> Fault:
     return Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri[:2000]})
 
 
-async def guarded(bound: Bound, turn: Turn, run: Awaitable[t.Noun]) -> t.Noun:
-    """Run a function whose failures are protocol errors."""
+async def guarded(bound: Bound, turn: Turn, run: Awaitable[t.Noun], name: str = "") -> t.Noun:
+    """Run a function whose failures are protocol errors; `name` is what the caller calls it."""
+    name = name or bound.name
     try:
         return await run
     except (asyncio.CancelledError, GeneratorExit):
@@ -50,8 +51,8 @@ async def guarded(bound: Bound, turn: Turn, run: Awaitable[t.Noun]) -> t.Noun:
         if isinstance(cause, Fault | CallerLost):
             raise cause from None
         if isinstance(cause, ToolError):
-            raise Fault(FaultKind.INTERNAL, f"{bound.name}: {cause}") from error
-        words = bound.surroundings.crashes.words(bound.name, error, turn)
+            raise Fault(FaultKind.INTERNAL, f"{name}: {cause}") from error
+        words = bound.surroundings.crashes.words(name, error, turn)
         raise Fault(FaultKind.INTERNAL, words) from error
 
 
@@ -166,7 +167,7 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
         try:
             arguments = bound.decode(msgspec.json.encode(params.arguments or {}))
         except Fault as fault:
-            raise Fault(fault.kind, f"{bound.name}: {fault.message}") from None
+            raise Fault(fault.kind, f"{params.name}: {fault.message}") from None
 
         async def prompt(context: "Context | None") -> t.Noun:
             result = prompted(await bound.call(arguments, context), description)
@@ -174,8 +175,9 @@ def prompter(bound: Bound, description: str | None) -> RunPrompt:
             return result
 
         if bound.alone:
-            return await guarded(bound, turn, prompt(None))
-        return await guarded(bound, turn, bound.surroundings.interviewed(turn, params, prompt))
+            return await guarded(bound, turn, prompt(None), params.name)
+        asked = bound.surroundings.interviewed(turn, params, prompt)
+        return await guarded(bound, turn, asked, params.name)
 
     return run
 

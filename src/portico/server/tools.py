@@ -90,77 +90,73 @@ class BoundTool(Bound):
         return self._promise.document if self._promise is not None else None
 
     async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
-        """Answer a call."""
+        """Answer a call. Errors call it what the caller does: mounted, it has another name."""
+        name = params.name
         arguments = self.signature.glance(params.arguments) if self._glances else None
         if arguments is None:
             refuse_repeats(params.arguments)
             raw = bytes(params.arguments)
             if raw[:1] != b"{":
-                raw = self._none(raw)
+                raw = _none(raw, name)
             try:
                 arguments = self.decode(raw)
                 del raw  # a copy, which is not held while the function runs
             except Fault as fault:
                 if turn.exchange.peer.revision.bad_tool_input is BadToolInput.RESULT:  # D16
-                    return failed(f"{self.name}: {fault.message}")
-                raise Fault(fault.kind, f"{self.name}: {fault.message}") from None
+                    return failed(f"{name}: {fault.message}")
+                raise Fault(fault.kind, f"{name}: {fault.message}") from None
         try:
             if self._simple:  # as most are, and without a detour
                 made = self.function(**arguments)
-                return self._result(await made if self.waits or isawaitable(made) else made)
+                return self._result(await made if self.waits or isawaitable(made) else made, name)
             if self.alone:
-                return await self._timed(arguments, None)
+                return await self._timed(arguments, None, name)
             return await self.surroundings.interviewed(
-                turn, params, lambda context: self._timed(arguments, context), self._single_use
+                turn,
+                params,
+                lambda context: self._timed(arguments, context, name),
+                self._single_use,
             )
         except GeneratorExit:
             raise
         except BaseException as error:  # whatever a function raises, it ends its own call alone
-            told = self._told(turn, error)
+            told = self._told(turn, error, name)
             if told is None:
                 raise
             return told
 
-    def _none(self, raw: bytes) -> bytes:
-        """Arguments that begin like no object: none, or a mistake."""
-        raw = raw.strip()
-        if raw == b"null":  # what some clients send for none
-            raw = b""
-        if raw and raw[:1] != b"{":  # D16: that is not even a call
-            words = expected(["object"], _KINDS.get(raw[:1], "number"))
-            raise Fault(FaultKind.INVALID_PARAMS, f"{self.name}: arguments: {words}")
-        return raw
-
-    def _told(self, turn: Turn, error: BaseException) -> t.CallToolResult | None:
+    def _told(self, turn: Turn, error: BaseException, name: str) -> t.CallToolResult | None:
         """What the caller hears of an error; None where nobody is left to hear of it."""
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 return None
             # Nobody gave this up: it gave up itself, or awaited something that was cancelled.
-            return failed(self.surroundings.crashes.words(self.name, error, turn))
+            return failed(self.surroundings.crashes.words(name, error, turn))
         cause = single(error)
         if isinstance(cause, ToolError):
             return failed(str(cause))
         if isinstance(cause, Fault | CallerLost):
             raise cause from None
-        return failed(self.surroundings.crashes.words(self.name, error, turn))
+        return failed(self.surroundings.crashes.words(name, error, turn))
 
-    async def _timed(self, arguments: dict[str, Any], context: "Context | None") -> t.Noun:
+    async def _timed(
+        self, arguments: dict[str, Any], context: "Context | None", name: str
+    ) -> t.Noun:
         if self._timeout_s is None:
-            return self._result(await self.call(arguments, context))
+            return self._result(await self.call(arguments, context), name)
         deadline = asyncio.timeout(self._timeout_s)
         if context is not None:
             context.deadline = deadline
         try:
             async with deadline:
-                return self._result(await self.call(arguments, context))
+                return self._result(await self.call(arguments, context), name)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            return failed(f"{self.name} did not finish within {self._timeout_s:g} s; try less")
+            return failed(f"{name} did not finish within {self._timeout_s:g} s; try less")
 
-    def _result(self, value: Any) -> t.CallToolResult:
+    def _result(self, value: Any, name: str) -> t.CallToolResult:
         codec = self._codec
         # As many are, and without a detour; a long text takes the one that writes it only once.
         if (
@@ -178,7 +174,7 @@ class BoundTool(Bound):
         else:
             result = self._made(value)
         words = too_large(result.content, result.structured_content)
-        return failed(f"{self.name}: {words}") if words else result
+        return failed(f"{name}: {words}") if words else result
 
     def _made(self, value: Any) -> t.CallToolResult:
         if isinstance(value, _WRITTEN_OUT):
@@ -203,6 +199,17 @@ class BoundTool(Bound):
         if problems:
             raise LocalProtocolError(f"{self.name}: the result breaks its schema: {told(problems)}")
         return result
+
+
+def _none(raw: bytes, name: str) -> bytes:
+    """Arguments that begin like no object: none, or a mistake."""
+    raw = raw.strip()
+    if raw == b"null":  # what some clients send for none
+        raw = b""
+    if raw and raw[:1] != b"{":  # D16: that is not even a call
+        words = expected(["object"], _KINDS.get(raw[:1], "number"))
+        raise Fault(FaultKind.INVALID_PARAMS, f"{name}: arguments: {words}")
+    return raw
 
 
 _SCALARS = frozenset({str, int, float, bool, NoneType})

@@ -18,8 +18,9 @@ class AddressError(LocalProtocolError):
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket that is bound, but does not listen yet. Raises `AddressError`."""
-    if not 0 <= port <= MAX_PORT:
-        raise AddressError(f"{port} is no port; there are 1 to {MAX_PORT}, and 0 for any free one")
+    if not isinstance(port, int) or not 0 <= port <= MAX_PORT:  # pyright: ignore[reportUnnecessaryIsInstance]
+        words = f"{port!r} is no port; there are 1 to {MAX_PORT}, and 0 for any free one"
+        raise AddressError(words)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]

@@ -29,7 +29,7 @@ from portico.protocol.events import (
     Send,
     Told,
 )
-from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.exchange import LISTEN, Exchange, RequestFields
 from portico.protocol.jsonrpc import Request, RequestId, encode_request
 from portico.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
 from portico.protocol.negotiation import Peer
@@ -72,7 +72,7 @@ class Line(Channel, Protocol):
         ...
 
 
-class DuplexTurn(Struct, eq=False, gc=False):
+class DuplexTurn(RequestFields, Struct, eq=False, gc=False):
     """One exchange on a duplex conversation, with its way back."""
 
     exchange: Exchange

@@ -26,6 +26,7 @@ async def admit(visit: Visit, guard: Guard, method: str, place: str, root: str) 
     caller = await guard.admit(method, place, root, visit.headers)
     visit.headers = {name: v for name, v in visit.headers.items() if name not in _SECRET}
     visit.principal, visit.scopes = caller.principal, caller.scopes
+    visit.claims = caller.claims
     if caller.expires_at is not None:
         left_s = max(caller.expires_at - time.time(), 0.0)
         visit.expires = asyncio.get_running_loop().time() + left_s

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from portico.errors import Fault, PorticoError, RemoteProtocolError
 from portico.ports import Progressing
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import Exchange, RequestFields
 from portico.protocol.jsonrpc import RequestId
 from portico.protocol.questions import Question
 
@@ -63,7 +63,7 @@ class Waiting:
             self.limit.reschedule(when)
 
 
-class HttpClientTurn:
+class HttpClientTurn(RequestFields):
     """One question of the server, with the way back: POSTs of our own."""
 
     __slots__ = ("_tell", "exchange", "fault")

@@ -32,7 +32,7 @@ from portico.errors import (
 )
 from portico.ports import Caller, Guard, Service, Verify
 from portico.protocol import httprules as rules
-from portico.protocol.exchange import LISTEN, Exchange
+from portico.protocol.exchange import LISTEN, Exchange, RequestFields
 from portico.protocol.httprules_cors import beside, preflight
 from portico.protocol.httprules_gate import (
     CONTENT_TOO_LARGE,
@@ -91,7 +91,7 @@ WELL_KNOWN = "/.well-known/oauth-"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
-class HttpTurn(Visit):
+class HttpTurn(Visit, RequestFields):  # pyright: ignore[reportIncompatibleVariableOverride]
     """One request that stands for itself: a visit, its exchange, and the way back."""
 
     exchange: Exchange
@@ -304,6 +304,7 @@ class HttpApp:
         else:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
+            turn.claims = caller.claims
         if self._load.get(turn.principal, 0) >= self.limits.visits_per_principal:
             raise overload("too many requests of yours at once; wait for some")
 

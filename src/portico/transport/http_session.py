@@ -13,7 +13,8 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from msgspec import Raw
 
@@ -24,8 +25,8 @@ from portico.protocol import types as t
 from portico.protocol.budget import Budget
 from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, Told
 from portico.protocol.events import Send as Sending
-from portico.protocol.exchange import Exchange
-from portico.protocol.httprules_gate import FORBIDDEN, NOT_FOUND, Refusal
+from portico.protocol.exchange import Exchange, RequestFields
+from portico.protocol.httprules_gate import FORBIDDEN, NOT_FOUND, Headers, Refusal
 from portico.protocol.jsonrpc import (
     Batch,
     Failure,
@@ -114,7 +115,7 @@ class Shared:
                 lane.give_way()
 
 
-class SessionTurn:
+class SessionTurn(RequestFields):
     """One exchange of a session, with its way back: that of its POST.
 
     `task` is the one that works on it, where that is not the task of its POST.
@@ -135,6 +136,16 @@ class SessionTurn:
             self.task.cancel()
         else:
             self.lane.visit.stop()
+
+    @property
+    def headers(self) -> Headers:
+        """Those of its POST."""
+        return self.lane.visit.headers
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """What the token of its POST says."""
+        return self.lane.visit.claims
 
     @property
     def wire(self) -> "SessionTurn":

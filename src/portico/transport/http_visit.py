@@ -10,7 +10,7 @@ never leaves the application.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -56,6 +56,7 @@ EVENT_HEADERS: Pairs = [
     (b"x-accel-buffering", b"no"),  # R0860
 ]
 _KEEP_ALIVE = comment()
+NO_CLAIMS: Final[Mapping[str, Any]] = {}
 JSON_ALONE: Final = Answers(json=True, events=False)
 
 
@@ -199,6 +200,8 @@ class Visit:
     principal: str = ""
     # What the credentials allow, None where nobody looks at any; and what a browser is told.
     scopes: frozenset[str] | None = None
+    # What else the credentials say of who sent this, after they were verified.
+    claims: Mapping[str, Any] = NO_CLAIMS
     # When the credentials end, by the loop's clock, and when this visit ends for that; 0 is never.
     expires: float = 0.0
     until: float = 0.0

@@ -1,0 +1,244 @@
+"""What people type who come from FastMCP or the official SDK: it works, or they are told what to
+write. And middleware, as it is spelled."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import portico
+from live import live
+from portico import BlockingContext, Context, Handler, LocalProtocolError, Server, Turn, connect
+from portico.protocol import types as t
+from portico.protocol.revision import Revision
+from portico.server.options import ATTRIBUTES, KEYWORDS
+from portico.transport.address import AddressError, bind
+from server.talk import talk, words
+
+
+def said(do: Callable[[], object], kind: type[Exception]) -> str:
+    with pytest.raises(kind) as caught:
+        do()
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- names that are not here
+
+
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES["Server"]))
+def test_an_attribute_of_other_libraries_is_answered_with_what_to_write(name: str) -> None:
+    words = said(lambda: getattr(Server("s"), name), AttributeError)
+    assert words.startswith(f"'Server' object has no attribute {name!r}; ")
+    assert not hasattr(Server("s"), name)
+
+
+def test_an_attribute_that_nobody_knows_is_a_plain_error_or_a_guess() -> None:
+    server: Any = Server("s")
+    assert said(lambda: server.moutn, AttributeError).endswith("; did you mean 'mount'?")
+    assert said(lambda: server.zzz, AttributeError) == "'Server' object has no attribute 'zzz'"
+
+
+def test_keywords_of_other_libraries_are_answered_with_what_to_write() -> None:
+    make: Any = Server
+    server: Any = Server("s")
+    for name in KEYWORDS["Server"]:
+        if name != "prefix":
+            assert f"no keyword {name!r}; " in said(
+                lambda name=name: make("s", **{name: 1}), TypeError
+            )
+    assert said(lambda: make("s", versoin="1"), TypeError) == (
+        "Server() has no keyword 'versoin'; did you mean 'version'?"
+    )
+    assert said(lambda: server.mount(Server("o"), prefix="o"), TypeError) == (
+        "Server.mount() has no keyword 'prefix'; write namespace="
+    )
+    assert "server.mount(other, namespace='maps')" in said(
+        lambda: server.mount("maps", Server("o")), LocalProtocolError
+    )
+    assert "missing 1 required positional argument" in said(lambda: make(), TypeError)
+
+
+def test_annotations_of_a_tool_are_spelled_out() -> None:
+    tool: Any = Server("s").tool
+    assert said(lambda: tool(annotations={"readOnlyHint": True}), LocalProtocolError) == (
+        "@server.tool has no keyword 'annotations'; write @server.tool(read_only=True)"
+    )
+
+    class Theirs:
+        title = "T"
+
+    theirs: Any = Theirs()
+    theirs.readOnlyHint, theirs.destructiveHint = None, False
+    assert "write @server.tool(destructive=False, title='T')" in said(
+        lambda: tool(annotations=theirs), LocalProtocolError
+    )
+    assert "write read_only=, destructive=" in said(
+        lambda: tool(annotations={}), LocalProtocolError
+    )
+    assert "write timeout_s=" in said(lambda: tool(timeout=3), LocalProtocolError)
+
+
+def test_annotations_of_a_resource_may_be_a_dict() -> None:
+    server: Any = Server("s")
+    server.resource("x://a", annotations={"audience": ["user"], "priority": 1})(lambda: "x")
+    assert server.resources["x://a"].noun.annotations == t.Annotations(
+        audience=["user"], priority=1
+    )
+    wrong = server.resource("x://b", name="b", annotations={"audience": 5})
+    assert "b: annotations: " in said(lambda: wrong(lambda: "x"), LocalProtocolError)
+
+
+@pytest.mark.parametrize("name", ["FastMCP", "MCPServer", "ClientSession", "get_context"])
+def test_what_other_libraries_export_is_answered_with_what_to_write(name: str) -> None:
+    words = said(lambda: exec(f"from portico import {name}"), ImportError)
+    assert words.startswith(f"'portico' has no {name}: ")
+    assert "cannot import name" in said(lambda: exec("from portico import Nothing"), ImportError)
+    assert name not in dir(portico)
+
+
+def test_a_port_that_is_no_number_and_a_configuration_that_is_no_server_are_told() -> None:
+    port: Any = "x"
+    assert said(lambda: bind("127.0.0.1", port), AddressError).startswith("'x' is no port; ")
+    assert "use Host.from_config('mcp.json')" in said(
+        lambda: connect("mcp.json"), LocalProtocolError
+    )
+
+
+@live
+async def test_a_context_says_what_to_write_instead(revision: Revision) -> None:
+    server = Server("s")
+    found: list[str] = []
+
+    def collect(ctx: Any) -> None:
+        for name in ATTRIBUTES["Context"]:
+            with pytest.raises(AttributeError, match=name) as wrong:
+                getattr(ctx, name)
+            assert "; " in str(wrong.value)
+        calls = (
+            lambda: ctx.elicit("Who?", response_type=str),
+            lambda: ctx.sample("x", system_prompt="y"),
+            lambda: ctx.info("x", extra={"a": 1}),
+            lambda: ctx.warning(message="x"),
+            lambda: ctx.info("x", colour="red"),
+        )
+        found.extend(said(call, TypeError) for call in calls)
+
+    @server.tool
+    async def waits(ctx: Context) -> None:
+        collect(ctx)
+
+    @server.tool
+    def blocks(ctx: BlockingContext) -> None:
+        collect(ctx)
+
+    async with talk(server, revision) as client:
+        for name in ("waits", "blocks"):
+            assert not (await client.call(name, {})).get("isError")
+            assert found[-5:] == [
+                "Context.elicit() has no keyword 'response_type'; write type=",
+                "Context.sample() has no keyword 'system_prompt'; write system=",
+                f"Context.info() has no keyword 'extra'; {KEYWORDS['Context']['extra']}",
+                f"Context.warning() has no keyword 'message'; {KEYWORDS['Context']['message']}",
+                "Context.info() has no keyword 'colour'; there are data, logger",
+            ]
+
+
+# ---------------------------------------------------------------- middleware
+
+
+@live
+async def test_middleware_is_added_in_three_ways_and_the_first_is_the_outermost(
+    revision: Revision,
+) -> None:
+    seen: list[str] = []
+
+    def noting(name: str) -> Any:
+        async def note(request: Turn, call_next: Handler) -> t.Noun:
+            seen.append(name)
+            return await call_next(request)
+
+        return note
+
+    server = Server("s", middleware=[noting("one")])
+    server.add_middleware(noting("two"))
+
+    @server.middleware
+    async def three(request: Turn, call_next: Handler) -> t.Noun:
+        seen.append("three")
+        return await call_next(request)
+
+    server.tool(name="a")(lambda: "x")
+    assert three.__name__ == "three"
+    async with talk(server, revision) as client:
+        assert words(await client.call("a")) == "x"
+    assert seen == ["one", "two", "three"]
+
+
+@live
+async def test_middleware_reads_what_a_request_says(revision: Revision) -> None:
+    server = Server("s")
+    seen: list[Any] = []
+
+    @server.middleware
+    async def look(request: Turn, call_next: Handler) -> t.Noun:
+        request.arguments["city"] = "changed for nobody"
+        seen.append((request.method, request.tool, request.arguments, request.principal))
+        assert request.peer.revision is revision
+        assert "name" in request.params or not request.tool
+        return await call_next(request)
+
+    server.tool(name="forecast")(lambda city: city)
+    server.prompt(name="review")(lambda code: code)
+    async with talk(server, revision) as client:
+        assert words(await client.call("forecast", {"city": "Oslo"})) == "Oslo"
+        await client.ask("tools/list")
+        await client.ask("prompts/get", {"name": "review", "arguments": {"code": "x"}})
+    assert seen == [
+        ("tools/call", "forecast", {"city": "Oslo"}, ""),
+        ("tools/list", None, {}, ""),
+        ("prompts/get", None, {"code": "x"}, ""),
+    ]
+
+
+def test_what_is_no_middleware_is_refused_with_what_to_write() -> None:
+    server: Any = Server("s")
+
+    class Hooks:
+        async def __call__(self, context: Any, call_next: Any) -> Any: ...
+        async def on_request(self, context: Any, call_next: Any) -> Any: ...
+
+    async def one(request: Any) -> None: ...
+
+    for wrong in (1, Hooks, Hooks(), one):
+        assert "async def timing(request, call_next)" in said(
+            lambda wrong=wrong: server.add_middleware(wrong), LocalProtocolError
+        )
+    assert "one does not take two arguments" in said(
+        lambda: server.middleware(one), LocalProtocolError
+    )
+    with pytest.raises(LocalProtocolError, match="no middleware"):
+        Server("s", middleware=[server])
+
+
+def test_hints_are_of_names_that_are_there() -> None:
+    """A hint that names something else than what there is would be worse than none."""
+    import re
+
+    here = {"Server": set(dir(Server)), "Context": set(dir(Context))}
+    for owner, table in ATTRIBUTES.items():
+        for hint in table.values():
+            word = "server" if owner == "Server" else "ctx"
+            for name in re.findall(rf"\b{word}\.([a-z_]+)", hint):
+                # `route` comes with the routes of a server.
+                assert name in here[owner] or name == "route", hint
+
+
+def test_a_request_is_not_logged_by_its_headers_or_claims(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caller = portico.Caller("ann", frozenset({"a"}), None, {"email": "ann@example.com"})
+    with caplog.at_level(logging.INFO):
+        logging.getLogger("portico.server").info("%r", caller)
+    assert "Caller('ann', scopes=['a'])" in caplog.text
+    assert "example.com" not in caplog.text
