@@ -389,3 +389,13 @@ async def test_tools_are_found_by_words() -> None:
         found = await host.search("open a file", limit=1)
         assert [tool.name for tool in found] == ["work__read_file"]
         assert [tool.name for tool in await host.search("mail")] == ["work__send_mail"]
+
+
+@live
+async def test_a_list_beyond_its_limit_is_a_problem_that_names_its_server_once() -> None:
+    async with Host({"odd": entry(small(), max_list_bytes=10)}) as host:
+        assert await host.list_tools() == []
+        (problem,) = host.problems
+        words = "server 'odd': tools/list has more than 10 bytes; to read it all the same, raise"
+        assert problem.words.startswith(words)
+        assert host.failures["odd"].server == "odd"

@@ -250,6 +250,21 @@ async def test_a_connection_that_is_closed_as_soon_as_it_stands_is_lost() -> Non
                 await pool.send("GET", hand.url, [])
 
 
+@either_loop
+async def test_a_server_that_stops_writing_while_it_reads_a_large_request_is_lost() -> None:
+    """The transport closes by itself when the rest of the request is written: it is gone then, and
+    cannot be aborted once more."""
+
+    async def play(visitor: Visitor) -> None:
+        await visitor.reader.readuntil(b"\r\n\r\n")
+        visitor.writer.write_eof()
+        await visitor.reader.read()
+
+    async with by_hand(play) as hand, pooled() as pool:
+        with pytest.raises(ConnectionLost, match="the server closed the connection"):
+            await pool.send("POST", hand.url, [], b"x" * 20_000_000)
+
+
 HUGE = {
     "one header": [b"X: " + b"y" * 1000] * 1 + [b"y" * 1000] * 1000,
     "many headers": [b"X-%d: y\r\n" % number for number in range(100_000)],

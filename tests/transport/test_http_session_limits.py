@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from http_client import Caller, opening
+from http_client import Caller, cancelled, opening
 from http_service import ABLE, FakeService, reporting, waiting
 from live import Records, Stand, live, stand, until
 from portico.ports import Caller as Verified
@@ -524,6 +524,22 @@ async def test_the_body_of_a_batch_counts_until_its_last_call_is_over() -> None:
         s.service.go.mark("wait")
         await s.settled()
         assert (bodies.used, s.sessions.shared.left) == (0, {})
+
+
+@live
+async def test_a_batch_that_cancels_its_own_calls_is_answered_and_leaves_nothing_behind() -> None:
+    async with stand() as s:
+        await s.caller.initialize("2025-03-26")
+        first, second = (
+            {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
+            for id, params in ((1, large("wait")), (2, {"name": "echo"}))
+        )
+        answer = await s.caller.post([first, second, cancelled(1)])
+        assert [one["id"] for one in answer.json] == [2]
+        assert (await s.caller.post([first, cancelled(1)])).body == b""
+        await s.settled()
+        (session,) = s.sessions
+        assert (session.busy, s.sessions.shared.bodies.used) == (False, 0)
 
 
 @live

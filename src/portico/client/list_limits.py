@@ -20,7 +20,7 @@ class ListBudget:
     """What may still be read of one list."""
 
     def __init__(self, server: str, method: str, max_bytes: int, max_items: int) -> None:
-        self._what = f"server {server!r}: {method}" if server else method
+        self._server = server
         self._method = method
         self._max_bytes = max_bytes
         self._max_items = max_items
@@ -44,19 +44,18 @@ class ListBudget:
     def add_cursor(self, cursor: str) -> None:
         """There is another page."""
         if cursor in self._cursors:
-            raise RemoteProtocolError(
-                f"{self._what} gave the same nextCursor twice, so the list has no end; "
-                "the server has to be corrected"
-            )
+            words = "gave the same nextCursor twice, so the list has no end"
+            raise self._wrong(words, "the server has to be corrected")
         self._cursors.add(cursor)
         if len(self._cursors) >= MAX_PAGES:
-            raise RemoteProtocolError(
-                f"{self._what} has more than {MAX_PAGES} pages; the server has to send larger "
-                f"ones, or read it page by page: client.ask({self._method!r}, …)"
-            )
+            by_page = f"read it page by page: client.ask({self._method!r}, …)"
+            hint = f"the server has to send larger ones, or {by_page}"
+            raise self._wrong(f"has more than {MAX_PAGES} pages", hint)
 
     def _beyond(self, most: str, setting: str) -> RemoteProtocolError:
-        return RemoteProtocolError(
-            f"{self._what} has more than {most}; to read it all the same, raise {setting}, "
-            "which connect takes, and a host in the settings of the server"
-        )
+        hint = f"to read it all the same, raise {setting}, which connect takes, and a host in the "
+        return self._wrong(f"has more than {most}", f"{hint}settings of the server")
+
+    def _wrong(self, words: str, hint: str) -> RemoteProtocolError:
+        error = RemoteProtocolError(f"{self._method} {words}", hint=hint)
+        return error.about(self._server) if self._server else error

@@ -83,6 +83,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; an answer without a length has ended with it, any other is cut."""
+        # Not used any more: asyncio's raises AttributeError for `abort` after it closed by itself.
+        self.transport = None
         self.reusable = False
         self._pool.forget(self)
         if self.lost is None:

@@ -118,10 +118,11 @@ class Shared:
 class SessionTurn(RequestFields):
     """One exchange of a session, with its way back: that of its POST.
 
-    `task` is the one that works on it, where that is not the task of its POST.
+    `task` is the one that works on it, where that is not the task of its POST; `begun` is whether
+    it has done its first step.
     """
 
-    __slots__ = ("exchange", "fault", "lane", "session", "task")
+    __slots__ = ("begun", "exchange", "fault", "lane", "session", "task")
 
     def __init__(self, exchange: Exchange, session: "Session", lane: "Lane") -> None:
         self.exchange: Exchange = exchange
@@ -129,13 +130,14 @@ class SessionTurn(RequestFields):
         self.session: Session = session
         self.lane: Lane = lane
         self.task: asyncio.Task[None] | None = None
+        self.begun: bool = False
 
     def stop(self) -> None:
-        """Work on it no more."""
-        if self.task is not None:
-            self.task.cancel()
-        else:
+        """Work on it no more; its exchange is settled."""
+        if self.task is None:
             self.lane.visit.stop()
+        elif self.begun:  # else it sees that, and a task that never began would clean up nothing
+            self.task.cancel()
 
     @property
     def headers(self) -> Headers:
@@ -440,8 +442,10 @@ class Session:
     async def _answer_beside(self, turn: SessionTurn) -> None:
         data: bytes | None = None
         exchange, stream = turn.exchange, turn.lane.stream()
+        turn.begun = True
         try:
-            data = await self._service.answer(turn)
+            if not exchange.settled:  # else it was cancelled in the batch that it came in
+                data = await self._service.answer(turn)
         except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
         finally:
