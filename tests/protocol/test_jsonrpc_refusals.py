@@ -443,6 +443,7 @@ ENDS: dict[str, tuple[bytes, bytes, int | str | None]] = {
     "an id inside": (b'{"result":{"id":7,"x":%b}}' % DEEP, b"", None),
     "an id that is none": (b'{"id":null,"result":%b}' % DEEP, b"", None),
     "an id that is too long": (b'{"id":"%b","result":%b}' % (b"a" * 600, DEEP), b"", None),
+    "an id that is no number of JSON": (b'{"id":07,"result":%b}' % DEEP, b"", None),
     "an id that is cut off": (
         b'{"x":"%b","id":12345,"result":%b}' % (b"x" * 1008, DEEP),
         b"",

@@ -40,7 +40,8 @@ _HALF = (
 )
 # The name of a member, and its value where that is neither an object nor an array.
 _TEXT = rb'"(?:[^"\\]|\\.)*+"'
-_MEMBER = rb"\s*+(%b)\s*+:\s*+(%b|-?[0-9][0-9.eE+-]*+|true|false|null)?+\s*+" % (_TEXT, _TEXT)
+_NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+_MEMBER = rb"\s*+(%b)\s*+:\s*+(%b|%b|true|false|null)?+\s*+" % (_TEXT, _TEXT, _NUMBER)
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
