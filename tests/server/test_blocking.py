@@ -141,15 +141,17 @@ async def test_many_threads_that_wait_for_answers_do_not_use_up_the_others(
 @live
 async def test_a_time_out_answers_while_the_thread_goes_on(revision: Revision) -> None:
     server = Server("s")
-    gate, done = threading.Event(), threading.Event()
+    gate, begun, done = threading.Event(), threading.Event(), threading.Event()
 
-    @server.tool(timeout_s=0.02)
+    @server.tool(timeout_s=0.1)
     def slow() -> str:
+        begun.set()
         assert gate.wait(60)
         done.set()
         return "late"
 
     async with talk(server, revision) as client:
-        assert "did not finish within" in await client.failure("slow")
+        while not begun.is_set():  # a call that no thread has begun by then is never begun
+            assert "did not finish within" in await client.failure("slow")
         gate.set()
         assert await asyncio.to_thread(done.wait, 60)

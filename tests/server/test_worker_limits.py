@@ -232,6 +232,7 @@ async def test_a_loop_that_is_late_gets_no_more_threads_beside_it_before_a_secon
     assert [look(1.0) for _ in range(5)] == [FEW_THREADS] * 5
     workers._since -= module.LATE_PATIENCE_S
     assert look(1.0) == FEW_THREADS + 1
+    await until(lambda: workers._taken == FEW_THREADS + 1)  # it stays, and takes a job
     assert look(1.0) == FEW_THREADS + 1
     assert look(0.0) == FEW_THREADS + 2
     await until(lambda: workers._taken == FEW_THREADS + 2)

@@ -163,6 +163,8 @@ class Workers:
     ) -> None:
         self._limit = threads
         self._few = min(threads, FEW_THREADS)
+        # How many go on beside a loop that is late: the few, and those begun after a long wait.
+        self._late_limit = self._few
         self._most = max(most or threads + SPARE_THREADS, threads)
         self._max_waiting = waiting
         self._max_abandoned = abandoned
@@ -316,6 +318,7 @@ class Workers:
                 self._step = 1
             if patient <= 0:
                 self._since = 0.0
+                self._late_limit = self._few
             elif not self._late:
                 self._since = 0.0
                 for _ in range(min(patient, self._step)):
@@ -326,6 +329,7 @@ class Workers:
                 self._since = now
             elif now - self._since >= LATE_PATIENCE_S:
                 self._since = now
+                self._late_limit += 1  # or it would end as soon as it has begun
                 self._start(self._limit)
             if waiting > 0:
                 self._set_timer(loop)
@@ -355,7 +359,7 @@ class Workers:
         """The next job; None for a thread that is to end."""
         while True:
             with self._lock:
-                if self._threads - self._aside > (self._few if self._late else self._limit):
+                if self._threads - self._aside > (self._late_limit if self._late else self._limit):
                     self._threads -= 1
                     return None
                 self._idle += 1
