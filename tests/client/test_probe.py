@@ -185,6 +185,37 @@ async def test_a_child_that_dies_of_the_probe_is_started_again_and_greeted(
         assert await client.list_tools() == []
 
 
+@HANDSHAKES
+@live
+async def test_a_child_that_is_mute_after_the_probe_and_then_exits_is_started_again_and_greeted(
+    revision: Revision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every stdio server on Python `mcp` 1.0 to 1.8."""
+    monkeypatch.setattr(speaking, "PROBE_S", 0.2)
+    target = child("mute", revision)
+    async with connect(target) as client:
+        assert client.revision == revision.date
+        assert await client.list_tools() == []
+    # Remembered after the first time: a probe now would be a wait without an end.
+    monkeypatch.setattr(speaking, "PROBE_S", 3600.0)
+    async with connect(target, timeout_s=3600.0) as client:
+        assert client.revision == revision.date
+
+
+@live
+async def test_a_child_that_is_mute_and_exits_at_every_start_is_an_error_with_its_last_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(speaking, "PROBE_S", 0.2)
+    words = (
+        "import sys\n"
+        "if 'initialize' not in input(): input()\n"
+        "sys.exit('no licence')"
+    )
+    with pytest.raises(ConnectionLost, match=r"exited with 1.*no licence"):
+        await connect([sys.executable, "-I", "-c", words])
+
+
 @pytest.mark.spec("R0930")
 @live
 async def test_how_a_child_wants_to_be_spoken_to_is_remembered(
