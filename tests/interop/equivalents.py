@@ -33,7 +33,7 @@ TOOLS = {
 AT_ONCE = 20
 # What comes beside answers, what needs a session, and what asks back.
 ALONGSIDE = {"progress", "logging", "cancel"}
-SESSION = {"news of a list", "cancel"}
+SESSION = {"news of a list", "news of a resource", "cancel"}
 QUESTIONS = {"elicit", "sample", "roots"}
 # Tools that only one scene calls.
 CALLED_IN = {
@@ -127,9 +127,9 @@ async def lists(visit: Visit) -> None:
 
 
 def value(visit: Visit, result: ToolResult[Any]) -> Any:
-    """A plain value. With the TypeScript SDK an author writes the object around it by hand, and
-    where values need none, that object is what the tool gives."""
-    by_hand = str(visit.stranger).startswith("TypeScript")
+    """A plain value. With some SDKs an author writes the object around it by hand, and where values
+    need none, that object is what the tool gives."""
+    by_hand = visit.stranger.name in ("TypeScript", "Go", "Rust", "Java")
     bare = visit.revision.output_root is OutputRoot.ANY
     return result.data["result"] if by_hand and bare else result.data
 
@@ -174,7 +174,7 @@ async def errors(visit: Visit) -> None:
     assert "It cannot be done" in failed.text
     with pytest.raises(ToolError, match="It cannot be done"):
         failed.data  # noqa: B018
-    wrong = await _refused(client.call_tool("add", {"a": "two"}))
+    wrong = await _refused(client.call_tool("add", {"a": 2}))
     assert "b" in wrong, wrong
     unknown = await _refused(client.call_tool("no_such_tool"))
     assert "no_such_tool" in unknown, unknown
@@ -293,19 +293,19 @@ async def cancels(visit: Visit) -> None:
 # ---------------------------------------------------------------- news
 
 
+@scene("news of a list")
+async def list_changes(visit: Visit) -> None:
+    async with visit.client.listen(tools=True) as changes:
+        await visit.call("change")
+        assert await asyncio.wait_for(anext(changes), HEARD_S) == Change("tools")
+
+
 @scene("news of a resource")
 async def updates(visit: Visit) -> None:
     async with visit.client.listen(resources=["test://text"]) as changes:
         await visit.call("touch")
         change = await asyncio.wait_for(anext(changes), HEARD_S)
         assert change == Change("resource", "test://text")
-
-
-@scene("news of a list")
-async def list_changes(visit: Visit) -> None:
-    async with visit.client.listen(tools=True) as changes:
-        await visit.call("change")
-        assert await asyncio.wait_for(anext(changes), HEARD_S) == Change("tools")
 
 
 @scene("a new tool")

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
@@ -19,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has
 from interop import equivalents
 from interop.references import plan_of
 from interop.roofs import BROKEN, Stay, published_stay
-from interop.strangers import LIBRARIES, PUBLISHED, ways
+from interop.strangers import LIBRARIES, PUBLISHED, Stranger, ways
 from interop.visits import Visit, visited
 
 HEADS = ("server", "version", "over", "revision", "listed", "calls", "failed")
@@ -50,10 +51,13 @@ def shown(visit: Visit) -> str:
     return row((*head, listed, visit.calls, len(visit.failures) or "."))
 
 
-async def visits() -> list[Visit]:
-    """Visit all, one after the other, and print a line for each."""
+async def visits(chosen: Sequence[Stranger]) -> list[Visit]:
+    """Visit these, one after the other, and print a line for each."""
     done: list[Visit] = []
-    for stranger in (*LIBRARIES, *PUBLISHED):
+    for stranger in chosen:
+        if why := stranger.missing:
+            print(f"{stranger}: skipped, {why}", flush=True)
+            continue
         plan = equivalents.plan if stranger in LIBRARIES else plan_of(stranger)
         for revision, transport in ways(stranger):
             heard = Heard()
@@ -100,12 +104,19 @@ def told_of(stay: Stay) -> int:
     return 1 if stay.failures else 0
 
 
-def main() -> int:
+def main(name: str = "") -> int:
+    every = (*LIBRARIES, *PUBLISHED)
+    chosen = [one for one in every if name.lower() in ("", *one.name.lower().split())]
+    if not chosen:
+        print(f"there is no server named {name}")
+        return 1
     print(row(HEADS), flush=True)
-    failed = told(asyncio.run(visits()))
+    failed = told(asyncio.run(visits(chosen)))
+    if name:
+        return failed
     with tempfile.TemporaryDirectory() as name:
         return max(failed, told_of(published_stay(Path(name).resolve())))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

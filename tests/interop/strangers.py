@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from interop.peers import HERE, START_S, STOP_S, installed
+from interop.peers import HERE, START_S, STOP_S, counterpart, installed, missing_tool
 from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 
 SERVERS = HERE / "servers"
@@ -55,8 +55,15 @@ class Stranger:
     def home(self) -> Path:
         return installed(self.package, self.version)
 
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be installed here, if it cannot: a program that is not on this machine."""
+        return missing_tool(self.package)
+
     def command(self, transport: str, folder: Path) -> list[str]:
         """What starts it; over HTTP it prints its address."""
+        if self.package.startswith("interop-"):
+            return [*counterpart(self.package, self.version), "server", transport]
         more = self.arranged(folder)
         python = str(self.home / "bin" / "python")
         if self.program is not None and self.program.endswith(".mjs"):
@@ -172,7 +179,9 @@ TYPESCRIPT = Stranger(
     ("stdio", "http"),
     "typescript.mjs",
 )
-LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT)
+NO_SSE = ("stdio", "http", "json", "stateless")
+GO = Stranger("Go", "interop-go", "1.8.0", EVERY, NO_SSE)
+LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT, GO)
 
 EVERYTHING = Stranger(
     "server-everything",

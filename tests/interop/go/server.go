@@ -95,11 +95,13 @@ type events struct {
 }
 
 func (kept *events) After(ctx context.Context, session, stream string, index int) iter.Seq2[[]byte, error] {
-	kept.replays.Add(1)
+	if index >= 0 { // else it is the first time that the stream is opened
+		kept.replays.Add(1)
+	}
 	return kept.MemoryEventStore.After(ctx, session, stream, index)
 }
 
-func build(kept *events) *mcp.Server {
+func build(way string, kept *events) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "equivalent", Version: "1.0"}, &mcp.ServerOptions{
 		Instructions:       instructions,
 		CompletionHandler:  complete,
@@ -107,7 +109,7 @@ func build(kept *events) *mcp.Server {
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 	})
 	addValues(server)
-	addRunning(server, kept)
+	addRunning(server, way, kept)
 	addQuestions(server)
 	addResources(server)
 	addPrompts(server)
@@ -162,7 +164,7 @@ func report(ctx context.Context, request *mcp.CallToolRequest, step, total float
 	})
 }
 
-func addRunning(server *mcp.Server, kept *events) {
+func addRunning(server *mcp.Server, way string, kept *events) {
 	tool(server, "steps", "Three steps.",
 		func(ctx context.Context, request *mcp.CallToolRequest, _ none) (*mcp.CallToolResult, error) {
 			for step := 1; step <= 3; step++ {
@@ -203,7 +205,9 @@ func addRunning(server *mcp.Server, kept *events) {
 		})
 	tool(server, "drop", "Drop the stream, and answer to a client that comes back for it.",
 		func(_ context.Context, request *mcp.CallToolRequest, _ none) (*mcp.CallToolResult, error) {
-			if request.Extra != nil && request.Extra.CloseSSEStream != nil {
+			// Before that date a stream has no event yet from which a client could resume it.
+			date := request.Session.InitializeParams().ProtocolVersion
+			if way == "http" && date == "2025-11-25" && request.Extra != nil && request.Extra.CloseSSEStream != nil {
 				request.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: 10 * time.Millisecond})
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -340,19 +344,29 @@ func complete(_ context.Context, request *mcp.CompleteRequest) (*mcp.CompleteRes
 
 func serve(way string) {
 	kept := &events{MemoryEventStore: mcp.NewMemoryEventStore(nil)}
-	server := build(kept)
+	server := build(way, kept)
 	if way == "stdio" {
 		if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 			log.Fatal(err)
 		}
 		return
 	}
+	handler := func(options *mcp.StreamableHTTPOptions) http.Handler {
+		return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, options)
+	}
 	options := &mcp.StreamableHTTPOptions{JSONResponse: way == "json", Stateless: way == "stateless"}
 	if way == "http" {
 		options.EventStore = kept
 	}
-	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, options)
-	http.Handle("/mcp", handler)
+	// The SDK speaks the newest revision without sessions alone, and the others best with them.
+	newest, older := handler(&mcp.StreamableHTTPOptions{Stateless: true, PropagateRequestCancellation: true}), handler(options)
+	http.HandleFunc("/mcp", func(answer http.ResponseWriter, request *http.Request) {
+		if way == "http" && request.Header.Get("Mcp-Protocol-Version") == modern {
+			newest.ServeHTTP(answer, request)
+		} else {
+			older.ServeHTTP(answer, request)
+		}
+	})
 	listener := must(net.Listen("tcp", "127.0.0.1:0"))
 	fmt.Printf("http://%s/mcp\n", listener.Addr())
 	log.Fatal(http.Serve(listener, nil))
