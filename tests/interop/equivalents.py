@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from interop.servers.things import INSTRUCTIONS, NAME, PIXEL, SILENCE
-from interop.strangers import FASTMCP, MCP_1, MCP_2, Stranger
+from interop.strangers import FASTMCP, MCP_1, MCP_2, RUST, Stranger
 from interop.visits import CALL_S, HEARD_S, MODEL_SAYS, Visit, complete_all, get_all, list_all
 from portico import ToolError
 from portico.client.listening import Change
@@ -38,6 +38,8 @@ QUESTIONS = {"elicit", "sample", "roots"}
 # Tools that only one scene calls.
 CALLED_IN = {
     "touch": "news of a resource",
+    "drop": "reconnect",
+    "replays": "reconnect",
     "wait": "cancel",
     "waited": "cancel",
     "steps": "progress",
@@ -57,6 +59,8 @@ def absent(scene: str, stranger: Stranger, revision: Revision, transport: str) -
             return "the Python SDK's server has no subscriptions with a handshake"
     if scene == "news of a list" and stranger is FASTMCP and not revision.handshake:
         return f"FastMCP has no subscriptions in {revision.date}"
+    if scene == "reconnect" and stranger is RUST:
+        return "rmcp gives a tool no way to drop its stream"
     if scene == "elicit" and not revision.elicitation.modes:
         return f"{revision.date} has no elicitation"
     if transport == "json" and scene in ALONGSIDE | QUESTIONS:

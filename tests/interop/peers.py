@@ -85,7 +85,14 @@ TYPESCRIPT = Peer("TypeScript", "@modelcontextprotocol/client", "2.4.0", (JULY_2
 EVERY = tuple(reversed(ALL))
 BOTH = ("stdio", "http")
 GO = Peer("Go", "interop-go", "1.8.0", EVERY, TRANSPORTS)
-RUST = Peer("Rust", "interop-rust", "3.8.0", EVERY, BOTH)
+RUST = Peer(
+    "Rust",
+    "interop-rust",
+    "3.8.0",
+    EVERY,
+    BOTH,
+    {"elicit, url 2026-07-28": "it demands an elicitationId, which 2026-07-28 has no more"},
+)
 JAVA = Peer("Java", "interop-java", "2.1.0", EVERY, BOTH)
 
 # What builds each counterpart that is a program of its own.

@@ -181,7 +181,8 @@ TYPESCRIPT = Stranger(
 )
 NO_SSE = ("stdio", "http", "json", "stateless")
 GO = Stranger("Go", "interop-go", "1.8.0", EVERY, NO_SSE)
-LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT, GO)
+RUST = Stranger("Rust", "interop-rust", "3.8.0", EVERY, NO_SSE)
+LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT, GO, RUST)
 
 EVERYTHING = Stranger(
     "server-everything",
