@@ -127,9 +127,9 @@ def lacking(peer: Peer, era: Revision, transport: str) -> str | None:
 
 
 @cache
-def installed(package: str, version: str) -> Path:
+def installed(package: str, version: str, *more: str) -> Path:
     """The folder of a package; it is installed on first use. Raises where it cannot be."""
-    command = [str(ROOT / "scripts" / "_peers"), package, version]
+    command = [str(ROOT / "scripts" / "_peers"), package, version, *more]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=INSTALL_S)
     if run.returncode:
         raise RuntimeError(

@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
 
-from interop import equivalents
+from interop import equivalents, firsts
 from interop.references import plan_of
 from interop.roofs import BROKEN, Stay, published_stay
-from interop.strangers import LIBRARIES, PUBLISHED, Stranger, ways
+from interop.strangers import FIRST, LIBRARIES, PUBLISHED, Stranger, ways
 from interop.visits import Visit, visited
 
 HEADS = ("server", "version", "over", "revision", "listed", "calls", "failed")
@@ -58,7 +58,10 @@ async def visits(chosen: Sequence[Stranger]) -> list[Visit]:
         if why := stranger.missing:
             print(f"{stranger}: skipped, {why}", flush=True)
             continue
-        plan = equivalents.plan if stranger in LIBRARIES else plan_of(stranger)
+        if stranger in FIRST:
+            plan = firsts.plan
+        else:
+            plan = equivalents.plan if stranger in LIBRARIES else plan_of(stranger)
         for revision, transport in ways(stranger):
             heard = Heard()
             logging.getLogger().addHandler(heard)
@@ -105,8 +108,8 @@ def told_of(stay: Stay) -> int:
 
 
 def main(name: str = "") -> int:
-    every = (*LIBRARIES, *PUBLISHED)
-    chosen = [one for one in every if name.lower() in ("", *one.name.lower().split())]
+    every = (*LIBRARIES, *FIRST, *PUBLISHED)
+    chosen = [one for one in every if name.lower() in ("", *str(one).lower().split())]
     if not chosen:
         print(f"there is no server named {name}")
         return 1

@@ -47,13 +47,15 @@ class Stranger:
     # A program of ours on its public API, if it is a library; else it is a program itself.
     program: str | None = None
     arranged: Arranged = nothing
+    # With what it is installed, as `scripts/_peers` calls it.
+    beside: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
     @property
     def home(self) -> Path:
-        return installed(self.package, self.version)
+        return installed(self.package, self.version, *self.beside)
 
     @property
     def missing(self) -> str | None:
@@ -183,6 +185,12 @@ NO_SSE = ("stdio", "http", "json", "stateless")
 GO = Stranger("Go", "interop-go", "1.8.0", EVERY, NO_SSE)
 RUST = Stranger("Rust", "interop-rust", "3.8.0", EVERY, NO_SSE)
 LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT, GO, RUST)
+
+# These do not survive a probe, and are started twice.
+FIRST = tuple(
+    Stranger("Python mcp", "mcp", version, EVERY[-1:], program="mcp_first.py", beside=("dated",))
+    for version in ("1.0.0", "1.2.0", "1.4.1", "1.6.0", "1.8.1")
+)
 
 EVERYTHING = Stranger(
     "server-everything",
