@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from interop.servers.things import INSTRUCTIONS, NAME, PIXEL, SILENCE
-from interop.strangers import FASTMCP, MCP_1, MCP_2, RUST, Stranger
+from interop.strangers import FASTMCP, JAVA, MCP_1, MCP_2, RUST, Stranger
 from interop.visits import CALL_S, HEARD_S, MODEL_SAYS, Visit, complete_all, get_all, list_all
 from portico import ToolError
 from portico.client.listening import Change
@@ -59,8 +59,10 @@ def absent(scene: str, stranger: Stranger, revision: Revision, transport: str) -
             return "the Python SDK's server has no subscriptions with a handshake"
     if scene == "news of a list" and stranger is FASTMCP and not revision.handshake:
         return f"FastMCP has no subscriptions in {revision.date}"
-    if scene == "reconnect" and stranger is RUST:
-        return "rmcp gives a tool no way to drop its stream"
+    if scene == "reconnect" and stranger in (RUST, JAVA):
+        return f"the {stranger.name} SDK gives a tool no way to drop its stream"
+    if scene == "cancel" and stranger is JAVA:
+        return "the Java SDK cancels nothing"
     if scene == "elicit" and not revision.elicitation.modes:
         return f"{revision.date} has no elicitation"
     if transport == "json" and scene in ALONGSIDE | QUESTIONS:
@@ -189,7 +191,7 @@ async def _refused(call: Awaitable[object]) -> str:
     try:
         result = await call
     except RemoteError as error:
-        return error.message
+        return f"{error.message} {error.data}"
     assert getattr(result, "is_error", False), result
     return str(getattr(result, "text", ""))
 

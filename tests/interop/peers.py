@@ -44,7 +44,7 @@ class Peer:
     version: str
     eras: tuple[Revision, ...]
     transports: tuple[str, ...] = TRANSPORTS
-    # Scenarios that the SDK's client cannot play, and why; a name with a date is of that era alone.
+    # Scenarios that the SDK's client cannot play, and why; with a date or a transport, there alone.
     cannot: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     def __str__(self) -> str:
@@ -61,7 +61,8 @@ class Peer:
 
     def absent(self, scenario: str, era: Revision, transport: str) -> str | None:
         """Why there is nothing to see of a scenario, if there is not."""
-        why = self.cannot.get(f"{scenario} {era.date}") or self.cannot.get(scenario)
+        names = (scenario, f"{scenario} {era.date}", f"{scenario} {transport}")
+        why = next((self.cannot[name] for name in names if name in self.cannot), None)
         return absent(scenario, era, transport) or (why and f"{self}: {why}")
 
     def driver(self, spec: dict[str, Any]) -> list[str]:
@@ -93,7 +94,18 @@ RUST = Peer(
     BOTH,
     {"elicit, url 2026-07-28": "it demands an elicitationId, which 2026-07-28 has no more"},
 )
-JAVA = Peer("Java", "interop-java", "2.1.0", EVERY, BOTH)
+JAVA = Peer(
+    "Java",
+    "interop-java",
+    "2.1.0",
+    EVERY[1:],
+    BOTH,
+    {
+        "cancel": "it cancels nothing",
+        "reconnect": "it does not come back for the stream of a call",
+        "quiet end stdio": "it kills a child, and does not close its input first",
+    },
+)
 
 # What builds each counterpart that is a program of its own.
 TOOLS = {"interop-go": ("go",), "interop-rust": ("cargo",), "interop-java": ("java", "mvn")}

@@ -76,7 +76,8 @@ def column(peer: Peer, era: Revision, transport: str) -> dict[str, Cell]:
     """Every scenario of one client, and the end of the run."""
     play = played(peer, era, transport)
     cells = {scenario: cell(play, scenario, peer, era, transport) for scenario in CHECKS}
-    return {**cells, "quiet end": ending(play)}
+    why = peer.absent("quiet end", era, transport)
+    return {**cells, "quiet end": Cell("-", why) if why else ending(play)}
 
 
 def heading(words: Sequence[tuple[str, ...]]) -> str:
