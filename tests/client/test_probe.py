@@ -207,11 +207,7 @@ async def test_a_child_that_is_mute_and_exits_at_every_start_is_an_error_with_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(speaking, "PROBE_S", 0.2)
-    words = (
-        "import sys\n"
-        "if 'initialize' not in input(): input()\n"
-        "sys.exit('no licence')"
-    )
+    words = "import sys\nif 'initialize' not in input(): input()\nsys.exit('no licence')"
     with pytest.raises(ConnectionLost, match=r"exited with 1.*no licence"):
         await connect([sys.executable, "-I", "-c", words])
 

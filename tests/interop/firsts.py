@@ -22,7 +22,13 @@ from portico.errors import RemoteError
 AT_ONCE = 20
 CALLS = {"add": {"a": 2, "b": 3}, "steps": {}, "talk": {}, "ask_model": {}, "ask_roots": {}}
 # Words in what each tool says.
-SAID = {"add": "5", "steps": "done", "talk": "said", "ask_model": MODEL_SAYS, "ask_roots": "file://"}
+SAID = {
+    "add": "5",
+    "steps": "done",
+    "talk": "said",
+    "ask_model": MODEL_SAYS,
+    "ask_roots": "file://",
+}
 
 
 async def plan(visit: Visit) -> None:

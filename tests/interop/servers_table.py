@@ -114,11 +114,12 @@ def main(name: str = "") -> int:
         print(f"there is no server named {name}")
         return 1
     print(row(HEADS), flush=True)
-    failed = told(asyncio.run(visits(chosen)))
+    done = asyncio.run(visits(chosen))
+    failed = 0 if all(one.missing for one in chosen) else told(done)
     if name:
         return failed
-    with tempfile.TemporaryDirectory() as name:
-        return max(failed, told_of(published_stay(Path(name).resolve())))
+    with tempfile.TemporaryDirectory() as folder:
+        return max(failed, told_of(published_stay(Path(folder).resolve())))
 
 
 if __name__ == "__main__":

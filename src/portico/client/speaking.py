@@ -46,9 +46,9 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # For a server that ignores what it does not know. One that is started by a package manager may
 # take as long before it says anything; it is then greeted, and asked once more if it refuses that.
-# Not shorter: eight FastMCP servers that a host starts at once on two cores answer after 6 s, and would
-# be spoken to in an older revision. Python `mcp` 2.3 and rmcp 3.8 wait as long. It is paid once for a
-# command that does not answer (twice where it stays alive), and remembered.
+# Not shorter: eight FastMCP servers that a host starts at once on two cores answer after 6 s, and
+# would be spoken to in an older revision. Python `mcp` 2.3 and rmcp 3.8 wait as long. It is paid
+# once for a command that does not answer (twice where it stays alive), and remembered.
 PROBE_S = 10.0
 
 # What a server says to a request that it does not understand at all (D13).
