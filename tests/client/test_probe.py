@@ -212,6 +212,12 @@ async def test_a_child_that_is_mute_and_exits_at_every_start_is_an_error_with_it
         await connect([sys.executable, "-I", "-c", words])
 
 
+def test_a_probe_takes_half_of_a_short_limit_so_that_a_handshake_can_follow() -> None:
+    """A host whose `start_s` is 10 gave up on every server that does not answer a probe."""
+    assert speaking.probe_s(10.0) == 5.0
+    assert speaking.probe_s(60.0) == 10.0
+
+
 @pytest.mark.spec("R0930")
 @live
 async def test_how_a_child_wants_to_be_spoken_to_is_remembered(

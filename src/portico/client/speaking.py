@@ -210,7 +210,7 @@ class Speaker:
         try:
             if isinstance(attempt, Discover):
                 conversation = await self._fresh(self.way)
-                seconds = self._timeout_s if attempt.patient else min(PROBE_S, self._timeout_s)
+                seconds = self._timeout_s if attempt.patient else probe_s(self._timeout_s)
                 params = t.RequestParams()
                 return await conversation.request(
                     DISCOVER, params, seconds, probing=attempt.revision
@@ -345,6 +345,12 @@ class Speaker:
             assert self._tried is not None
             await self._renewed(self._tried, opening)
             self._conversation = self._tried
+
+
+def probe_s(limit_s: float) -> float:
+    """How long a probe waits: half of a short limit at most (a host's `start_s`, say), so that time
+    is left for the handshake after it."""
+    return min(PROBE_S, limit_s / 2)
 
 
 def may_repeat(method: str, error: PorticoError) -> bool:
