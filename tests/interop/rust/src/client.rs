@@ -363,7 +363,8 @@ async fn progress(client: &Running) -> Seen {
     heard.keep(|kept| kept.steps.clear());
     let result = call(client, "test_tool_with_progress", json!({})).await?;
     heard.until(|kept| kept.steps.len() >= 3).await;
-    Ok(json!({"steps": heard.kept.lock().unwrap().steps, "result": result}))
+    // The SDK runs a handler for each at once, so that they come in any order.
+    Ok(json!({"steps": heard.kept.lock().unwrap().steps, "result": result, "unordered": true}))
 }
 
 async fn logging(client: &Running) -> Seen {
@@ -376,7 +377,6 @@ async fn logging(client: &Running) -> Seen {
     }
     let result = serde_json::to_value(client.call_tool(wanted).await?)?;
     heard.until(|kept| kept.logs.len() >= 2).await;
-    // The SDK runs a handler for each at once, so that they come in any order.
     Ok(json!({"logs": heard.kept.lock().unwrap().logs, "result": result, "unordered": true}))
 }
 

@@ -280,17 +280,18 @@ final class Client {
 		return plain(api.completeCompletion(McpSchema.CompleteRequest.builder(about, typed).build()));
 	}
 
+	// The SDK runs consumers on threads of a pool, so that what they hear comes in any order.
+
 	private Object progress() throws InterruptedException {
 		Map<String, Object> result = callWithToken("test_tool_with_progress", "steps");
 		until(() -> steps.size() >= 3);
-		return object("steps", steps, "result", result);
+		return object("steps", steps, "result", result, "unordered", true);
 	}
 
 	private Object logging() throws InterruptedException {
 		api.setLoggingLevel(McpSchema.LoggingLevel.INFO);
 		Map<String, Object> result = call("test_logging_tool");
 		until(() -> logs.size() >= 2);
-		// The SDK runs consumers on threads of a pool, so that they come in any order.
 		return object("logs", logs, "result", result, "unordered", true);
 	}
 
