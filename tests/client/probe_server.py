@@ -40,8 +40,15 @@ def answer(method: str, id: object) -> None:
 
 
 first = True
+mute = False
 for line in sys.stdin:
     heard = json.loads(line)
+    if mute:  # as a server on Python mcp 1.0 to 1.8: it exits at the next message
+        print("the receive loop has ended", file=sys.stderr)
+        sys.exit(1)
+    if MODE == "mute" and first and heard.get("method") != "initialize":
+        mute = True
+        continue
     if MODE == "dying" and first and heard.get("method") != "initialize":
         print(f"expected initialize, got {heard.get('method')}", file=sys.stderr)
         sys.exit(1)

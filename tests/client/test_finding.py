@@ -198,6 +198,24 @@ def test_a_server_that_was_silent_and_refuses_the_handshake_is_asked_once_more()
     assert error is no
 
 
+def test_a_child_that_was_silent_and_is_lost_by_the_handshake_is_greeted_once_more() -> None:
+    silent, lost = answered(TimedOut), answered(ConnectionLost)
+    tried, opening = play(find(EVERY, CHILD), [silent, lost, agreed()])
+    assert tried == [PROBE, GREETING, GREETING]
+    assert opening.revision is HANDSHAKE
+    assert opening.sure, "it does not survive a probe, and it survives a handshake"
+    again = answered(ConnectionLost)
+    tried, error = attempts(find(EVERY, CHILD), [silent, lost, again])
+    assert tried == [PROBE, GREETING, GREETING]
+    assert error is again
+    for means in (HTTP, PIPE):  # which cannot be started again
+        tried, error = attempts(find(EVERY, means), [silent, lost])
+        assert tried == [PROBE, GREETING]
+        assert error is lost
+    # A child that was lost by the probe was started again already.
+    assert attempts(find(EVERY, CHILD), [answered(ConnectionLost), lost])[0] == [PROBE, GREETING]
+
+
 def test_a_server_that_answered_and_refuses_the_handshake_is_not_asked_again() -> None:
     no = refused(-32000)
     tried, error = attempts(find(EVERY, CHILD), [refused(-32601), no])

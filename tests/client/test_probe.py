@@ -185,6 +185,39 @@ async def test_a_child_that_dies_of_the_probe_is_started_again_and_greeted(
         assert await client.list_tools() == []
 
 
+@HANDSHAKES
+@live
+async def test_a_child_that_is_mute_after_the_probe_and_then_exits_is_started_again_and_greeted(
+    revision: Revision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every stdio server on Python `mcp` 1.0 to 1.8."""
+    monkeypatch.setattr(speaking, "PROBE_S", 0.2)
+    target = child("mute", revision)
+    async with connect(target) as client:
+        assert client.revision == revision.date
+        assert await client.list_tools() == []
+    # Remembered after the first time: a probe now would be a wait without an end.
+    monkeypatch.setattr(speaking, "PROBE_S", 3600.0)
+    async with connect(target, timeout_s=3600.0) as client:
+        assert client.revision == revision.date
+
+
+@live
+async def test_a_child_that_is_mute_and_exits_at_every_start_is_an_error_with_its_last_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(speaking, "PROBE_S", 0.2)
+    words = "import sys\nif 'initialize' not in input(): input()\nsys.exit('no licence')"
+    with pytest.raises(ConnectionLost, match=r"exited with 1.*no licence"):
+        await connect([sys.executable, "-I", "-c", words])
+
+
+def test_a_probe_takes_half_of_a_short_limit_so_that_a_handshake_can_follow() -> None:
+    """A host whose `start_s` is 10 gave up on every server that does not answer a probe."""
+    assert speaking.probe_s(10.0) == 5.0
+    assert speaking.probe_s(60.0) == 10.0
+
+
 @pytest.mark.spec("R0930")
 @live
 async def test_how_a_child_wants_to_be_spoken_to_is_remembered(

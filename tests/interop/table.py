@@ -1,6 +1,9 @@
-"""Every official client against the everything-server, as a table: `scripts/interop`.
+"""Every official client against the everything-server, as tables: `scripts/interop`.
 
-Rules: a cell is `ok`, `-` where the SDK or the revision has no such thing (the reason is below the
+    python tests/interop/table.py [LANGUAGE]
+
+Rules: one table for each SDK; one that cannot be built on this machine is skipped, with the reason.
+A cell is `ok`, `-` where the SDK or the revision has no such thing (the reason is below the
 table), or `FAILED`; one failure and the exit code is 1.
 """
 
@@ -12,13 +15,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
 
-from interop.peers import MCP_1, MCP_2, TRANSPORTS, TYPESCRIPT, Peer, Play, lacking, played
-from interop.scenarios import CHECKS, absent
+from interop.peers import (
+    GO,
+    JAVA,
+    MCP_1,
+    MCP_2,
+    RUST,
+    TRANSPORTS,
+    TYPESCRIPT,
+    Peer,
+    Play,
+    lacking,
+    played,
+)
+from interop.scenarios import CHECKS
 from portico.protocol.revision import ALL, Revision
 
-PEERS = (MCP_2, MCP_1, TYPESCRIPT)
+PEERS = (MCP_2, MCP_1, TYPESCRIPT, GO, RUST, JAVA)
 ERAS = tuple(era for era in reversed(ALL) if any(era in peer.eras for peer in PEERS))
-HEAD, WIDTH = 18, 7
+HEAD, WIDTH = 18, 12
 
 
 @dataclass(frozen=True)
@@ -33,9 +48,9 @@ class Cell:
         return self.word != "FAILED"
 
 
-def cell(play: Play, scenario: str, era: Revision, transport: str) -> Cell:
+def cell(play: Play, scenario: str, peer: Peer, era: Revision, transport: str) -> Cell:
     """Judge one scenario of a run."""
-    if why := absent(scenario, era, transport):
+    if why := peer.absent(scenario, era, transport):
         return Cell("-", why)
     line = play.lines.get(scenario)
     if line is None:
@@ -60,8 +75,9 @@ def ending(play: Play) -> Cell:
 def column(peer: Peer, era: Revision, transport: str) -> dict[str, Cell]:
     """Every scenario of one client, and the end of the run."""
     play = played(peer, era, transport)
-    cells = {scenario: cell(play, scenario, era, transport) for scenario in CHECKS}
-    return {**cells, "quiet end": ending(play)}
+    cells = {scenario: cell(play, scenario, peer, era, transport) for scenario in CHECKS}
+    why = peer.absent("quiet end", era, transport)
+    return {**cells, "quiet end": Cell("-", why) if why else ending(play)}
 
 
 def heading(words: Sequence[tuple[str, ...]]) -> str:
@@ -70,15 +86,17 @@ def heading(words: Sequence[tuple[str, ...]]) -> str:
     return " " * HEAD + "".join(f"{word:<{WIDTH * count}}" for word, count in runs)
 
 
-def main() -> int:
-    ways = list(product(PEERS, ERAS, TRANSPORTS))
-    columns = {way: column(*way) for way in ways if not lacking(*way)}
-    names = [(str(peer), era.date, transport) for peer, era, transport in columns]
-    for depth in (1, 2, 3):
+def table(peer: Peer) -> list[Cell]:
+    """Print what became of every scenario of one client; the cells."""
+    ways = [(peer, era, transport) for era, transport in product(ERAS, TRANSPORTS)]
+    columns = {way[1:]: column(*way) for way in ways if not lacking(*way)}
+    names = [(str(peer), era.date, transport) for era, transport in columns]
+    print(f"\n{peer}")
+    for depth in (2, 3):
         print(heading([name[:depth] for name in names]))
     for row in [*CHECKS, "quiet end"]:
         words = (f"{cells[row].word:<{WIDTH}}" for cells in columns.values())
-        print(f"{row:<{HEAD}}" + "".join(words))
+        print(f"{row:<{HEAD}}" + "".join(words).rstrip())
     cells = [cell for cells in columns.values() for cell in cells.values()]
     reasons = [lacking(*way) for way in ways] + [cell.why for cell in cells if cell.word == "-"]
     for reason in dict.fromkeys(filter(None, reasons)):
@@ -87,10 +105,33 @@ def main() -> int:
         for row, cell in cells_of_it.items():
             if not cell.ok:
                 print(f"\nFAILED: {row}, {', '.join(name)}\n{cell.why}")
+    for era, group in groupby(columns.items(), key=lambda item: item[0][0]):
+        of_it = [cell for _, cells in group for cell in cells.values()]
+        print(f"{peer}, {era.date}: {counted(of_it)}")
+    sys.stdout.flush()
+    return cells
+
+
+def counted(cells: Sequence[Cell]) -> str:
+    """How many went well, and how many did not."""
     failed = sum(not cell.ok for cell in cells)
-    print(f"{sum(cell.word == 'ok' for cell in cells)} ok, {failed} failed")
-    return 1 if failed else 0
+    return f"{sum(cell.word == 'ok' for cell in cells)} ok, {failed} failed"
+
+
+def main(language: str = "") -> int:
+    chosen = [peer for peer in PEERS if language.lower() in ("", peer.language.lower())]
+    if not chosen:
+        print(f"no client is written in {language}")
+        return 1
+    cells: list[Cell] = []
+    for peer in chosen:
+        if why := peer.missing:
+            print(f"\n{peer}: skipped, {why}")
+        else:
+            cells += table(peer)
+    print(f"\n{counted(cells)}")
+    return 0 if all(cell.ok for cell in cells) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

@@ -12,10 +12,22 @@ from itertools import product
 
 import pytest
 
-from interop.peers import MCP_1, MCP_2, TRANSPORTS, TYPESCRIPT, Play, lacking, played
+from interop import servers_table
+from interop.peers import (
+    GO,
+    JAVA,
+    MCP_1,
+    MCP_2,
+    RUST,
+    TRANSPORTS,
+    TYPESCRIPT,
+    Play,
+    lacking,
+    played,
+)
 from interop.scenarios import CHECKS, absent
-from interop.table import Cell, cell, ending
-from portico.protocol.revision import NOVEMBER_2025, Revision
+from interop.table import Cell, cell, ending, main
+from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 
 WAYS = pytest.mark.parametrize(
     ("era", "transport"),
@@ -58,7 +70,7 @@ def test_the_server_has_nothing_to_complain_of_and_ends_by_itself(
 
 def test_a_cell_of_the_table_says_what_happened() -> None:
     play = Play(lines={"call": {"failed": "no"}, "ping": {"seen": {}}}, errors="it crashed")
-    judge = partial(cell, play, era=NOVEMBER_2025, transport="stdio")
+    judge = partial(cell, play, peer=MCP_2, era=NOVEMBER_2025, transport="stdio")
     assert judge("ping").word == "ok"
     assert judge("call") == Cell("FAILED", "no")
     assert judge("list") == Cell("FAILED", "it was never played\nit crashed")
@@ -69,3 +81,25 @@ def test_a_cell_of_the_table_says_what_happened() -> None:
 def test_each_sdk_is_pinned() -> None:
     assert (MCP_2.version, TYPESCRIPT.version) == ("2.3.0", "2.4.0")
     assert MCP_1.version.startswith("1.")
+    assert [str(peer) for peer in (GO, RUST, JAVA)] == ["Go 1.8.0", "Rust 3.8.0", "Java 2.1.0"]
+
+
+def test_a_counterpart_whose_tools_are_missing_is_skipped_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert main("go") == 0
+    assert "Go 1.8.0: skipped, there is no go on this machine" in capsys.readouterr().out
+    assert servers_table.main("java") == 0
+    assert "Java 2.1.0: skipped, there is no java on this machine" in capsys.readouterr().out
+    assert main("cobol") == 1
+
+
+def test_what_an_sdk_cannot_play_is_left_out_with_the_reason() -> None:
+    url = "Rust 3.8.0: it demands an elicitationId, which 2026-07-28 has no more"
+    assert RUST.absent("elicit, url", JULY_2026, "stdio") == url
+    assert RUST.absent("elicit, url", NOVEMBER_2025, "stdio") is None
+    assert JAVA.absent("quiet end", NOVEMBER_2025, "stdio") is not None
+    assert JAVA.absent("quiet end", NOVEMBER_2025, "http") is None
+    assert lacking(JAVA, JULY_2026, "stdio") == "Java 2.1.0 does not speak 2026-07-28"
+    assert lacking(RUST, NOVEMBER_2025, "sse") == "Rust 3.8.0 has no client for sse"

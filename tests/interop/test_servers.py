@@ -20,6 +20,7 @@ from interop.equivalents import SCENES, absent, plan
 from interop.references import PLANS
 from interop.strangers import (
     FASTMCP,
+    FIRST,
     LIBRARIES,
     MCP_1,
     MCP_2,
@@ -179,6 +180,8 @@ def test_arguments_are_made_of_a_schema() -> None:
 
 
 def test_each_server_is_pinned_and_has_a_plan() -> None:
-    assert [stranger.version for stranger in LIBRARIES] == ["2.3.0", "1.30.0", "4.1.2", "2.4.0"]
+    versions = ["2.3.0", "1.30.0", "4.1.2", "2.4.0", "1.8.0", "3.8.0", "2.1.0"]
+    assert [stranger.version for stranger in LIBRARIES] == versions
+    assert [one.version for one in FIRST] == ["1.0.0", "1.2.0", "1.4.1", "1.6.0", "1.8.1"]
     assert TYPESCRIPT.speaks == tuple(reversed(ALL))
     assert list(PLANS) == [stranger.name for stranger in PUBLISHED]

@@ -112,11 +112,19 @@ def _probe(accepts: Revisions, means: Means) -> Finding:
         return (yield from _modern(accepts, means, newest, outcome, verdict))
     if verdict.era is Era.UNDECIDED or not accepts.handshakes:
         raise _too_old(outcome, accepts)
+    silent = isinstance(outcome, TimedOut)
     try:
         opening = yield from _fall_back(accepts, means)
-        return replace(opening, sure=not isinstance(outcome, TimedOut))
+        return replace(opening, sure=not silent)
+    except ConnectionLost as lost:
+        if not silent or not means.restarts or lost.status is not None:
+            raise
+        # D13: a server on Python `mcp` 1.0 to 1.8 stops reading at an unknown method, stays alive,
+        # and exits at the next message. The next process gets `initialize` as its first message.
+        # If that succeeds, it is certain that this server must not be probed.
+        return (yield from _fall_back(accepts, means))
     except RemoteError as refused:
-        if not isinstance(outcome, TimedOut):
+        if not silent:
             raise
         # It was still starting, perhaps, and knows no handshake; by now it is awake.
         late = yield Discover(newest, patient=True)

@@ -46,6 +46,9 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # For a server that ignores what it does not know. One that is started by a package manager may
 # take as long before it says anything; it is then greeted, and asked once more if it refuses that.
+# Not shorter: eight FastMCP servers that a host starts at once on two cores answer after 6 s, and
+# would be spoken to in an older revision. Python `mcp` 2.3 and rmcp 3.8 wait as long. It is paid
+# once for a command that does not answer (twice where it stays alive), and remembered.
 PROBE_S = 10.0
 
 # What a server says to a request that it does not understand at all (D13).
@@ -207,7 +210,7 @@ class Speaker:
         try:
             if isinstance(attempt, Discover):
                 conversation = await self._fresh(self.way)
-                seconds = self._timeout_s if attempt.patient else min(PROBE_S, self._timeout_s)
+                seconds = self._timeout_s if attempt.patient else probe_s(self._timeout_s)
                 params = t.RequestParams()
                 return await conversation.request(
                     DISCOVER, params, seconds, probing=attempt.revision
@@ -342,6 +345,12 @@ class Speaker:
             assert self._tried is not None
             await self._renewed(self._tried, opening)
             self._conversation = self._tried
+
+
+def probe_s(limit_s: float) -> float:
+    """How long a probe waits: half of a short limit at most (a host's `start_s`, say), so that time
+    is left for the handshake after it."""
+    return min(PROBE_S, limit_s / 2)
 
 
 def may_repeat(method: str, error: PorticoError) -> bool:
