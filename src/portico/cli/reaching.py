@@ -6,7 +6,6 @@ does. What stands after `--` is a command line, taken as it is.
 Rules: no value of a header or a variable is ever in an error. Nothing is started here.
 """
 
-import ast
 import os
 import sys
 from collections.abc import Sequence
@@ -15,11 +14,10 @@ from typing import Any, NamedTuple
 
 from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.trouble import Trouble
+from portico.transport.python_file import imports_portico, run_command, search_path
 
 SCRIPTS = (".js", ".mjs", ".cjs")
 SCHEMES = ("http", "https")
-# What finds us, where it is set, must find us again.
-PATH = "PYTHONPATH"
 # As long as a program waits; the client's own number, which is not loaded before it is needed.
 TIMEOUT_S = 60.0
 
@@ -70,8 +68,7 @@ def reach(terms: Terms) -> Reach:
         options["env"] = env
         if own:
             options["name"] = shown
-            if PATH in os.environ:
-                options["env"] = {PATH: os.environ[PATH], **env}
+            options["env"] = {**search_path(), **env}
     said = any(name.lower() == "authorization" for name, _ in headers)
     return Reach(target, options, shown, is_url and not said)
 
@@ -102,14 +99,11 @@ def place(terms: Terms) -> tuple[str | list[str], str, bool]:
     if ending in SCRIPTS and os.path.isfile(target):
         return target, target, False
     found = read(target)
-    if found.path and not found.name and not uses_us(found.path):
+    if found.path and not found.name and not imports_portico(found.path):
         if not ending:
             return [sys.executable, found.path], target, False
         return target, target, False
-    more = ["--debug"] if terms.debug else []
-    # -P: what is called portico in the folder where we are is somebody else.
-    start = [sys.executable, "-P", "-m", "portico.cli.main", "run", *more]
-    return [*start, target], target, True
+    return run_command(target, debug=terms.debug), target, True
 
 
 def address(url: str) -> str:
@@ -124,25 +118,6 @@ def address(url: str) -> str:
     except ValueError:
         raise Trouble("this is no address: its host or its port cannot be read") from None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def uses_us(path: str) -> bool:
-    """Whether a file imports us. One that cannot be read is ours to complain of."""
-    try:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""] if not node.level else []
-        else:
-            continue
-        if any(name.partition(".")[0] == "portico" for name in names):
-            return True
-    return False
 
 
 # ---------------------------------------------------------------- flags

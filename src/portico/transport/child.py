@@ -52,6 +52,8 @@ EXIT_S = 0.5
 STALL_S = 60.0
 # For handlers that were stopped to clean up.
 CLEAN_UP_S = 5.0
+# For a program that came to its end as if there were nothing to do.
+UNSERVED = "; a server goes on until its input ends: does it call run()?"
 
 
 class Intake(Protocol):
@@ -283,6 +285,8 @@ class Child:
         self._finish_output()
         self._tail.finish()
         silent = "" if self._sieve.messages else "; it had sent no message"
+        if silent and self._process.status == 0 and not self.remarks:
+            silent += UNSERVED
         self._lose(described(self._process.status), silent)
 
     def _lose(self, what: str, more: str = "") -> None:
