@@ -7,8 +7,8 @@ import pytest
 
 from live import live
 from portico import Host, connect
-from portico.transport.python_file import imports_portico, python_command, split_name
 from portico.errors import LocalProtocolError, PorticoError
+from portico.transport.python_file import imports_portico, python_command, split_name
 
 SERVER = """
 from portico import Server
@@ -96,14 +96,14 @@ async def test_a_file_that_serves_while_it_is_loaded_has_no_server_of_a_name(
     tmp_path: Path,
 ) -> None:
     file = written(tmp_path, FORMS["that calls run while it is loaded"])
-    with pytest.raises(PorticoError, match="put its run\\(\\) below"):
+    with pytest.raises(PorticoError, match=r"put its run\(\) below"):
         await connect(f"{file}:server")
 
 
 @live
 async def test_a_file_with_no_server_says_what_to_write(tmp_path: Path) -> None:
     file = written(tmp_path, "from portico import Server\n\ndef main():\n    Server('x').run()\n")
-    with pytest.raises(PorticoError, match="has no portico.Server; make one in it"):
+    with pytest.raises(PorticoError, match=r"has no portico\.Server; make one in it"):
         await connect(file)
 
 
@@ -163,5 +163,5 @@ def test_a_name_in_a_file_of_javascript_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named_without_the_server_in_it() -> None:
-    with pytest.raises(LocalProtocolError, match="there is no file 'nothing.py'; look into"):
+    with pytest.raises(LocalProtocolError, match=r"there is no file 'nothing\.py'; look into"):
         connect("nothing.py:server")

@@ -21,11 +21,11 @@ from portico.cli.standing import Standing
 from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.text import clean, one_line
 from portico.cli.trouble import FAILED, Trouble, Voice
-from portico.transport.python_file import imports_portico
 from portico.host.broken import Broken
 from portico.host.dialects import DIALECTS, NAME, Dialect, Platform, Reached, Scope, Started, path
 from portico.host.dialects import entry as said
 from portico.host.entries import find, is_before, put, snippet, take
+from portico.transport.python_file import imports_portico
 
 # Names of files that say nothing of what is in them; their folder does.
 USUAL: Final = ("server", "main", "app", "mcp", "__main__", "index")

@@ -1,8 +1,8 @@
 """A server in somebody's file: `server.py`, `server.py:name`, `package.module:name`.
 
 The file is loaded as `python server.py` would see it, with its folder first on the path, but under
-its own name: what stands below `if __name__ == "__main__"` does not run. `portico run` serves also a
-file that calls `run()` without that line, where it calls it, and one that makes its server below it.
+its own name: what stands below `if __name__ == "__main__"` does not run. `portico run` also serves
+a file that calls `run()` without that line, where it calls it, and one that makes its server below.
 
 Rules: nothing of the file is guessed at without running it, and it is run once; twice only where it
 makes its server as a program. Whatever is wrong with it is a `Trouble` that says what to do.

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from portico.transport.python_file import python_command, search_path, split_name
 from portico.client.ways import (
     ChildWay,
     HttpWay,
@@ -25,6 +24,7 @@ from portico.client.ways import (
 )
 from portico.errors import AuthError, LocalProtocolError
 from portico.ports import Carry, Service
+from portico.transport.python_file import python_command, search_path, split_name
 
 if TYPE_CHECKING:  # most clients are asked by nobody who they are
     from portico.auth.logins import Auth

@@ -83,6 +83,7 @@ class Process(Protocol):
 
     def listen(self) -> None: ...
     def read_rest(self) -> None: ...
+    def read_errors(self) -> None: ...
     async def wait(self, seconds: float) -> bool: ...
     def close_input(self) -> None: ...
     def kill(self, *, force: bool) -> None: ...
@@ -184,6 +185,13 @@ class Child:
         if errors or not self._sieve.kept:
             return quoted("its last lines", blotted(errors, secrets))
         return quoted("it printed", blotted(self._sieve.kept, secrets))
+
+    def lines_since(self, words: str) -> list[str]:
+        """What it wrote to its standard error from the line with these words on, without the
+        secrets that it was given; of much, the last lines."""
+        if not self._process.over:
+            self._process.read_errors()
+        return blotted(self._tail.since(words), self._command.secrets())
 
     # ------------------------------------------------------------ a conversation
 
