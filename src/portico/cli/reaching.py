@@ -16,6 +16,10 @@ from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.trouble import Trouble
 from portico.transport.python_file import imports_portico, run_command, search_path
 
+# No target was typed: then it is what `portico config explain` finds for this folder.
+FOUND = ""
+# What that is called in an error.
+CONFIGURED = "the configuration files of this folder"
 SCRIPTS = (".js", ".mjs", ".cjs")
 SCHEMES = ("http", "https")
 # As long as a program waits; the client's own number, which is not loaded before it is needed.
@@ -77,7 +81,14 @@ def is_configuration(target: str | tuple[str, ...]) -> bool:
     """Whether this is a file that holds servers rather than being one."""
     if not isinstance(target, str):
         return False
+    if target == FOUND:
+        return True
     return os.path.splitext(target)[1].lower() in CONFIGURATIONS and os.path.isfile(target)
+
+
+def shown_configuration(terms: Terms) -> str:
+    """What a configuration is called in a sentence."""
+    return str(terms.target) or CONFIGURED
 
 
 def place(terms: Terms) -> tuple[str | list[str], str, bool]:
