@@ -104,6 +104,8 @@ class One:
             # Many a server has resources, and no templates, and says that it knows no such method.
             if error.code == self.client.peer.revision.codes[FaultKind.METHOD_NOT_FOUND]:
                 return []
+            what = listed.__name__.removeprefix("list_").replace("_", " ")
+            error.args = (f"{self.client.name} cannot list its {what}: {error}",)
             raise
 
 
