@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.annotations_metadata import family, refuse
-from portico.protocol.annotations_names import Names, unwrapped
+from portico.protocol.annotations_names import Names, signature_of, unwrapped
 from portico.protocol.docstrings import Docs, parse
 from portico.protocol.jsonrpc import MAX_DEPTH
 from portico.protocol.problems import (
@@ -106,7 +106,7 @@ class Signature:
 
     def _collect(self, function: Any, hidden: Hides) -> "list[Parameter]":
         try:
-            signature = inspect.signature(function)
+            signature = signature_of(function)
         except (TypeError, ValueError) as error:
             raise LocalProtocolError(
                 f"{self.name}: cannot be read as a function: {error}"
