@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.trouble import Trouble
-from portico.transport.python_file import imports_portico, run_command, search_path
 
 # No target was typed: then it is what `portico config explain` finds for this folder.
 FOUND = ""
@@ -71,6 +70,8 @@ def reach(terms: Terms) -> Reach:
     else:
         options["env"] = env
         if own:
+            from portico.transport.python_file import search_path
+
             options["name"] = shown
             options["env"] = {**search_path(), **env}
     said = any(name.lower() == "authorization" for name, _ in headers)
@@ -109,6 +110,8 @@ def place(terms: Terms) -> tuple[str | list[str], str, bool]:
         )
     if ending in SCRIPTS and os.path.isfile(target):
         return target, target, False
+    from portico.transport.python_file import imports_portico, run_command  # `run` needs none of it
+
     found = read(target)
     if found.path and not found.name and not imports_portico(found.path):
         if not ending:
