@@ -9,6 +9,7 @@ terminal you answer what the servers ask; without one it answers itself.
 
 import asyncio
 import contextlib
+import io
 import json
 import logging
 import os
@@ -32,6 +33,15 @@ WIDTH = 98
 STYLED = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 ANSWERS = {"travel": {"car": 12, "window": True}, "booking": {"row": 7, "place": "window"}}
 ONE_AT_A_TIME = asyncio.Lock()
+# What happens while somebody types is shown when they have.
+WAITING: list[str] = []
+# What you saw, and the line that makes it.
+CODE = {
+    "weather.py": "Did you mean",
+    "travel.py": 'Ask("',
+    "booking.py": 'Ask("',
+    "hosting.py": "async with Host(",
+}
 
 
 def title(words: str) -> None:
@@ -41,6 +51,23 @@ def title(words: str) -> None:
 def line(words: str) -> None:
     words = " ".join(words.split())
     print(f"  {words if len(words) <= WIDTH else words[: WIDTH - 1] + '…'}", flush=True)
+
+
+def tell(words: str) -> None:
+    """A line about what the servers do, never in the middle of a question."""
+    if ONE_AT_A_TIME.locked():
+        WAITING.append(words)
+    else:
+        line(words)
+
+
+class Voice(io.TextIOBase):
+    """What the travel server writes, as a part of the play."""
+
+    def write(self, text: str) -> int:
+        for words in filter(None, text.splitlines()):
+            tell(f"travel says: {words}")
+        return len(text)
 
 
 # ---------------------------------------------------------------- the model
@@ -57,7 +84,7 @@ class Script:
         names = [tool["function"]["name"] for tool in tools]
         if names != self._shown:
             self._shown = names
-            line(f"the model is shown {len(tools)}: {', '.join(names)}")
+            tell(f"the model is shown {len(tools)}: {', '.join(names)}")
         told = [message["content"] for message in messages if message["role"] == "tool"]
         return self._steps.pop(0)(told)
 
@@ -116,16 +143,16 @@ def calls(*wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 def show_call(call: ModelCall) -> None:
     given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
-    line(f"-> {call.name}({given})")
+    tell(f"-> {call.name}({given})")
 
 
 def show_result(call: ModelCall) -> None:
     if not call.server:
         found = [text[2:].split("(")[0] for text in call.result.text.splitlines()[1:]]
-        line(f"-> {call.name}(words={call.arguments['words']!r}): {', '.join(found)}")
+        tell(f"-> {call.name}(words={call.arguments['words']!r}): {', '.join(found)}")
         return
     mark = "<- error:" if call.result.is_error else "<-"
-    line(f"{mark} {call.name}: {call.result.text}")
+    tell(f"{mark} {call.name}: {call.result.text}")
 
 
 async def answer(question: Question) -> Any:
@@ -135,11 +162,21 @@ async def answer(question: Question) -> Any:
     async with ONE_AT_A_TIME:
         line(f"?? {question.server} asks, for {names}: {params.message}")
         said: dict[str, Any] = dict(ANSWERS[question.server])
-        if sys.stdin.isatty() and sys.stdout.isatty():
-            for name, usual in said.items():
-                said[name] = await asked(name, params.requested_schema.properties[name], usual)
-        line(f"!! {json.dumps(said)}")
+        try:
+            if sys.stdin.isatty() and sys.stdout.isatty():
+                for name, usual in said.items():
+                    said[name] = await asked(name, params.requested_schema.properties[name], usual)
+            line(f"!! {json.dumps(said)}")
+        finally:
+            show_waiting()
     return said
+
+
+def show_waiting() -> None:
+    """All that happened while somebody typed."""
+    for words in WAITING:
+        line(words)
+    WAITING.clear()
 
 
 async def asked(name: str, field: Any, usual: Any) -> Any:
@@ -181,7 +218,7 @@ class Log(logging.Handler):
     """What the host logs, as a part of the play."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        line(f"the log: {record.getMessage()}")
+        tell(f"the log: {record.getMessage()}")
 
 
 # ---------------------------------------------------------------- the play
@@ -226,6 +263,15 @@ async def show_end(host: Host, crashed: asyncio.Event) -> None:
     line(f"weather was started again: {again.text}")
 
 
+def show_code() -> None:
+    title("What you saw, and where it is written")
+    for name, words in CODE.items():
+        text = (HERE / name).read_text("utf-8")
+        lines = [one.strip() for one in text.splitlines() if words in one]
+        found = next(one for one in lines if not one.startswith('"'))  # which is CODE itself
+        print(f"  examples/{name:11} {found}")
+
+
 async def main() -> None:
     async with serving() as url:
         weather = {"command": sys.executable, "args": [str(HERE / "weather.py")]}
@@ -256,8 +302,9 @@ async def main() -> None:
 if __name__ == "__main__":
     logging.getLogger("portico").addHandler(Log())
     try:
-        with contextlib.redirect_stderr(sys.stdout):  # where the travel server says goodbye
+        with contextlib.redirect_stderr(Voice()):
             asyncio.run(main())
+        show_code()
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # somebody read enough, as `head` does

@@ -11,6 +11,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 PEM = serialization.Encoding.PEM
+# From Python 3.13 on a default context wants it of who certifies (RFC 5280, 4.2.1.3). It also signs
+# handshakes, for `itself`.
+KEY_USAGE = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,
+    crl_sign=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 HOUR = datetime.timedelta(hours=1)
 
 
@@ -25,8 +38,10 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._me = _name("a test")
-        made = self._begun(self._me, self._key).add_extension(
-            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        made = (
+            self._begun(self._me, self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(KEY_USAGE, critical=True)
         )
         self.file = folder / "authority.pem"
         self.file.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(PEM))

@@ -80,8 +80,12 @@ def test_the_host_shows_what_it_promises() -> None:
         "\nTGV 6607 to Lyon, car 12; then SK1 to Oslo, row 7. It is 4 degrees there: take a coat.\n",
         "travel goes on: ",
         'weather was started again: {"city":"Cairo"',
+        "  travel says: the office is closed\n",
+        "\nWhat you saw, and where it is written\n",
+        '  examples/booking.py  seat: Annotated[Seat, Ask("Which seat on {flight}?")],\n',
     ):
         assert words in played
+    assert played.splitlines()[-1].startswith("  examples/hosting.py  async with Host(servers, ")
     # The picture shows the same, whatever the numbers, and whichever call is over first.
     command, *drawn = said((ROOT / "docs" / "demo.svg").read_text("utf-8"))
     assert command == "$ scripts/demo"
@@ -108,6 +112,21 @@ def test_the_host_asks_again_for_what_does_not_fit_and_shows_what_does() -> None
     assert '!! {"car": 3, "window": false}' in shown
     assert '!! {"row": 7, "place": "aisle"}' in shown
     assert "TGV 6607 to Lyon, car 3; then SK1 to Oslo, row 7." in shown
+
+
+def test_what_the_servers_do_meanwhile_is_not_shown_in_the_middle_of_a_question() -> None:
+    with _demo() as demo:
+        demo.answer("car (a number; Ctrl-D says no) [12] ", "")
+        demo.answer("window (yes or no; Ctrl-D says no) [yes] ", "")
+        demo.until("row (a number; Ctrl-D says no) [7] ")
+        # By the time that this is answered the train was booked, which is shown below the answers.
+        demo.answer("", "8")
+        demo.answer("place (window or aisle; Ctrl-D says no) [window] ", "")
+        code, shown = demo.end()
+    assert code == 0, shown
+    for words in ("<- travel__book", "<- booking__book"):
+        (told,) = [one for one in shown.splitlines() if words in one]
+        assert told.startswith(f"  {words}: ")
 
 
 def test_the_host_goes_on_where_whoever_is_asked_ends_the_input() -> None:

@@ -41,11 +41,20 @@ CUTS: dict[str, Cut] = {
         "[known + OPENID_DOCUMENT, known + ISSUER_DOCUMENT]", FOUND, "cl_04",
     ),
     "CL-05 whose issuer": Cut(
-        "auth/flow_discovery.py", 'if found.get("issuer") != issuer:', "if False:", FOUND, "cl_05"
+        "auth/flow_discovery.py", 'if not same_issuer(found.get("issuer"), issuer):', "if False:",
+        FOUND, "cl_05",
     ),
     "CL-05 as it is written": Cut(
-        "auth/flow_discovery.py", 'if found.get("issuer") != issuer:',
+        "auth/flow_discovery.py", 'if not same_issuer(found.get("issuer"), issuer):',
         'if str(found.get("issuer")).rstrip("/").lower() != issuer:', FOUND, "cl_05",
+    ),
+    "CL-05 one slash": Cut(
+        "auth/places.py", 'one == other or one + "/" == other or one == other + "/"',
+        'one.rstrip("/") == other.rstrip("/")', FOUND, "cl_05",
+    ),
+    "CL-05 it calls itself": Cut(
+        "auth/flow_discovery.py", 'return read_issuer(found, str(found["issuer"]))',
+        "return read_issuer(found, issuer)", FOUND, "cl_05",
     ),
     "CL-06 the same origin": Cut(
         "auth/flow_discovery.py", "if legacy and origin(url) != origin(issuer):", "if False:",
@@ -100,7 +109,7 @@ CUTS: dict[str, Cut] = {
         "auth/flow_clients.py", '"application_type": "native" if local else "web",', "", KNOWN, "cl_14"
     ),
     "CL-15 whose client": Cut(
-        "auth/flow_clients.py", "if given.issuer and given.issuer != issuer.issuer:", "if False:",
+        "auth/flow_clients.py", "if given.issuer and not same_issuer(given.issuer, issuer.issuer):", "if False:",
         KNOWN, "cl_15",
     ),
     "CL-15 another issuer": Cut(

@@ -6,7 +6,7 @@ import hashlib
 import msgspec
 import pytest
 
-from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
+from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, issuer_metadata, json
 from portico.auth.flow import Fetch, Reply
 from portico.auth.keeping import Held
 from portico.auth.logins import Auth, Login
@@ -227,6 +227,25 @@ def test_cl_23_who_answers_is_compared_in_all_its_cases(
         assert world.posted(TOKEN) == []
     else:
         assert log_in(world).tokens.issuer == ISSUER
+
+
+@pytest.mark.spec("R0721")
+@pytest.mark.parametrize(("said", "right"), [(f"{ISSUER}/", True), (ISSUER, False)])
+def test_cl_24_an_answer_names_the_issuer_as_its_document_does_and_not_as_the_server_does(
+    said: str, right: bool
+) -> None:
+    """D42: a slash is forgiven between documents, and in no answer."""
+    document = issuer_metadata() | {"issuer": f"{ISSUER}/"}
+    document["authorization_response_iss_parameter_supported"] = True
+    world = World()
+    world.places[f"{ISSUER}/.well-known/oauth-authorization-server"] = json(document)
+    world.says_iss = said
+    if right:
+        assert log_in(world).tokens.issuer == f"{ISSUER}/"
+        return
+    with pytest.raises(AuthError, match="another issuer"):
+        log_in(world)
+    assert world.posted(TOKEN) == []
 
 
 @pytest.mark.spec("R0721")

@@ -147,6 +147,7 @@ TENANT = "https://as.example/tenant1"
                 f"{ISSUER}/.well-known/{OAUTH}/tenant1",
                 f"{ISSUER}/.well-known/{OPENID}/tenant1",
                 f"{TENANT}/.well-known/{OPENID}",
+                f"{TENANT}/.well-known/{OAUTH}",  # D42: no RFC has it, and providers do
             ],
         ),
     ],
@@ -166,7 +167,8 @@ def test_cl_04_the_issuer_is_asked_at_every_place_in_order(issuer: str, places: 
     "named",
     [
         EVIL,
-        f"{ISSUER}/",
+        f"{ISSUER}//",
+        f"{ISSUER}/x",
         "https://AS.example",
         "https://as.example:443",
         "HTTPS://as.example",
@@ -186,6 +188,41 @@ def test_cl_05_a_document_of_another_issuer_is_not_used(named: object, place: st
     world.places[f"{ISSUER}/.well-known/{place}"] = json(document)
     fails(world, "another issuer")
     assert not world.sent_to(EVIL)
+
+
+@pytest.mark.parametrize(
+    ("listed", "named"),
+    [
+        (ISSUER, f"{ISSUER}/"),
+        (f"{ISSUER}/", ISSUER),
+        (TENANT, f"{TENANT}/"),
+        (f"{TENANT}/", TENANT),
+        (f"{TENANT}/", f"{TENANT}/"),
+    ],
+)
+def test_cl_05_one_slash_at_the_end_makes_no_other_issuer_and_it_is_called_as_it_calls_itself(
+    listed: str, named: str
+) -> None:
+    """D42: what is compared later (RFC 9207, the audience of an assertion) is its own spelling."""
+    world = World()
+    world.places.clear()
+    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [listed]})
+    path = named.removeprefix(ISSUER).rstrip("/")
+    world.places[f"{ISSUER}/.well-known/{OAUTH}{path}"] = json(
+        issuer_metadata() | {"issuer": named, "token_endpoint": f"{ISSUER}/token"}
+    )
+    assert found_in(world).issuer.issuer == named
+    for wanted in (listed, named):
+        assert world.run(discover(SERVER, NONE, [wanted])).issuer.issuer == named
+
+
+def test_cl_05_a_slash_does_not_make_an_issuer_of_the_path_above_it() -> None:
+    world = World()
+    world.places.clear()
+    world.places[f"{PRM}/mcp"] = json({"resource": SERVER, "authorization_servers": [TENANT]})
+    for place in (f"{ISSUER}/.well-known/{OAUTH}/tenant1", f"{TENANT}/.well-known/{OAUTH}"):
+        world.places[place] = json(issuer_metadata() | {"issuer": f"{ISSUER}/"})
+    fails(world, "another issuer")
 
 
 def test_cl_05_a_document_of_its_own_at_a_later_place_is_used_after_all() -> None:

@@ -38,8 +38,9 @@ class Bench:
     def fetches(self) -> int:
         return sum(path.endswith("/keys") for path in self.issuer.visits)
 
-    async def verify(self, pen: Pen | None = None, **header: Any) -> Trusted:
+    async def verify(self, pen: Pen | None = None, iss: str = "", **header: Any) -> Trusted:
         claims = self.issuer.claims(US, iat=self.now, exp=self.now + 300)
+        claims |= {"iss": iss} if iss else {}
         token = (pen or self.issuer.pens[0]).sign(claims, **header)
         return await self.trust.verify(token, read_token(token), US, self.now, self.fetcher)
 
@@ -169,7 +170,7 @@ async def test_the_right_key_is_found_among_many_without_a_name() -> None:
             await b.verify(Pen(), kid=None)
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
 @live
 async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
     async with bench("/tenant") as b:
@@ -183,10 +184,21 @@ async def test_keys_are_found_by_each_document_in_its_place(place: int) -> None:
 @live
 async def test_a_document_that_names_another_issuer_is_not_used() -> None:
     async with bench() as b:
-        b.issuer.metadata["issuer"] = f"{b.issuer.url}/"
+        b.issuer.metadata["issuer"] = f"{b.issuer.url}//"
         with pytest.raises(ChannelError):
             await b.verify()
         assert b.fetches == 0
+
+
+@live
+async def test_a_document_and_a_token_may_have_one_slash_more_and_name_the_same_person() -> None:
+    """D42."""
+    async with bench() as b:
+        plain = await b.verify()
+        b.issuer.metadata["issuer"] = f"{b.issuer.url}/"
+        assert (await b.verify(iss=f"{b.issuer.url}/")).principal == plain.principal
+        with pytest.raises(BadToken, match="another issuer"):
+            await b.verify(iss=f"{b.issuer.url}//")
 
 
 @live

@@ -114,7 +114,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-03 iss": Cut(
         "auth/issuers.py",
-        'signed is not None and signed.claims.get("iss") == self.issuer',
+        'signed is not None and same_issuer(signed.claims.get("iss"), self.issuer)',
         "signed is not None",
         TOKENS,
         "each_issuer",
@@ -248,7 +248,7 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-05 issuer of a document": Cut(
         "auth/issuers_document.py",
-        'if found.get("issuer") == self._issuer:',
+        'if same_issuer(found.get("issuer"), self._issuer):',
         "if True:",
         KEYS,
         "another_issuer",
@@ -263,7 +263,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-16 issuer said": Cut(
         "auth/issuers.py",
-        'if claims.get("iss", self.issuer) != self.issuer:',
+        'if not same_issuer(claims.get("iss", self.issuer), self.issuer):',
         "if False:",
         TOKENS,
         "issuer_says",

@@ -120,7 +120,7 @@ CLAIMS: dict[str, dict[str, Any]] = {
     "another issuer": {"iss": "https://other.example"},
     "no issuer": {"iss": None},
     "two issuers": {"iss": ["x"]},
-    "the issuer with a slash": {"iss": "slash"},
+    "the issuer with two slashes": {"iss": "slash"},
     # RS-05
     "another audience": {"aud": "https://other.example/mcp"},
     "no audience": {"aud": None},
@@ -174,7 +174,7 @@ async def test_a_token_whose_claims_are_not_right_is_not_believed(name: str) -> 
     more = CLAIMS[name]
     async with protected() as stage:
         if more == {"iss": "slash"}:
-            more = {"iss": f"{stage.issuer.url}/"}
+            more = {"iss": f"{stage.issuer.url}//"}  # one is D42
         answer = await sent(stage, stage.token(**more))
         assert answer.status == 401
         assert challenge(answer)[1]["error"] == "invalid_token"

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import subprocess
 import zipfile
 from io import BytesIO
@@ -68,12 +69,16 @@ def test_a_tool_that_fails_says_so_on_the_other_stream() -> None:
     assert json.loads(done.stdout)["isError"] is True
 
 
-def test_a_crash_is_told_with_its_reason_where_that_is_asked_for() -> None:
+def test_a_crash_is_told_with_the_log_of_its_server_and_with_its_reason_where_that_is_asked_for() -> (
+    None
+):
     arguments = ("call", "travel.py", "refund", "euros=3", "days_left=0")
     code, words = told(EXAMPLES, *arguments)
-    assert (code, words.count("\n")) == (1, 2)
-    assert words.startswith("portico: refund said: refund failed (id ")
-    assert words.endswith(")\nits log has more: add --debug\n")
+    assert code == 1
+    logged, *_, last, said = words.splitlines()
+    assert re.fullmatch(r"portico: server 'travel.py' \(pid \d+\) logged:", logged)
+    assert last == "    ZeroDivisionError: float division by zero"
+    assert re.fullmatch(r"portico: refund said: refund failed \(id \w+\)", said)
     assert told(EXAMPLES, *arguments, "--debug")[1].endswith(
         "ZeroDivisionError('float division by zero')\n"
     )

@@ -241,9 +241,29 @@ def test_an_interrupt_ends_the_turn_and_the_next_one_knows(folder: Path) -> None
         chat.until("I see.")
         chat.until("you> ")
         chat.type(INTERRUPT)
+        chat.until("(Ctrl-C once more ends the chat; so does Ctrl-D)\n")
+        chat.until("you> ")
+        chat.type(INTERRUPT)
         code, _ = chat.end()
     assert code == 130
     assert said(provider, "tool") == ["it was interrupted; whether it had an effect is not known"]
+
+
+def test_an_interrupt_at_the_prompt_drops_the_line_and_a_line_in_between_counts_anew(
+    folder: Path,
+) -> None:
+    with Scripted(["Hello.", "Well."]) as provider, terminal(folder, provider) as chat:
+        for words in ("Good day.", "How are you?"):
+            chat.until("you> ")
+            chat.type("half a line")
+            chat.until("half a line")  # which the terminal shows by itself
+            chat.type(INTERRUPT)
+            chat.until("(Ctrl-C once more ends the chat; so does Ctrl-D)\n")
+            chat.answer("you> ", words)
+        chat.until("Well.")
+        chat.answer("you> ", "/quit")
+        assert chat.end()[0] == 0
+    assert said(provider, "user") == ["Good day.", "How are you?"]
 
 
 def test_an_interrupt_instead_of_an_answer_makes_no_call(folder: Path) -> None:
@@ -424,11 +444,24 @@ def test_what_a_model_says_beside_its_calls_is_shown_and_is_no_answer(folder: Pa
     assert "\n  | Let me\\x1b[2J look.\n-> desk__price" in done.stderr
 
 
+def test_a_model_that_is_busy_is_said_to_be_asked_again(folder: Path) -> None:
+    busy = (429, {"retry-after": "0"}, refused("slow down"))
+    with Endpoint([busy, busy, (200, {}, hello("Hello."))]) as endpoint:
+        done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
+    assert (done.returncode, done.stdout) == (0, "Hello.\n")
+    told = [line for line in done.stderr.splitlines() if "429" in line]
+    assert len(told) == 2
+    assert told[0].startswith("portico: the model 'tiny' at 127.0.0.1:")
+    assert told[0].endswith(" answered 429; it is asked again in 0 s (1 of 4 tries)")
+
+
 def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
     with Endpoint([(401, {}, refused("no"))]) as endpoint:
         done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
     assert done.returncode == 3
-    assert "does not take the key (401): no" in done.stderr
+    words = "does not take the key (401): no; say where the key is: --key-env VARIABLE, where"
+    assert words in done.stderr
+    assert "--header-env" not in done.stderr  # which would send the key to the servers
     done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
     assert done.returncode == 4
 

@@ -236,10 +236,16 @@ def test_the_file_that_is_wrong_is_named_where_it_is_another_one(tmp_path: Path)
     assert words.endswith("portico: other.py has an error in line 1: invalid syntax\n")
 
 
-@pytest.mark.parametrize("text", [UNGUARDED, LOOPED], ids=["run", "serve"])
-def test_a_file_that_serves_while_it_is_loaded_is_told_to_wait(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [(LOOPED, "server.py"), (UNGUARDED, "server.py:server")],
+    ids=["over HTTP", "with a name"],
+)
+def test_a_file_that_serves_while_it_is_loaded_is_told_to_wait(
+    tmp_path: Path, text: str, target: str
+) -> None:
     written(tmp_path, server=text)
-    assert told(tmp_path, "run", "server.py") == (
+    assert told(tmp_path, "run", target) == (
         1,
         (
             "portico: server.py serves while it is loaded; put its run() below "

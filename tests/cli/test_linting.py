@@ -4,13 +4,15 @@ import json
 import re
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from cli.by_hand import by_hand
 from cli.process import command, written
 from cli.terminal import Terminal
+from live import live
+from portico import Server, connect
 from portico.cli.linting import Finding, lint, listed, tokens
 from portico.protocol import types as t
 
@@ -97,6 +99,50 @@ def test_references_are_found_and_whether_they_have_an_end() -> None:
     assert "cannot be written out" in found(endless)[0].message
     away = tool(properties={"at": {**ref, "$ref": "https://example.com/point"}})
     assert [one.rule for one in found(away)] == ["ref", "schema", "strict"]
+
+
+def test_a_definition_that_nothing_reaches_is_not_counted() -> None:
+    point = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Point"}}}
+    assert found(tool(properties={"at": TEXT}, defs={"Point": point})) == []
+
+
+def test_an_array_without_items_is_found_wherever_an_argument_meets_it() -> None:
+    bare = {"type": "array", "description": "All."}
+    row = {**bare, "prefixItems": [{"type": "string"}]}
+    deep = {"type": "object", "description": "One.", "properties": {"all": {"type": ["array"]}}}
+    referred = {"$ref": "#/$defs/Rows", "description": "Rows."}
+    for one in (bare, row, deep, referred):
+        offered = tool(properties={"at": one, "well": {**bare, "items": {}}}, defs={"Rows": bare})
+        (warning,) = [each for each in found(offered) if each.rule == "items"]
+        assert warning.level == "warning"
+        assert warning.message == "VS Code refuses an array without items: at; say of what"
+    unreached = tool(properties={"at": TEXT}, defs={"Rows": bare})
+    assert found(unreached) == []
+
+
+@live
+async def test_what_our_own_servers_offer_has_items_everywhere() -> None:
+    server = Server("rows")
+
+    class Point(NamedTuple):
+        x: int
+        y: str = "b"
+
+    @server.tool
+    def look(pair: tuple[int, str], none: tuple[()], many: tuple[int, ...], at: Point) -> list[int]:
+        """Look.
+
+        Args:
+            pair: Two.
+            none: Nothing.
+            many: All.
+            at: Where.
+        """
+        return [pair[0], len(none), len(many), at.x]
+
+    async with connect(server) as client:
+        tools = await client.list_tools()
+    assert [one.rule for one in lint(tools, [], [], []) if one.level == "warning"] == []
 
 
 def test_a_parameter_whose_name_models_refuse_is_found() -> None:

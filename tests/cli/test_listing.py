@@ -253,3 +253,30 @@ def test_both_take_the_name_of_one_server_in_a_file(tmp_path: Path, verb: str) -
     done = command(tmp_path, verb, "two.py")
     assert done.returncode == 4
     assert "two.py has several servers (maps, weather)" in done.stderr
+
+
+REFUSING = """
+import json, sys
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    reply = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "initialize":
+        reply["result"] = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "proxy", "version": "1"},
+        }
+    else:
+        reply["error"] = {"code": -32603, "message": "fetch failed"}
+    print(json.dumps(reply), flush=True)
+"""
+
+
+def test_an_error_of_the_server_says_which_server_and_which_list(tmp_path: Path) -> None:
+    written(tmp_path, proxy=REFUSING)
+    done = command(tmp_path, "ls", "proxy.py")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert done.stderr == "portico: proxy cannot list its tools: fetch failed (-32603)\n"

@@ -33,7 +33,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 # ---------------------------------------------------------------- what is typed
 
 USAGE: dict[tuple[str, ...], str] = {
-    ("ls",): "say which server: portico ls server.py",
+    ("inspect",): "say which server: portico inspect server.py",
     ("call",): "say which server: portico call server.py",
     ("call", "server.py"): (
         "say which tool: portico call server.py TOOL key=value; portico ls server.py lists them"

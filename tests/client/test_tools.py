@@ -373,3 +373,31 @@ async def test_older_revisions_have_no_such_headers_even_over_http(revision: Rev
     ):
         assert len(await client.list_tools()) == 1
         assert (await client.call_tool("one")).text == "1"
+
+
+# ---------------------------------------------------------------- a tool that cannot be read
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+@live
+async def test_a_tool_that_cannot_be_read_is_left_out_with_a_word_and_the_others_stay(
+    revision: Revision,
+) -> None:
+    bad: JSON = {"name": "bad", "inputSchema": "none"}
+    replies = {"tools/list": lambda params: listed(tool("look"), bad, tool("see"))}
+    with Records("portico.client") as heard:
+        async with by_hand(revision, replies) as (client, _):
+            assert [one.name for one in await client.list_tools()] == ["look", "see"]
+        (said,) = heard.lines
+    assert "an item of tools/list is left out: Tool, at `inputSchema`: expected" in said
+
+
+@live
+async def test_of_many_tools_that_cannot_be_read_only_some_are_named() -> None:
+    bad = [tool("look"), *({"name": f"bad{number}"} for number in range(100))]
+    replies = {"tools/list": lambda params: listed(*bad)}
+    with Records("portico.client") as heard:
+        async with by_hand(NEWEST, replies) as (client, _):
+            assert [one.name for one in await client.list_tools()] == ["look"]
+    assert len(heard.lines) == 11
+    assert heard.lines[-1].endswith("100 items of tools/list are left out")

@@ -3,6 +3,8 @@
 - A block of Python (```` ```python ````) runs in a fresh interpreter, in a folder of its document.
   One that begins with the comment `# name.py` is kept there under that name, so that later ones may
   use it; one whose name begins with `test_` is given to pytest.
+- A comment behind a `print(…)` is what it prints, to the letter (`…` is anything). It is compared with
+  what that line printed first; a line that is never reached is wrong, too.
 - A block that fails on purpose says so in its last statement: `… # raises portico.errors.Fault`.
 - A line of shell (```` ```sh ````) names a command that is ours, with options that it has, or one
   that everybody knows. It is not run.
@@ -15,7 +17,9 @@ Rules: nothing is left out because it is hard to run; what cannot run is not sho
 at a prompt. All that was started is ended.
 """
 
+import ast
 import contextlib
+import json
 import os
 import re
 import select
@@ -81,14 +85,41 @@ def blocks(text: str, *languages: str) -> list[Block]:
 # ---------------------------------------------------------------- Python
 
 
+# Runs a file as a program, and keeps what each of its calls of `print` prints, by line.
+RECORDER = """
+import builtins, io, json, runpy, sys
+path, kept = sys.argv[1:]
+really, printed = builtins.print, {}
+def print_(*values, **options):
+    text = io.StringIO()
+    really(*values, **{**options, "file": text, "flush": False})
+    frame = sys._getframe(1)
+    if frame.f_code.co_filename == path:
+        printed.setdefault(frame.f_lineno, text.getvalue().rstrip("\\n"))
+    really(*values, **options)
+builtins.print = print_
+sys.argv = [path]
+try:
+    runpy.run_path(path, run_name="__main__")
+finally:
+    with open(kept, "w", encoding="utf-8") as file:
+        json.dump(printed, file)
+"""
+
+
 def ran(block: Block, folder: Path, number: int) -> str:
     """What is wrong with a block of Python; nothing, if it does what it says."""
     path = folder / (block.name or f"block_{number}.py")
     path.write_text(block.text, "utf-8")
-    is_test = path.name.startswith("test_")
-    pytest_too = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []
+    said = said_to_be_printed(block.text)
+    if path.name.startswith("test_"):
+        if said:
+            return f"what a test prints is not compared: {', '.join(said.values())}"
+        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-Werror", path.name]
+    else:
+        command = ["-Werror", "-c", RECORDER, path.name, f"{path.name}.printed"]
     done = subprocess.run(
-        [sys.executable, *pytest_too, "-Werror", path.name],
+        [sys.executable, *command],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -96,13 +127,37 @@ def ran(block: Block, folder: Path, number: int) -> str:
         timeout=WAIT_S,
     )
     promised = RAISES.findall(block.text)
-    if not promised:
-        return f"{done.stdout}\n{done.stderr}" if done.returncode else ""
-    *_, last = done.stderr.strip().splitlines() or [""]
-    line = len(block.text.rstrip().splitlines())
-    if not last.startswith(promised[0]) or f"line {line}, in <module>" not in done.stderr:
-        return f"it promised {promised[0]} at its end, and:\n{done.stderr}"
-    return ""
+    if promised:
+        *_, last = done.stderr.strip().splitlines() or [""]
+        line = len(block.text.rstrip().splitlines())
+        if not last.startswith(promised[0]) or f"line {line}, in <module>" not in done.stderr:
+            return f"it promised {promised[0]} at its end, and:\n{done.stderr}"
+    elif done.returncode:
+        return f"{done.stdout}\n{done.stderr}"
+    if not said:
+        return ""
+    printed: dict[str, str] = json.loads((folder / f"{path.name}.printed").read_text("utf-8"))
+    return "\n".join(
+        f"line {line} says that it prints {shown!r}, and prints {printed.get(str(line))!r}"
+        for line, shown in said.items()
+        if not fits(printed.get(str(line), "").splitlines(), [shown])
+    )
+
+
+def said_to_be_printed(text: str) -> dict[int, str]:
+    """The comment behind each call of `print`, by the line where the call begins."""
+    lines = text.splitlines()
+    found: dict[int, str] = {}
+    for node in ast.walk(ast.parse(text)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            continue
+        behind = (
+            lines[(node.end_lineno or node.lineno) - 1].encode()[node.end_col_offset :].decode()
+        )
+        comment = behind.strip()
+        if node.func.id == "print" and comment.startswith("# ") and not RAISES.search(comment):
+            found[node.lineno] = comment[2:]
+    return found
 
 
 # ---------------------------------------------------------------- lines of shell

@@ -70,6 +70,9 @@ BAD = {
     "a promise that is not kept": "```python\n1 + 1  # raises ZeroDivisionError\n```\n",
     "a failure before the promised one": "```python\n1 / 0\nint('')  # raises ValueError\n```\n",
     "a test that fails": "```python\n# test_a.py\ndef test() -> None:\n    assert 0\n```\n",
+    "a comment that says something else": "```python\nprint(1 + 1)  # 3\n```\n",
+    "a comment at a line that is never reached": "```python\nif []:\n    print(1)  # 1\n```\n",
+    "a comment in a test": "```python\n# test_a.py\ndef test() -> None:\n    print(1)  # 1\n```\n",
     "a script that is not there": "```sh\nscripts/nothing\n```\n",
     "a verb that is none": "```sh\nportico fly server.py\n```\n",
     "an option that is none": "```sh\nportico serve server.py --wings 2\n```\n",
@@ -103,6 +106,16 @@ def test_a_price() -> None:
 import shop
 
 shop.price()  # raises TypeError
+```
+
+```python
+print("é", shop_is := "open")  # é open
+for number in (1, 2):
+    print([number])  # [1]
+print(
+    {"a": object()}
+)  # {'a': <object object at …>}
+print("quiet")
 ```
 
 ```sh

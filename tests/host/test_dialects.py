@@ -1,9 +1,12 @@
 """Where each program keeps its servers, on each platform, and how it wants them told."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from portico.host.config import read_config
 from portico.host.dialects import DIALECTS, Reached, Started, entry, path
 
 HOMES: dict[Any, str] = {"linux": "/home/you", "darwin": "/Users/you", "win32": r"C:\Users\you"}
@@ -135,3 +138,50 @@ def test_what_a_dialect_cannot_say_is_refused() -> None:
         "args": ["a"],
         "env": {"A": "b"},
     }
+
+
+# ---------------------------------------------------------------- switched off
+
+OFF = {
+    "claude-desktop": ("Claude/claude_desktop_config.json", "mcpServers"),
+    "claude-code": (".mcp.json", "mcpServers"),
+    "vscode": (".vscode/mcp.json", "servers"),
+    "cursor": (".cursor/mcp.json", "mcpServers"),
+    "cline": ("cline_mcp_settings.json", "mcpServers"),
+}
+SWITCHES: dict[str, tuple[dict[str, bool], bool]] = {
+    "disabled": ({"disabled": True}, False),
+    "not enabled": ({"enabled": False}, False),
+    "both, which contradict each other": ({"disabled": True, "enabled": True}, False),
+    "neither": ({}, True),
+    "not disabled": ({"disabled": False}, True),
+}
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("program", OFF)
+def test_a_server_that_is_switched_off_in_any_file_is_not_used(
+    program: str, switch: str, tmp_path: Path
+) -> None:
+    name, servers = OFF[program]
+    said, used = SWITCHES[switch]
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    entry = {"command": "clock", **said, "autoApprove": ["now"], "alwaysAllow": []}
+    file.write_text(json.dumps({servers: {"clock": entry}}))
+    config = read_config(file, trust=True, home=str(tmp_path), folder=tmp_path, env={})
+    assert [config.problems, config.warnings] == [(), ()]
+    assert config.entries["clock"].settings.enabled is used
+
+
+@pytest.mark.parametrize(
+    ("name", "table"), [("portico.toml", "servers"), ("config.toml", "mcp_servers")]
+)
+def test_a_server_that_is_switched_off_in_a_file_of_toml_is_not_used(
+    name: str, table: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(f'[{table}.clock]\ncommand = "clock"\ndisabled = true\n')
+    config = read_config(file, trust=True, home=str(tmp_path), folder=tmp_path, env={})
+    assert [config.problems, config.warnings] == [(), ()]
+    assert config.entries["clock"].settings.enabled is False

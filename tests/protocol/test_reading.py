@@ -10,7 +10,15 @@ from msgspec import Raw, inspect
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol import types as t
-from portico.protocol.reading import MAX_EXACT, plain, read, reread, write
+from portico.protocol.reading import (
+    MAX_EXACT,
+    plain,
+    read,
+    read_once,
+    readable_items,
+    reread,
+    write,
+)
 from portico.protocol.revision import Revision, number
 
 NOUNS = sorted(
@@ -547,3 +555,27 @@ def test_a_task_is_named_by_a_string_and_nothing_else(id: object, revision: Revi
     assert read(params, b'{"taskId":"a"}') == t.GetTaskRequestParams(task_id="a")
     with pytest.raises(Fault):
         read(params, msgspec.json.encode({"taskId": id}))
+
+
+# ---------------------------------------------------------------- pages with items that are wrong
+
+
+def test_a_page_is_read_without_the_items_that_cannot_be() -> None:
+    good: dict[str, Any] = {"name": "good", "inputSchema": {"type": "object"}, "_x": [1.0]}
+    bad = [{"name": SECRET}, 7, {**good, "name": None}]
+    page = {"tools": [good, *bad, {**good, "name": "well"}], "nextCursor": "c", "more": {"a": 1}}
+    kept, wrong = readable_items(t.ListToolsResult, msgspec.json.encode(page))
+    result = read_once(t.ListToolsResult, kept)
+    assert [one.name for one in result.tools] == ["good", "well"]
+    assert result.next_cursor == "c"
+    assert msgspec.json.decode(kept) == {**page, "tools": [good, {**good, "name": "well"}]}
+    assert len(wrong) == 3
+    assert wrong[0] == "Tool, at the top: missing required field `inputSchema`; add it"
+    assert SECRET not in str(wrong)
+
+
+@pytest.mark.parametrize(
+    "page", [b"[1]", b"no JSON", b'{"tools": 7}', b'{"tools": [], "nextCursor": 7}', b"{}"]
+)
+def test_a_page_that_is_wrong_elsewhere_stays_as_it_is(page: bytes) -> None:
+    assert readable_items(t.ListToolsResult, page) == (Raw(page), [])

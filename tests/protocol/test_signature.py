@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pydantic
@@ -503,3 +505,41 @@ def test_a_hidden_parameter_may_be_annotated_with_a_name_for_type_checkers_only(
 
 
 EVERYTHING = Signature(everything)
+
+
+LAZY = """
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+
+def pay(amount: Decimal) -> int:
+    return 1
+
+
+class Bill(TypedDict):
+    amount: Decimal
+
+
+def send(bill: Bill) -> int:
+    return 1
+"""
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 14), reason="before 3.14 such a name fails where it is written"
+)
+@pytest.mark.parametrize("name", ["pay", "send"])
+def test_a_name_that_only_a_type_checker_imports_is_refused_in_words_without_quotes(
+    name: str,
+) -> None:
+    """PEP 649: it is looked up when the annotation is asked for, and not before."""
+    module = ModuleType("lazy")
+    exec(compile(LAZY, "lazy.py", "exec", dont_inherit=True), vars(module))
+    sys.modules["lazy"] = module
+    try:
+        with pytest.raises(LocalProtocolError, match=r"Decimal.*outside of TYPE_CHECKING"):
+            Signature(getattr(module, name))
+    finally:
+        del sys.modules["lazy"]

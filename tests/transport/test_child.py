@@ -56,7 +56,7 @@ WELL = {
 BADLY: dict[str, tuple[type[PorticoError], str]] = {
     "exits_with_0": (
         ConnectionLost,
-        r"^server 'git' \(pid \d+\) exited with 0 during 'git_log'; it had sent no message$",
+        r"exited with 0 during 'git_log'; it had sent no message; .*: does it call run\(\)\?$",
     ),
     "exits_with_1": (
         ConnectionLost,

@@ -15,7 +15,7 @@ from msgspec import Struct
 from portico.auth.addresses import is_this_machine
 from portico.auth.flow import JSON, Flow, fetch, member, refusal_in, text_in
 from portico.auth.flow_discovery import Issuer
-from portico.auth.places import secure, shown
+from portico.auth.places import same_issuer, secure, shown
 from portico.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
 
 NONE: Final = "none"
@@ -89,7 +89,7 @@ def check_document_url(url: str) -> None:
 
 def insist(given: Given, issuer: Issuer) -> None:
     """Raise `AuthError` where a client is not this issuer's (CL-15)."""
-    if given.issuer and given.issuer != issuer.issuer:
+    if given.issuer and not same_issuer(given.issuer, issuer.issuer):
         raise AuthError(
             f"this client belongs to the issuer {shown(given.issuer)}, and the server now names "
             f"{shown(issuer.issuer)}; nothing was sent there. If the server has moved, register a "

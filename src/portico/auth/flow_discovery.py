@@ -4,8 +4,8 @@ The documents that are found choose the rules, not a revision, which is not know
 server with a document of its own (RFC 9728) is of 2025-06-18 or later; where there is none
 anywhere, the rules of 2025-03-26 hold, on the server's own origin and nowhere else.
 
-Rules: a document is used only where it names exactly what it was asked about (R: the resource, the
-issuer). What does not answer is not the same as what is not there: only the latter leads on.
+Rules: a document is used only where it names what it was asked about (R: the resource, the issuer).
+What does not answer is not the same as what is not there: only the latter leads on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +22,7 @@ from portico.auth.places import (
     origin,
     parts_of,
     resource_places,
+    same_issuer,
     secure,
     shown,
 )
@@ -83,7 +84,8 @@ def discover(server: str, challenges: Challenges, wanted: Sequence[str] = ()) ->
     described = yield from resource_of(server, challenges)
     if described is None:
         return Found(server, canonical(server), (yield from _legacy(server)))
-    issuer = next((one for one in wanted if one in described.issuers), described.issuers[0])
+    named = described.issuers
+    issuer = next((one for w in wanted for one in named if same_issuer(one, w)), named[0])
     document = yield from issuer_document(issuer)
     scopes, bound = described.scopes, described.dpop_required
     return Found(server, described.resource, document, scopes, bound)
@@ -147,10 +149,11 @@ def issuer_document(issuer: str) -> Flow[Issuer]:
         found = _document(reply, place)
         if found is None:
             continue
-        if found.get("issuer") != issuer:  # CL-05: as it is written, with nothing made equal
+        if not same_issuer(found.get("issuer"), issuer):  # CL-05
             strangers.append(shown(place))
             continue
-        return read_issuer(found, issuer)
+        # What it calls itself is what its answers and tokens call it, to the letter (RFC 9207).
+        return read_issuer(found, str(found["issuer"]))
     if strangers:
         raise AuthError(
             f"{strangers[0]} says that it is another issuer than {shown(issuer)}, so that it is "

@@ -33,6 +33,7 @@ from portico.auth.jwt import (
     verify,
 )
 from portico.auth.jwt_keys import KeySet
+from portico.auth.places import same_issuer
 from portico.errors import ChannelError, LocalProtocolError
 
 # RS-03: clocks differ by seconds; more would let in what has expired.
@@ -183,7 +184,7 @@ class Jwt(_Issuer):
         return self._is_mine(signed)
 
     def _is_mine(self, signed: Signed | None) -> TypeGuard[Signed]:
-        return signed is not None and signed.claims.get("iss") == self.issuer
+        return signed is not None and same_issuer(signed.claims.get("iss"), self.issuer)
 
     async def verify(
         self, token: str, signed: Signed | None, resource: str, now: float, fetcher: Fetcher
@@ -233,7 +234,7 @@ class Introspection(_Issuer):
 
     def takes(self, token: str, signed: Signed | None) -> bool:
         """Any token that does not say that it is somebody else's."""
-        return signed is None or signed.claims.get("iss", self.issuer) == self.issuer
+        return signed is None or same_issuer(signed.claims.get("iss", self.issuer), self.issuer)
 
     async def verify(
         self, token: str, signed: Signed | None, resource: str, now: float, fetcher: Fetcher
@@ -253,7 +254,7 @@ class Introspection(_Issuer):
         claims = read_object(fetched.body)
         if claims.get("active") is not True:
             raise BadToken("the token is not active")
-        if claims.get("iss", self.issuer) != self.issuer:
+        if not same_issuer(claims.get("iss", self.issuer), self.issuer):
             raise BadToken("the token is of another issuer")
         return self._believe(claims, resource, now)
 

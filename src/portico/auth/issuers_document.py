@@ -1,6 +1,6 @@
 """What an issuer says about itself: its metadata (RFC 8414, OpenID Connect Discovery), kept.
 
-Rules: a document counts only where it names exactly the issuer that it was asked about.
+Rules: a document counts only where it names the issuer that it was asked about.
 """
 
 import logging
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from portico.auth.addresses import is_this_machine
 from portico.auth.fetching import Fetcher
 from portico.auth.jwt import BadToken, read_object
-from portico.auth.places import issuer_places
+from portico.auth.places import issuer_places, same_issuer
 from portico.auth.turnstile import Turnstile
 from portico.errors import CannotFetch, ChannelError, LocalProtocolError
 
@@ -90,7 +90,7 @@ class Document:
                 continue
             except BadToken:
                 continue
-            if found.get("issuer") == self._issuer:
+            if same_issuer(found.get("issuer"), self._issuer):  # D42
                 self._found, self._raw, self._found_at = found, fetched.body, now
                 return
             log.warning("%s describes another issuer than %s, and is not used", url, self._issuer)

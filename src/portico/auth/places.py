@@ -2,7 +2,7 @@
 
 Rules: pure. https everywhere, plain http on this machine alone. Identifiers are compared as they
 are written, character by character: nothing is normalised before a comparison that decides whom
-we trust. No error repeats a query.
+we trust, but for the slash at the end of an issuer. No error repeats a query.
 """
 
 from typing import Final
@@ -107,7 +107,16 @@ def issuer_places(issuer: str) -> list[str]:
         f"{known}{ISSUER_DOCUMENT}{path}",
         f"{known}{OPENID_DOCUMENT}{path}",
         f"{base}{path}/.well-known/{OPENID_DOCUMENT}",
+        f"{base}{path}/.well-known/{ISSUER_DOCUMENT}",  # D42: where many providers have it
     ]
+
+
+def same_issuer(one: object, other: object) -> bool:
+    """Whether two names are of one issuer (D42): as they are written, but for one slash at the
+    end. Both spellings have the same documents (RFC 8414, 3.1), so that no other can be meant."""
+    if not isinstance(one, str) or not isinstance(other, str):
+        return False
+    return one == other or one + "/" == other or one == other + "/"
 
 
 def with_query(url: str, pairs: list[tuple[str, str]]) -> str:

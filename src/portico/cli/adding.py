@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from portico.cli.entry_file import EntryFile
-from portico.cli.reaching import SCRIPTS, address, header, uses_us, variable
+from portico.cli.reaching import SCRIPTS, address, header, variable
 from portico.cli.standing import Standing
 from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.text import clean, one_line
@@ -25,6 +25,7 @@ from portico.host.broken import Broken
 from portico.host.dialects import DIALECTS, NAME, Dialect, Platform, Reached, Scope, Started, path
 from portico.host.dialects import entry as said
 from portico.host.entries import find, is_before, put, snippet, take
+from portico.transport.python_file import imports_portico
 
 # Names of files that say nothing of what is in them; their folder does.
 USUAL: Final = ("server", "main", "app", "mcp", "__main__", "index")
@@ -277,7 +278,7 @@ def _file(target: str) -> tuple[list[str], str]:
     name = found.name.rpartition(".")[2]
     if found.name and name not in USUAL:
         stem = name
-    if not found.name and not uses_us(found.path):
+    if not found.name and not imports_portico(found.path):
         return [sys.executable, found.path], _better(stem, found.path)
     return [*_starter(), str(found)], _better(stem, found.path)
 

@@ -4,11 +4,10 @@ Rules: what is typed is checked before it is sent. Standard output has the answe
 a tool is told on standard error, and is exit code 1.
 """
 
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
@@ -24,9 +23,6 @@ from portico.protocol.jsonrpc import encode
 
 # Names that are listed where the one that was typed is none of them.
 MAX_NAMES = 20
-# A crash is told by an id, and in the log of the server by all that there is.
-MORE: Final = "its log has more: add --debug"
-_LOGGED: Final = re.compile(r"\(id \w+\)")
 
 Named = TypeVar("Named", t.Tool, t.Prompt)
 
@@ -50,10 +46,7 @@ async def _call(desk: Desk, *, terms: Terms, name: str, words: Words, folder: Fo
         return FAILED if result.is_error else 0
     if result.is_error:
         said = clean(result.text, lines=True).strip()
-        told = f"{one_line(name)} said: {said or 'nothing, but that it failed'}"
-        if _LOGGED.search(said) and not terms.debug and reached.is_started(name):
-            told += f"\n{MORE}"
-        raise Trouble(told, FAILED)
+        raise Trouble(f"{one_line(name)} said: {said or 'nothing, but that it failed'}", FAILED)
     show_blocks(result.content, screen, folder, name)
     if not result.content and result.structured is not UNSET:
         screen.show(encode(result.structured).decode())

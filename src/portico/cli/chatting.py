@@ -28,7 +28,7 @@ from portico.cli.text import clean, columns, cut, first_line, one_line
 from portico.cli.trouble import INTERRUPTED, Trouble, code_of
 from portico.errors import LocalProtocolError, PorticoError
 from portico.host.host import Host
-from portico.host.models import OpenAICompatible
+from portico.host.models import KeyRefused, OpenAICompatible
 from portico.host.offered import HostTool
 from portico.host.picking import introduction, prompt_messages, with_resources
 from portico.host.questions import Question
@@ -43,6 +43,7 @@ USUAL_KEY: Final = "OPENAI_API_KEY"
 # Names of tools that are shown of one server at the beginning; /tools shows all.
 MAX_NAMES: Final = 12
 PROMPT: Final = "you> "
+BY_KEY: Final = "--key-env VARIABLE, where VARIABLE has the key of the model"
 LOST: Final = "it was interrupted; whether it had an effect is not known"
 
 HELP: Final = """\
@@ -52,7 +53,7 @@ HELP: Final = """\
   /NAME key=value …        a prompt of a server, as /prompts lists them
   @URI, @SERVER/URI        anywhere in a line: give the model a resource along with it
   /new                     forget this conversation, and what was allowed in it
-  /quit                    leave; so does Ctrl-D. Ctrl-C ends a turn
+  /quit                    leave; so does Ctrl-D. Ctrl-C ends a turn, or drops what is typed
 """
 
 
@@ -140,6 +141,8 @@ class Chat:
         self._consent = consent
         self._messages: list[Message] = []
         self._turn: asyncio.Task[int] | None = None
+        # Whether Ctrl-C was pressed at this prompt before.
+        self._warned = False
         self._commands: dict[str, Callable[[str], Awaitable[None] | None]] = {
             "/help": self._help,
             "/tools": self._show_tools,
@@ -169,6 +172,7 @@ class Chat:
         """All of it, until whoever speaks has had enough; the exit code."""
         code = 0
         while (line := await self._line()) is not None and line != "/quit":
+            self._warned = False
             if not line:
                 continue
             self._turn = asyncio.create_task(self._take(line))
@@ -184,8 +188,16 @@ class Chat:
         return 0 if self._screen.can_ask else code
 
     def interrupt(self) -> bool:
-        """End the turn; False where there is none."""
-        return self._turn is not None and self._turn.cancel()
+        """End the turn; at the prompt, drop what was typed, the first time. False where that was
+        the second time, or nobody sits at a terminal."""
+        if self._turn is not None:
+            return self._turn.cancel()
+        if self._warned or not self._screen.can_ask:
+            return False
+        self._warned = True
+        self._screen.forget_typed()  # the terminal has dropped its own part of the line
+        self._screen.note(f"\n  (Ctrl-C once more ends the chat; so does Ctrl-D)\n{PROMPT}")
+        return True
 
     async def _line(self) -> str | None:
         if self._screen.can_ask:
@@ -204,6 +216,10 @@ class Chat:
                 await self._say(await prompt_messages(self._host, line.removeprefix("/prompt ")))
             else:
                 await self._say(await with_resources(self._host, line))
+        except KeyRefused as error:  # the key of the model is for no server, and in no header
+            words = clean(str(error))
+            self._screen.note(f"portico: {words}; say where the key is: {BY_KEY}\n")
+            return code_of(error)
         except PorticoError as error:
             self._screen.note(f"portico: {sentence(error)}\n")
             return code_of(error)
@@ -340,7 +356,7 @@ def _by_server(tools: Iterable[HostTool]) -> list[list[str]]:
 
 @contextlib.contextmanager
 def _interrupting(chat: Chat) -> Generator[None, None, None]:
-    """Ctrl-C ends a turn, and where there is none, all of it."""
+    """Ctrl-C ends a turn, or drops what is typed; a second one at a prompt ends all of it."""
     loop, main = asyncio.get_running_loop(), asyncio.current_task()
     assert main is not None
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from portico.cli.commands_talking import Deed, Talking, reaching, terms_of
+from portico.cli.commands_talking import Deed, Talking, reaching_any, terms_of
 
 
 @click.command(
@@ -17,12 +17,13 @@ from portico.cli.commands_talking import Deed, Talking, reaching, terms_of
     epilog="""\b
 Examples:
   portico chat mcp.json --model gpt-5-mini
+  portico chat --model gpt-5-mini         all that is configured for this folder
   portico chat server.py --model qwen3 --url http://127.0.0.1:11434/v1
   portico chat --model gpt-5-mini -- uvx mcp-server-git
   portico chat mcp.json --model gpt-5-mini --yes < questions.txt
 """,
 )
-@reaching
+@reaching_any
 @click.option("--model", default="", metavar="NAME", help="Which model; else OPENAI_MODEL.")
 @click.option(
     "--url",
@@ -41,7 +42,8 @@ def chat(model: str, url: str, key_env: str, yes: bool, **flags: Any) -> Deed:
     """Talk to a model that may use the tools of servers.
 
     TARGET is a configuration file with any number of servers, or one server: an address, a Python
-    file (FILE[:NAME]), or what stands after -- as a command line. Every call that the model wants
+    file (FILE[:NAME]), or what stands after -- as a command line. Without one it is what `portico
+    config explain` finds for this folder. Every call that the model wants
     is shown, and made when you say so. /help shows what else can be typed.
 
     Without a terminal each line of standard input is said to the model, the answers are on

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from portico.cli.commands_talking import Deed, Talking, reaching, terms_of
+from portico.cli.commands_talking import Deed, Talking, reaching_any, terms_of
 
 
 @click.command(
@@ -19,15 +19,17 @@ Examples:
   portico doctor server.py
   portico doctor https://example.com/mcp
   portico doctor mcp.json --json
+  portico doctor                          all that is configured for this folder
   portico doctor -- uvx mcp-server-git
 """,
 )
-@reaching
+@reaching_any
 def doctor(**flags: Any) -> Deed:
     """Check all that can be wrong with a server, one after the other, and say how to mend it.
 
     TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
-    what stands after -- as a command line. Nothing of the server is called. The exit code is 0
+    what stands after -- as a command line. Without one it is what `portico config explain` finds
+    for this folder. Nothing of the server is called. The exit code is 0
     where all is well, else that of the first failure.
     """
     from portico.cli.doctoring import doctor_target

@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from portico.cli.reaching import TIMEOUT_S, Terms, seconds
+from portico.cli.reaching import FOUND, TIMEOUT_S, Terms, seconds
 from portico.cli.trouble import Trouble
 
 # What is to be done; it gives the exit code.
@@ -41,14 +42,33 @@ def _target(ctx: click.Context, _: click.Parameter, value: str) -> str | tuple[s
     return ctx.meta.get(COMMAND_LINE, value)
 
 
+def _given(ctx: click.Context, parameter: click.Parameter, value: str) -> str | tuple[str, ...]:
+    """A target that may be left out; an empty one that was typed is none."""
+    given = _target(ctx, parameter, value)
+    typed = ctx.get_parameter_source("target") is not ParameterSource.DEFAULT
+    if given == FOUND and typed:
+        raise Trouble("the target is empty; leave it out for what is configured for this folder")
+    return given
+
+
 def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
     return seconds(value)
 
 
 def reaching(command: F) -> F:
     """The target, and the flags that every command has which speaks to a server."""
+    return _reaching(command, click.argument("target", metavar="TARGET", callback=_target))
+
+
+def reaching_any(command: F) -> F:
+    """The same, where no target means what is configured for this folder."""
+    target = click.argument("target", metavar="[TARGET]", default=FOUND, callback=_given)
+    return _reaching(command, target)
+
+
+def _reaching(command: F, target: Callable[[F], F]) -> F:
     flags = [
-        click.argument("target", metavar="TARGET", callback=_target),
+        target,
         click.option("--json", "as_json", is_flag=True, help="Give JSON, for programs."),
         click.option(
             "--as",
@@ -123,15 +143,17 @@ Examples:
   portico ls server.py
   portico ls https://example.com/mcp --json
   portico ls mcp.json
+  portico ls                              all that is configured for this folder
   portico ls -- uvx mcp-server-git
 """,
 )
-@reaching
+@reaching_any
 def ls(**flags: Any) -> Deed:
     """List the tools, prompts, resources and templates of a server.
 
     TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
     what stands after -- as a command line.
+    Without one it is what `portico config explain` finds for this folder.
     Arguments in brackets may be left out.
     """
     from portico.cli.listing import list_target

@@ -5,18 +5,20 @@ nobody can be asked, only what was trusted before is used. A password is typed u
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from portico.cli.reaching import TIMEOUT_S, Terms, known_revision
+from portico.cli.reaching import FOUND, TIMEOUT_S, Terms, known_revision, shown_configuration
 from portico.cli.screen import Screen
 from portico.cli.text import one_line
 from portico.cli.trouble import Trouble
 from portico.cli.trusting import ask_trust
 from portico.host.config import read_config
 from portico.host.inputs import Input
+from portico.host.scopes import places
 from portico.host.settings import Config, Entry
 from portico.host.trust import TrustQuestion
 
@@ -88,13 +90,22 @@ def configuration(terms: Terms, screen: Screen, trusting: Trusting) -> Config:
     """
     assert isinstance(terms.target, str)
     _check(terms)
-    config = read_config(
-        terms.target, trust=trusting, on_input=asker_of_inputs(screen), strict=True
-    )
+    files = [terms.target] if terms.target != FOUND else found_files()
+    config = read_config(files, trust=trusting, on_input=asker_of_inputs(screen), strict=True)
     if terms.server:
         config = _limited(config, terms)
     entries = {key: _as_typed(entry, terms) for key, entry in config.entries.items()}
     return replace(config, entries=entries)
+
+
+def found_files() -> list[str]:
+    """The files of all programs that have servers for this folder. Raises `Trouble` for none."""
+    found = places(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
+    files = [file for _, some in found for file in some]
+    if not files:
+        words = "say which server: its file, its address, or its configuration"
+        raise Trouble(f"{words}; no program has servers configured for this folder")
+    return files
 
 
 def _check(terms: Terms) -> None:
@@ -110,7 +121,9 @@ def _limited(config: Config, terms: Terms) -> Config:
     """One server, and what is wrong with it or with its file."""
     known = [*config.entries, *(one.server for one in config.problems if one.server)]
     if terms.server not in known:
-        raise Trouble(no_server(terms.server, list(dict.fromkeys(known)), str(terms.target)))
+        raise Trouble(
+            no_server(terms.server, list(dict.fromkeys(known)), shown_configuration(terms))
+        )
     return replace(
         config,
         entries={key: one for key, one in config.entries.items() if key == terms.server},

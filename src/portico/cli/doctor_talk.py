@@ -47,7 +47,9 @@ MAX_FOUND: Final = 5
 # Of an error, in a table.
 MAX_WORDS: Final = 300
 # What `inspect` finds that a provider or a client refuses; the rest is advice.
-REFUSED = frozenset({"name", "root", "duplicate", "name-clash", "parameter-name", "count", "ref"})
+REFUSED = frozenset(
+    {"name", "root", "duplicate", "name-clash", "parameter-name", "count", "ref", "items"}
+)
 
 
 class Watched:

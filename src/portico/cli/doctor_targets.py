@@ -21,7 +21,15 @@ from portico.cli.doctor_server import (
     address_checks,
     command_checks,
 )
-from portico.cli.reaching import SCRIPTS, Reach, Terms, is_configuration, place, reach
+from portico.cli.reaching import (
+    SCRIPTS,
+    Reach,
+    Terms,
+    is_configuration,
+    place,
+    reach,
+    shown_configuration,
+)
 from portico.cli.screen import Screen
 from portico.cli.target import read
 from portico.cli.text import one_line
@@ -135,7 +143,7 @@ def file_check(path: str) -> Check:
 def _of_config(config: Config, terms: Terms, trusting: Trusting) -> list[Visit]:
     """A visit to each server of a file, and one to the file itself where it is broken, or to all
     of its servers where nobody trusts it."""
-    file = str(terms.target)
+    file = shown_configuration(terms)
     wrong: dict[str, list[Problem]] = {}
     for problem in config.problems:
         wrong.setdefault(problem.server, []).append(problem)
@@ -223,7 +231,7 @@ async def _of_entry(
         resolved,
         {"name": entry.key},
         settings.timeout_s,
-        f"{shlex.quote(str(terms.target))} --server {shlex.quote(entry.key)}",
+        f"{_typed(terms)}--server {shlex.quote(entry.key)}",
         entry.shown,
         settings.revision or "",
     )
@@ -232,6 +240,11 @@ async def _of_entry(
     async with aclosing(made) as checks:
         async for check in checks:
             yield check
+
+
+def _typed(terms: Terms) -> str:
+    """The target as it is typed before a flag; nothing where none was."""
+    return f"{shlex.quote(str(terms.target))} " if terms.target else ""
 
 
 def _said(entry: Entry, odd: list[Problem]) -> Check:

@@ -19,7 +19,15 @@ from portico.protocol.subschemas import Unsound, survey
 from portico.protocol.uritemplate import Template
 from portico.providers import anthropic
 from portico.providers.names import is_safe, safe_name
-from portico.providers.schemas import OPENAI, ROOT_REFUSED, Unfit, references, strict, written_out
+from portico.providers.schemas import (
+    OPENAI,
+    ROOT_REFUSED,
+    Unfit,
+    applied,
+    references,
+    strict,
+    written_out,
+)
 
 # The usual rule of thumb for English and for JSON; a tokenizer would be of one model only.
 CHARACTERS_A_TOKEN: Final = 4
@@ -137,6 +145,9 @@ def _of_schema(tool: t.Tool) -> Iterator[Finding]:
         is_endless = any(True for _ in references(written_out(schema)))
         more = ", which cannot be written out" if is_endless else "; write out what is meant"
         yield warn("ref", f"refers with $ref to {listed(referred)}: some clients lose it{more}")
+    bare = [name for name, one in _arrays(schema) if "items" not in one]
+    if bare:
+        yield warn("items", f"VS Code refuses an array without items: {listed(bare)}; say of what")
     try:
         survey(schema)
     except Unsound as error:
@@ -146,6 +157,18 @@ def _of_schema(tool: t.Tool) -> Iterator[Finding]:
     except Unfit as error:
         if not at_root:
             yield Finding("note", "strict", tool.name, f"cannot be strict for OpenAI: {error}")
+
+
+def _arrays(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every array that an argument may meet, with the parameter that it is in."""
+    for name, one in members(schema).items():
+        if isinstance(one, dict):
+            # References are looked up in the whole document.
+            parts = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+            for part in applied({**parts, **cast("dict[str, Any]", one)}):
+                kinds = part.get("type")
+                if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
+                    yield name, part
 
 
 def _described(schema: object) -> bool:

@@ -45,15 +45,10 @@ class Offer(NamedTuple):
 
 
 class One:
-    """One server, `started` by us or not. A list that it does not have is empty, and no error."""
+    """One server. A list that it does not have is empty, and no error."""
 
-    def __init__(self, client: Client, *, started: bool = False) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self._started = started
-
-    def is_started(self, _: str) -> bool:
-        """Whether what it writes beside its messages comes to us."""
-        return self._started
 
     async def list_tools(self) -> Sequence[t.Tool]:
         """Its tools."""
@@ -110,6 +105,8 @@ class One:
             # Many a server has resources, and no templates, and says that it knows no such method.
             if error.code == self.client.peer.revision.codes[FaultKind.METHOD_NOT_FOUND]:
                 return []
+            what = listed.__name__.removeprefix("list_").replace("_", " ")
+            error.args = (f"{self.client.name} cannot list its {what}: {error}",)
             raise
 
 
@@ -139,11 +136,6 @@ class Many:
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
         return found + [Problem(key, told(error, key)) for key, error in failed.items()]
-
-    def is_started(self, name: str) -> bool:
-        """Whether what the server of this name writes beside its messages comes to us."""
-        key = self.host.server_of(name)
-        return any(one.key == key and one.pid is not None for one in self.host.status())
 
     def written(self) -> list[tuple[str, str]]:
         """What the servers that we started wrote last: the key of each, and a line."""

@@ -6,7 +6,6 @@ does. What stands after `--` is a command line, taken as it is.
 Rules: no value of a header or a variable is ever in an error. Nothing is started here.
 """
 
-import ast
 import os
 import sys
 from collections.abc import Sequence
@@ -16,10 +15,12 @@ from typing import Any, NamedTuple
 from portico.cli.target import CONFIGURATIONS, read
 from portico.cli.trouble import Trouble
 
+# No target was typed: then it is what `portico config explain` finds for this folder.
+FOUND = ""
+# What that is called in an error.
+CONFIGURED = "the configuration files of this folder"
 SCRIPTS = (".js", ".mjs", ".cjs")
 SCHEMES = ("http", "https")
-# What finds us, where it is set, must find us again.
-PATH = "PYTHONPATH"
 # As long as a program waits; the client's own number, which is not loaded before it is needed.
 TIMEOUT_S = 60.0
 
@@ -69,9 +70,10 @@ def reach(terms: Terms) -> Reach:
     else:
         options["env"] = env
         if own:
+            from portico.transport.python_file import search_path
+
             options["name"] = shown
-            if PATH in os.environ:
-                options["env"] = {PATH: os.environ[PATH], **env}
+            options["env"] = {**search_path(), **env}
     said = any(name.lower() == "authorization" for name, _ in headers)
     return Reach(target, options, shown, is_url and not said)
 
@@ -80,7 +82,14 @@ def is_configuration(target: str | tuple[str, ...]) -> bool:
     """Whether this is a file that holds servers rather than being one."""
     if not isinstance(target, str):
         return False
+    if target == FOUND:
+        return True
     return os.path.splitext(target)[1].lower() in CONFIGURATIONS and os.path.isfile(target)
+
+
+def shown_configuration(terms: Terms) -> str:
+    """What a configuration is called in a sentence."""
+    return str(terms.target) or CONFIGURED
 
 
 def place(terms: Terms) -> tuple[str | list[str], str, bool]:
@@ -101,15 +110,14 @@ def place(terms: Terms) -> tuple[str | list[str], str, bool]:
         )
     if ending in SCRIPTS and os.path.isfile(target):
         return target, target, False
+    from portico.transport.python_file import imports_portico, run_command  # `run` needs none of it
+
     found = read(target)
-    if found.path and not found.name and not uses_us(found.path):
+    if found.path and not found.name and not imports_portico(found.path):
         if not ending:
             return [sys.executable, found.path], target, False
         return target, target, False
-    more = ["--debug"] if terms.debug else []
-    # -P: what is called portico in the folder where we are is somebody else.
-    start = [sys.executable, "-P", "-m", "portico.cli.main", "run", *more]
-    return [*start, target], target, True
+    return run_command(target, debug=terms.debug), target, True
 
 
 def address(url: str) -> str:
@@ -124,25 +132,6 @@ def address(url: str) -> str:
     except ValueError:
         raise Trouble("this is no address: its host or its port cannot be read") from None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def uses_us(path: str) -> bool:
-    """Whether a file imports us. One that cannot be read is ours to complain of."""
-    try:
-        with open(path, "rb") as file:
-            tree = ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return True
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""] if not node.level else []
-        else:
-            continue
-        if any(name.partition(".")[0] == "portico" for name in names):
-            return True
-    return False
 
 
 # ---------------------------------------------------------------- flags

@@ -153,6 +153,10 @@ class Screen:
             self._typed = b""
         return line
 
+    def forget_typed(self) -> None:
+        """What was read of a line that has no end yet is dropped."""
+        self._typed = b""
+
     async def next_line(self) -> str | None:
         """The next line of standard input; None at its end. What stands there counts without a
         line break, too. Raises `Trouble` for a line that is too long."""

@@ -8,9 +8,10 @@ ours. What goes wrong is said once, in a sentence; nothing else is said.
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from portico.cli.target import load, read
+from portico.cli.target import load, load_or_serve, read
 from portico.cli.trouble import (
     FAILED,
     INTERRUPTED,
@@ -71,28 +72,59 @@ def serve_target(words: str, voice: Voice, address: Address, *, reload: bool) ->
         return trouble.code
 
 
+class _OnStdio:
+    """Serves on streams that were taken from everybody else; whether Ctrl-C ended it."""
+
+    def __init__(self, words: str, voice: Voice, streams: tuple[int, int]) -> None:
+        self._instead = f"portico serve {words}"
+        self._voice = voice
+        self._streams = streams
+        self.interrupted = False
+
+    def run(self, server: "Server") -> None:
+        """Serve until the end of the input."""
+        from portico.transport.stdio import run_stdio
+
+        _tell_more(server, self._voice)
+
+        def serve(started: Callable[[], None]) -> bool:
+            def tell(reading: int) -> None:
+                started()
+                self._explain(server, reading)
+
+            return run_stdio(server, streams=self._streams, started=tell)
+
+        self.interrupted = _served(server, self._voice, serve)
+
+    async def serve(self, server: "Server") -> None:
+        """The same in a loop that is running."""
+        from portico.transport.stdio import serve_stdio
+
+        _tell_more(server, self._voice)
+        tell = partial(self._explain, server)
+        await serve_stdio(server, streams=self._streams, started=tell)
+
+    def _explain(self, server: "Server", reading: int) -> None:
+        from portico.transport.stdio import explain
+
+        explain(server, reading, self._instead)
+
+
 def _run(words: str, voice: Voice) -> int:
     target = read(words)
     voice.prepare()
-    from portico.transport.stdio import explain, own_streams, run_stdio
+    from portico.transport.stdio import own_streams
 
     with contextlib.ExitStack() as taken:
         try:
             streams = taken.enter_context(own_streams())
         except OSError:
             raise Trouble("a client keeps our input and output open; one of them is not") from None
-        server = load(target, voice)
-        _tell_more(server, voice)
-
-        def serve(started: Callable[[], None]) -> bool:
-            def tell(reading: int) -> None:
-                started()
-                explain(server, reading, f"portico serve {words}")
-
-            return run_stdio(server, streams=streams, started=tell)
-
-        interrupted = _served(server, voice, serve)
-    return INTERRUPTED if interrupted else 0
+        on_stdio = _OnStdio(words, voice, streams)
+        server = load_or_serve(target, voice, on_stdio)
+        if server is not None:
+            on_stdio.run(server)
+    return INTERRUPTED if on_stdio.interrupted else 0
 
 
 def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | None" = None) -> int:

@@ -105,8 +105,7 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
     def overhear(line: str) -> None:
         screen.note(f"{found.shown} writes: {one_line(line)}\n")
 
-    started = "env" in found.options
-    if terms.debug and started:
+    if terms.debug and "env" in found.options:  # it is started here
         found.options["on_stderr"] = overhear
     connecting = connect(
         found.target,
@@ -118,7 +117,7 @@ async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: An
     )
     async with connecting as client:
         clients.append(client)
-        return await deed(Desk(One(client, started=started), screen))
+        return await deed(Desk(One(client), screen))
 
 
 async def _talk_to_many(config: "Config", terms: Terms, screen: Screen, deed: Talk) -> int:

@@ -18,7 +18,7 @@ from portico.cli.configuring import plain_problem
 from portico.cli.logins import login_for
 from portico.cli.questions import asker
 from portico.cli.reached import Many
-from portico.cli.reaching import Terms
+from portico.cli.reaching import Terms, shown_configuration
 from portico.cli.screen import Screen
 from portico.cli.text import clean, one_line
 from portico.cli.trouble import USAGE, Trouble, code_of
@@ -44,10 +44,10 @@ def config_for(terms: Terms, screen: Screen, of: str) -> Config:
     Raises `Trouble`. To be called where no loop runs: somebody may be asked."""
     config = configuration(terms, screen, Trusting())
     if of:
-        return _leading(config, of, str(terms.target))
+        return _leading(config, of, shown_configuration(terms))
     if not any(one.settings.enabled for one in config.entries.values()):
         told = map(clean, _lines(config.problems))
-        empty = f"{one_line(str(terms.target))} has no servers"
+        empty = f"{one_line(shown_configuration(terms))} has no servers"
         raise Trouble("; ".join(told) or empty, USAGE)
     return config
 

@@ -1,10 +1,11 @@
 """A server in somebody's file: `server.py`, `server.py:name`, `package.module:name`.
 
 The file is loaded as `python server.py` would see it, with its folder first on the path, but under
-its own name: what stands below `if __name__ == "__main__"` does not run.
+its own name: what stands below `if __name__ == "__main__"` does not run. `portico run` also serves
+a file that calls `run()` without that line, where it calls it, and one that makes its server below.
 
-Rules: nothing of the file is guessed at without running it, and it is run once. Whatever is wrong
-with it is a `Trouble` that says what to do.
+Rules: nothing of the file is guessed at without running it, and it is run once; twice only where it
+makes its server as a program. Whatever is wrong with it is a `Trouble` that says what to do.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Generator, Iterable
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from portico.cli.trouble import FAILED, Trouble, Voice, named
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # it is loaded when it is certain that there is a file to loa
 
 # What a server is called where nobody says so, the likeliest first.
 NAMES: Final = ("server", "mcp", "app")
+# What a file is called that is run as a program.
+MAIN: Final = "__main__"
 # Endings of files that Python runs; a file without one may be a script.
 ENDINGS: Final = (".py", ".pyw", "")
 # Files that hold servers of a host rather than being one.
@@ -126,15 +129,76 @@ class _RunsItself(BaseException):
     """The file serves while it is loaded; not an `Exception`, which the file may catch."""
 
 
+class OnStdio(Protocol):
+    """Serves a server whose file calls `run()` or `serve()` while it is loaded."""
+
+    def run(self, server: "Server") -> None: ...
+
+    async def serve(self, server: "Server") -> None: ...
+
+
 def load(target: Target, voice: Voice) -> "Server":
     """Run the file and find its server. Raises `Trouble` where that cannot be."""
+    from portico.server.app import Server
+
+    return _choose(target, _loaded(target, voice, None), Server)
+
+
+def load_or_serve(target: Target, voice: Voice, on_stdio: OnStdio) -> "Server | None":
+    """Run the file and find its server; None where the file called `run()` and was served by
+    `on_stdio`. Raises `Trouble`."""
+    from portico.server.app import Server
+
+    if target.name:  # which server that is, is known once all of the file has run
+        return load(target, voice)
+    once = _Once(on_stdio)
+    module = _loaded(target, voice, once)
+    if once.served:
+        return None
+    try:
+        return _choose(target, module, Server)
+    except _NoServer:
+        if not (target.path and _has_main(target.path)):
+            raise
+        # It makes its server below `if __name__ == "__main__":`, so that has to run as well.
+        _loaded(target, voice, once, MAIN)
+        if once.served:
+            return None
+        raise
+
+
+def _has_main(path: str) -> bool:
+    """Whether a file that was loaded a moment ago does more when it is run as a program."""
+    with open(path, "rb") as file:
+        return MAIN.encode() in file.read()
+
+
+class _NoServer(Trouble):
+    """There is no server among the names of the file."""
+
+
+class _Once:
+    """Whether anything was served on stdio. There is one input, so one server."""
+
+    def __init__(self, on_stdio: OnStdio) -> None:
+        self._on_stdio = on_stdio
+        self.served = False
+
+    def take(self) -> OnStdio:
+        if self.served:
+            raise _RunsItself
+        self.served = True
+        return self._on_stdio
+
+
+def _loaded(target: Target, voice: Voice, once: _Once | None, name: str = "") -> ModuleType:
     from portico.server.app import Server
 
     _put_first(target.folder)
     sys.argv = [target.place]
     try:
-        with _not_served(Server):
-            module = _run_file(target.path) if target.path else _import(target)
+        with _serving(Server, once):
+            return _run_file(target.path, name) if target.path else _import(target)
     except Trouble:
         raise
     except _RunsItself:
@@ -148,7 +212,6 @@ def load(target: Target, voice: Voice) -> "Server":
     except Exception as error:
         words = _why(target, error)
         raise Trouble(words, FAILED, lines=voice.trace(error), mendable=True) from None
-    return _choose(target, module, Server)
 
 
 def _put_first(folder: str) -> None:
@@ -162,27 +225,34 @@ def _put_first(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _not_served(server: Any) -> Generator[None]:
-    """Whoever serves while this is entered gives itself away."""
+def _serving(kind: Any, once: _Once | None) -> Generator[None]:
+    """What `run()` and `serve()` do while the file is loaded: on stdio serve by `once`, if there
+    is one; anything else gives itself away."""
 
-    def refuse(*_: object, **__: object) -> None:
-        raise _RunsItself
+    def run(server: "Server", transport: str = "stdio", **_: object) -> None:
+        if once is None or transport != "stdio":
+            raise _RunsItself
+        once.take().run(server)
 
-    names = ("run", "serve")
-    before = {name: getattr(server, name) for name in names}
-    for name in names:
-        setattr(server, name, refuse)
+    async def serve(server: "Server", transport: str = "stdio", **_: object) -> None:
+        if once is None or transport != "stdio":
+            raise _RunsItself
+        await once.take().serve(server)
+
+    before = {"run": kind.run, "serve": kind.serve}
+    kind.run, kind.serve = run, serve
     try:
         yield
     finally:
-        for name in names:
-            setattr(server, name, before[name])
+        for name, method in before.items():
+            setattr(kind, name, method)
 
 
-def _run_file(path: str) -> ModuleType:
-    name = os.path.splitext(os.path.basename(path))[0]
-    if name in sys.modules or name in sys.stdlib_module_names:
-        name = f"{name}_"  # so that what is called so already stays what it is
+def _run_file(path: str, name: str = "") -> ModuleType:
+    if not name:
+        name = os.path.splitext(os.path.basename(path))[0]
+        if name in sys.modules or name in sys.stdlib_module_names:
+            name = f"{name}_"  # so that what is called so already stays what it is
     loader = _Fresh(name, path)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
@@ -251,7 +321,7 @@ def _choose(target: Target, module: ModuleType, kind: "type[Server]") -> "Server
         return found[next(iter(outer.values()))]
     place = target.place
     if not outer:
-        raise Trouble(_none(place, module), mendable=True)
+        raise _NoServer(_none(place, module), mendable=True)
     names = sorted(outer.values())
     words = f"{place} has several servers ({', '.join(names)}); say which one: {place}:{names[0]}"
     raise Trouble(words, mendable=True)

@@ -46,7 +46,7 @@ from portico.protocol.identity import Identity
 from portico.protocol.link import SET_LEVEL, TIMEOUT_S
 from portico.protocol.negotiation import Peer
 from portico.protocol.questions import Question, questions_of, retry
-from portico.protocol.reading import read, reread
+from portico.protocol.reading import read, readable_items, reread
 from portico.protocol.revision import EVERY, LogControl, Pushing, Revision, Revisions
 from portico.protocol.types import InputRequiredResult
 
@@ -56,6 +56,8 @@ log: logging.Logger = logging.getLogger("portico.client")
 LOG_LEVEL: t.LoggingLevel = "info"
 # Of the questions that a server has open by request, together: as much as one message may have.
 MAX_ASKED_BYTES = 64 * 1024 * 1024
+# Items of one page that cannot be read and are named in the log, one line each.
+MAX_LEFT_OUT = 10
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -328,10 +330,24 @@ class Asker:
         if budget is not None:
             budget.add_page(len(raw))
         peer = self._found or self.peer
+        row = peer.revision.methods[method]
         try:
-            return read_result(peer.revision.methods[method], raw, peer)
+            return read_result(row, raw, peer)
         except Fault as fault:
-            raise self._named(fault) from None
+            kept, wrong = raw, list[str]()
+            if budget is not None and row.result is not None:
+                kept, wrong = readable_items(row.result, raw)
+            if not wrong:
+                raise self._named(fault) from None
+        for words in wrong[:MAX_LEFT_OUT]:
+            log.warning("%s: an item of %s is left out: %s", self._whose, method, words)
+        if len(wrong) > MAX_LEFT_OUT:
+            log.warning("%s: %d items of %s are left out", self._whose, len(wrong), method)
+        return self._read(method, kept, None)
+
+    @property
+    def _whose(self) -> str:
+        return f"server {self.name!r}" if self.name else "the server"
 
     def _with_level(self, params: t.RequestParams, level: t.LoggingLevel) -> t.RequestParams:
         """What is to be logged, where each request says so."""

@@ -19,6 +19,7 @@ from msgspec import Raw
 from portico.client.answers import Answering
 from portico.client.asking import Asker, Behalf, Headers, OnLog, OnProgress, ignored
 from portico.client.completing import Completer
+from portico.client.crash_log import show_crash
 from portico.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
 from portico.client.list_limits import ListBudget
 from portico.client.listening import Listening
@@ -26,6 +27,7 @@ from portico.client.modelled import Schemas, call_for_model
 from portico.client.offered import Tool
 from portico.client.results import ToolResult, may_be_wrapped
 from portico.client.roots import Rooted
+from portico.client.ways import ChildWay
 from portico.errors import (
     ChannelError,
     FaultKind,
@@ -137,6 +139,8 @@ class Client(Asker):
         if type(structured) is dict and may_be_wrapped(structured):
             wrapped = await self._is_wrapped(name, result)
         output = self._tools.output(name) if self._tools.outputs else None
+        if result.is_error and isinstance(self._way, ChildWay) and not self._way.is_heard:
+            show_crash(self._way.child, result)
         return ToolResult(name, result, returns, output, wrapped=wrapped)
 
     async def _call(

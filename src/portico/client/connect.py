@@ -88,7 +88,9 @@ def connect(
     """A client of a server, whichever revision and transport it speaks.
 
     The target is a URL, a `.py` or `.js` file, a list (a command), a `Server`, or a dict (one
-    resolved entry of a configuration). A string never becomes a command line.
+    resolved entry of a configuration). A Python file is served as `portico run` serves it, whether
+    or not it calls `run()`; `server.py:name` is one of its servers. A string never becomes a
+    command line.
 
     `headers` go to a URL, and so does `auth`, for a server that wants to know who you are:
     `Login()` for a person, `ClientCredentials(…)` for a program. `env` (added to a few variables)

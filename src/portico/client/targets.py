@@ -24,6 +24,7 @@ from portico.client.ways import (
 )
 from portico.errors import AuthError, LocalProtocolError
 from portico.ports import Carry, Service
+from portico.transport.python_file import python_command, search_path, split_name
 
 if TYPE_CHECKING:  # most clients are asked by nobody who they are
     from portico.auth.logins import Auth
@@ -50,7 +51,8 @@ Target: TypeAlias = (
 GivenHeaders: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
 # Which program runs a file. Those who have another one write a list.
-PROGRAMS = {".py": sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
+PYTHON = ".py"
+PROGRAMS = {PYTHON: sys.executable, ".js": "node", ".mjs": "node", ".cjs": "node"}
 # What the protocol, or HTTP itself, says in a request. Two of one name would be two opinions.
 OWN_HEADERS = frozenset(
     {
@@ -111,9 +113,12 @@ class Surroundings:
         if child and self.on_stderr is not None:
             raise LocalProtocolError(f"on_stderr hears a command, and this is {what}")
 
-    def child(self, argv: Sequence[str], name: str) -> ChildWay:
-        """A command with all that was said for one."""
-        return ChildWay(argv, name=name, cwd=self.cwd, env=self.env, on_stderr=self.on_stderr)
+    def child(
+        self, argv: Sequence[str], name: str, variables: Mapping[str, str] | None = None
+    ) -> ChildWay:
+        """A command with all that was said for one; `variables` are below those of `env`."""
+        env = {**(variables or {}), **(self.env or {})}
+        return ChildWay(argv, name=name, cwd=self.cwd, env=env, on_stderr=self.on_stderr)
 
 
 def way_to(target: object, around: Surroundings) -> Way:
@@ -146,13 +151,19 @@ def _to_text(text: str, around: Surroundings) -> Way:
     scheme, colon, _ = text.partition("://")
     if colon and scheme.lower() in ("http", "https"):
         return _to_url(text, around)
-    ending = os.path.splitext(text)[1].lower()
-    if ending in PROGRAMS and os.path.isfile(text):
+    file, server = split_name(text)
+    ending = os.path.splitext(file)[1].lower()
+    if ending in PROGRAMS and os.path.isfile(file):
         around.refuse("a file", headers=True)
-        path = os.path.abspath(text)
-        name = around.name or os.path.splitext(os.path.basename(path))[0]
+        path = os.path.abspath(file)
+        name = around.name or server or os.path.splitext(os.path.basename(path))[0]
+        if ending == PYTHON:
+            return around.child(python_command(path, server), name, search_path())
+        if server:
+            words = f"{text[:SHOWN_CHARACTERS]!r}: only a .py file has servers with names"
+            raise LocalProtocolError(f"{words}; name the file alone")
         return around.child([PROGRAMS[ending], path], name)
-    raise LocalProtocolError(_what_to_write(text, ending))
+    raise LocalProtocolError(_what_to_write(file if ending in PROGRAMS else text, ending))
 
 
 def _what_to_write(text: str, ending: str) -> str:

@@ -165,6 +165,8 @@ class ChildWay:
     ) -> None:
         self._hearing = Hearing()
         self._on_stderr = on_stderr
+        # Whether a program hears by itself what the child writes.
+        self.is_heard: bool = on_stderr is not None
         self.name: str = name or os.path.basename(argv[0]) or argv[0]
         self._argv = tuple(argv)
         self._cwd = cwd

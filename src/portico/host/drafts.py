@@ -141,8 +141,6 @@ def shadowing(upper: Draft, lower: Draft) -> Draft:
 
 def _unknown(name: str, dialect: str) -> str:
     rows = KEYS[dialect]
-    if name == "disabled":
-        return "this is not known here, and the server is used; enabled = false in portico.toml"
     if dialect == "codex" and name in ("headers", "header"):
         meant = "http_headers"
     else:
@@ -345,6 +343,9 @@ def _finish(draft: Draft) -> None:
     dialect = draft.origin.dialect
     if dialect == "codex":
         _finish_codex(draft)
+    _switch_off(draft)
+    if dialect != "portico":
+        _escape_names(draft)
     _check_way(draft)
     command, url, cwd = draft.get("command"), draft.get("url"), draft.get("cwd")
     if command is not None and not command.value.text.strip():
@@ -419,11 +420,22 @@ def _finish_codex(draft: Draft) -> None:
     if scopes is not None:
         texts = tuple(one.text for one in cast("tuple[Template, ...]", scopes.value))
         draft.fields["login", "scopes"] = scopes._replace(value=texts)
+
+
+def _escape_names(draft: Draft) -> None:
+    """Which tools are offered: names in the files of others, and patterns in ours."""
     for field in ("only", "hidden"):
         said = draft.get(field)
-        if said is not None:  # names there, and patterns with us
+        if said is not None:
             names = cast("tuple[str, ...]", said.value)
             draft.fields[(field,)] = said._replace(value=tuple(plain(escape(n)) for n in names))
+
+
+def _switch_off(draft: Draft) -> None:
+    """`disabled: true` is `enabled: false`, and counts also where both are said."""
+    disabled = draft.fields.pop(("disabled",), None)
+    if disabled is not None and (disabled.value or draft.get("enabled") is None):
+        draft.fields[("enabled",)] = disabled._replace(value=not disabled.value)
 
 
 def _variable(name: str) -> Template:

@@ -74,11 +74,25 @@ SETTINGS: Final[dict[str, Row]] = {
 # What is of one server alone, and no default for all.
 OWN: Final = frozenset({"namespace", "aliases"})
 
+# A server that somebody switched off is not started, whichever program's file says so.
+_SWITCHED: Final = {
+    "enabled": Row(Kind.FLAG, "enabled"),
+    "disabled": Row(Kind.FLAG, "disabled"),
+}
+# What Cline, Roo Code and Windsurf have in files of the same form.
+_OTHERS: Final = {
+    **_SWITCHED,
+    "disabledTools": Row(Kind.NAMES, "hidden"),
+    "autoApprove": Row(Kind.ANY),
+    "alwaysAllow": Row(Kind.ANY),
+}
+
 KEYS: Final[dict[str, dict[str, Row]]] = {
-    "claude-desktop": {**_STARTED, **_REACHED},
+    "claude-desktop": {**_STARTED, **_REACHED, **_OTHERS},
     "claude-code": {
         **_STARTED,
         **_REACHED,
+        **_OTHERS,
         "headersHelper": Row(Kind.TEXT, "headers_helper"),
         "oauth": Row(Kind.OBJECT, "login"),
         "alwaysLoad": Row(Kind.FLAG),
@@ -89,6 +103,7 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         "envFile": Row(Kind.TEXT, "env_file"),
         "cwd": Row(Kind.TEXT, "cwd"),
         **_REACHED,
+        **_OTHERS,
         "dev": Row(Kind.OBJECT),
         "sandboxEnabled": Row(Kind.FLAG, "sandbox"),
         "sandbox": Row(Kind.OBJECT),
@@ -99,6 +114,7 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         **_STARTED,
         "envFile": Row(Kind.TEXT, "env_file"),
         **_REACHED,
+        **_OTHERS,
         "auth": Row(Kind.OBJECT, "login"),
     },
     "codex": {
@@ -114,7 +130,7 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         "startup_timeout_sec": Row(Kind.SECONDS, "start_s"),
         "startup_timeout_ms": Row(Kind.MILLISECONDS, "start_s"),
         "tool_timeout_sec": Row(Kind.SECONDS, "timeout_s"),
-        "enabled": Row(Kind.FLAG, "enabled"),
+        **_SWITCHED,
         "enabled_tools": Row(Kind.NAMES, "only"),
         "disabled_tools": Row(Kind.NAMES, "hidden"),
         "required": Row(Kind.FLAG),
@@ -134,6 +150,7 @@ KEYS: Final[dict[str, dict[str, Row]]] = {
         "url": Row(Kind.TEXT, "url"),
         "headers": Row(Kind.VALUES, "headers"),
         "login": Row(Kind.OBJECT, "login"),
+        "disabled": Row(Kind.FLAG, "disabled"),
         **SETTINGS,
     },
 }

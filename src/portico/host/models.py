@@ -11,6 +11,7 @@ every size has a bound. What is sent again is only what was not taken, where the
 """
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ from portico.host.sampling import asked_of_model, said_by_model
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.transport.http_client import HttpPool, usual_tls
+
+log: logging.Logger = logging.getLogger("portico.host")
 
 PATH: Final = "/chat/completions"
 
@@ -53,6 +56,10 @@ FORBIDDEN: Final = frozenset({401, 403})
 MIN_KEY: Final = 4
 
 
+class KeyRefused(AuthError):
+    """The endpoint of a model does not take the key. No MCP server has to do with it."""
+
+
 class OpenAICompatible:
     """A model at an endpoint. It is a function of (messages, tools), as `host.run` wants.
 
@@ -60,8 +67,9 @@ class OpenAICompatible:
     - `key`, or `key_env` for the variable that has it; neither, where the endpoint wants none.
     - `options` are further members of each request, such as `{"temperature": 0}`.
 
-    Calling it raises `AuthError` (401, 403), `RemoteError` for any other refusal, `ChannelError`
-    where nothing was answered.
+    Calling it raises `KeyRefused` (401, 403; an `AuthError`), `RemoteError` for any other refusal,
+    `ChannelError` where nothing was answered. One that is busy (429, 503) is asked again after a
+    wait, which is logged as a warning of `portico.host`.
     """
 
     def __init__(
@@ -139,6 +147,8 @@ class OpenAICompatible:
                 wait_s = pause(answer.status, answer.header("retry-after"), tried, time())
                 if wait_s is None:
                     raise self._refusal(answer.status, data)
+                words = "%s answered %d; it is asked again in %g s (%d of %d tries)"
+                log.warning(words, self._where, answer.status, wait_s, tried, MAX_TRIES)
                 await asyncio.sleep(wait_s)
             raise AssertionError("the last try has no pause")
         finally:
@@ -159,7 +169,7 @@ class OpenAICompatible:
         said = self._said(data)
         if status in FORBIDDEN:
             missing = "" if self._key else "; no key was given"
-            error = AuthError(f"{self._where} does not take the key ({status}){missing}{said}")
+            error = KeyRefused(f"{self._where} does not take the key ({status}){missing}{said}")
             error.status = status
             return error
         hint = "; is its URL right?" if 300 <= status < 400 or status == 404 else ""

@@ -18,6 +18,7 @@ from msgspec import Raw
 from portico.client.answers import Answers
 from portico.client.asking import LOG_MESSAGE, OnProgress
 from portico.client.client import Client
+from portico.client.crash_log import show_crash
 from portico.client.hearing import Hearing
 from portico.client.ways import ChildWay, MemoryWay, OneWay, Way
 from portico.errors import (
@@ -231,6 +232,8 @@ class Sitting:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_REPORTS_S):
                     await self._hearing.caught_up()
+        if isinstance(result, t.CallToolResult) and result.is_error:
+            show_crash(self.seat.child, result)
         return result
 
     def tell(self, handler: Callable[..., Any], *news: Any, size: int) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, cast
 from msgspec import Meta
 
 from portico.protocol.annotations_metadata import BOUNDS, Unfit, family, gather, refuse
-from portico.protocol.annotations_names import Names
+from portico.protocol.annotations_names import Names, annotations_of
 from portico.protocol.annotations_text import Utf8, is_decimal, text_format
 
 if TYPE_CHECKING:
@@ -311,7 +311,7 @@ def field_names(cls: Any) -> Sequence[str]:
     if hasattr(cls, "__attrs_attrs__"):
         return [attribute.name for attribute in cls.__attrs_attrs__]
     if hasattr(cls, "__total__"):  # a TypedDict, whichever module it is from
-        return list(cls.__annotations__)
+        return list(annotations_of(cls))
     return getattr(cls, "__struct_fields__", ()) or getattr(cls, "_fields", ())
 
 

@@ -12,9 +12,29 @@ import sys
 import typing
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 from portico.errors import LocalProtocolError
+
+# From Python 3.14 on annotations are evaluated when they are asked for (PEP 649), so that a name
+# which only a type checker imports would be a bare NameError there. As a ForwardRef it comes to
+# `Names.evaluate`, which says where it stands and what to do.
+_LAZY = "annotationlib" in sys.stdlib_module_names
+_FORWARD: Any = import_module("annotationlib").Format.FORWARDREF if _LAZY else None
+_SIGNATURE: dict[str, Any] = {"annotation_format": _FORWARD} if _LAZY else {}
+_ANNOTATIONS: dict[str, Any] = {"format": _FORWARD} if _LAZY else {}
+
+
+def signature_of(function: Any) -> inspect.Signature:
+    """The signature of a function, with names that cannot be looked up left as they are. Raises
+    `TypeError` and `ValueError` as `inspect.signature` does."""
+    return inspect.signature(function, **_SIGNATURE)
+
+
+def annotations_of(cls: Any) -> dict[str, Any]:
+    """The annotations that a class itself has, in their order."""
+    return inspect.get_annotations(cls, **_ANNOTATIONS)
 
 
 class Names:
@@ -66,7 +86,7 @@ class Names:
                 f"{where}: the annotations of {cls.__name__} cannot be read: {error}"
             ) from None
         for base in cls.__mro__[:-1]:
-            own = inspect.get_annotations(base)
+            own = annotations_of(base)
             try:
                 hints = typing.get_type_hints(base, None, {**self._locals, **vars(base)}, True)
             except NameError as error:

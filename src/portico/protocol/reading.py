@@ -58,6 +58,37 @@ def read_once(kind: type[T], raw: Raw | bytes) -> T:
         raise _refusal(kind, error) from None
 
 
+def readable_items(kind: type, raw: Raw | bytes) -> tuple[Raw, list[str]]:
+    """A page of a list that cannot be read, without the items that are to blame, and what is wrong
+    with each of them; as it is where no item is."""
+    try:
+        members = _one_level.decode(raw)
+    except _UNREADABLE:
+        return Raw(raw), []
+    wrong: list[str] = []
+    if isinstance(members, dict):
+        for field in cast("inspect.StructType", _shape(kind)).fields:
+            items = members.get(field.encode_name)
+            if isinstance(field.type, inspect.ListType) and items is not None:
+                members[field.encode_name] = _without_bad(field.type.item_type, items, wrong)
+    return Raw(msgspec.json.encode(members)) if wrong else Raw(raw), wrong
+
+
+def _without_bad(shape: inspect.Type, raw: Raw, wrong: list[str]) -> Raw:
+    items = _one_level.decode(raw)
+    if not isinstance(items, list):
+        return raw
+    kept: list[Raw] = []
+    for item in items:
+        try:
+            read_once(cast("inspect.StructType", shape).cls, item)
+        except Fault as fault:
+            wrong.append(fault.message)
+        else:
+            kept.append(item)
+    return Raw(msgspec.json.encode(kept))
+
+
 def reread(kind: type[T], value: object) -> T:
     """The noun that an already decoded value holds: `reread(ResultMeta, result.meta)`."""
     return read(kind, write(value))

@@ -19,7 +19,7 @@ from portico.protocol.annotations_metadata import Unfit
 from portico.protocol.annotations_text import text_format
 from portico.protocol.problems import kind_of
 from portico.protocol.schema import Types, admitted
-from portico.protocol.subschemas import Schema
+from portico.protocol.subschemas import Schema, row_items
 
 _Fields: TypeAlias = mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType
 
@@ -142,6 +142,7 @@ class _Writer:
         row = _row(places, least)
         if isinstance(info, mi.StructType) and not info.forbid_unknown_fields:
             del row["maxItems"]
+            row["items"] = {}
         return {**row, **_doc(info.cls)}
 
     def _field(self, cls: Any, field: mi.Field) -> Schema:
@@ -174,7 +175,7 @@ def _given(**facts: Any) -> Schema:
 
 def _row(places: list[Schema], least: int) -> Schema:
     schema: Schema = {"type": "array", "prefixItems": places} if places else {"type": "array"}
-    return {**schema, "minItems": least, "maxItems": len(places)}
+    return {**schema, "items": row_items(places), "minItems": least, "maxItems": len(places)}
 
 
 def _enumerated(values: list[Any]) -> Schema:

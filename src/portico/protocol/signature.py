@@ -22,7 +22,7 @@ from msgspec.structs import asdict, replace
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.annotations import refuse_value
 from portico.protocol.annotations_metadata import family, refuse
-from portico.protocol.annotations_names import Names, unwrapped
+from portico.protocol.annotations_names import Names, signature_of, unwrapped
 from portico.protocol.docstrings import Docs, parse
 from portico.protocol.jsonrpc import MAX_DEPTH
 from portico.protocol.problems import (
@@ -107,7 +107,7 @@ class Signature:
 
     def _collect(self, function: Any, hidden: Hides) -> "list[Parameter]":
         try:
-            signature = inspect.signature(function)
+            signature = signature_of(function)
         except (TypeError, ValueError) as error:
             raise LocalProtocolError(
                 f"{self.name}: cannot be read as a function: {error}"

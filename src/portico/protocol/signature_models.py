@@ -17,7 +17,7 @@ from portico.protocol.annotations_names import Names
 from portico.protocol.problems import MAX_WORDS, Problem, cut, endless
 from portico.protocol.schema import Schema, inlined
 from portico.protocol.signature_codec import ENDLESS, Codec
-from portico.protocol.subschemas import mapped
+from portico.protocol.subschemas import mapped, row_items
 
 _BOUNDS = {
     "ge": ("minimum",),
@@ -198,6 +198,8 @@ def _untitled(schema: Schema, annotation: Any) -> Schema:
     def clean(document: Schema) -> Schema:
         copy = mapped(document, change)
         copy.pop("discriminator", None)
+        if copy.get("type") == "array" and "items" not in copy:
+            copy["items"] = row_items(copy.get("prefixItems", ()))
         for theirs, words in _BOUNDS.items():  # on a union they stand there in pydantic's words
             bound = copy.pop(theirs, None)
             if isinstance(bound, int | float):

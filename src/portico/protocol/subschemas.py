@@ -5,7 +5,7 @@ outside itself or that could make a checker work without end is refused with `Un
 linear in the document, before any value meets it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
@@ -50,6 +50,8 @@ _MAPS = frozenset((*_MAP_IN_PLACE, "properties", "patternProperties", *_DEFINITI
 # Where `true` and `false` are tried one after the other they cost a step like any subschema.
 _COSTLY_BOOLEANS = frozenset((*_MANY_IN_PLACE, *_MAP_IN_PLACE, "patternProperties"))
 _TRIVIAL: Schema = {}
+# What is said of a value, and admits or refuses none.
+ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
 
 
 _MEMBER, _ITEM = 0, 1
@@ -369,3 +371,20 @@ def _order(nodes: list[_Node]) -> list[int]:
     if len(order) != len(nodes):
         raise Unsound("a definition refers to itself without end; put a member or item between")
     return order
+
+
+def row_items(places: Sequence[object]) -> Schema:
+    """The `items` of an array with these `prefixItems`, and no others: what any of them may be.
+
+    It says nothing more, since no item is behind the last place. But clients refuse an array
+    without `items`, and those that do not know `prefixItems` go by it.
+    """
+    kinds: list[Schema] = []
+    for place in places:
+        said = cast("Schema", place) if isinstance(place, dict) else {}
+        kind = {word: value for word, value in said.items() if word not in ANNOTATIONS}
+        if kind not in kinds:
+            kinds.append(kind)
+    if {} in kinds or not kinds:
+        return {}
+    return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}

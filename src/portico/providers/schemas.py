@@ -9,11 +9,12 @@ than the tool needs: the server checks the arguments in any case. A schema is wh
 wrote, so every depth and count has a bound, and what cannot be turned stays as it is.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from portico.protocol.jsonrpc import encode
-from portico.protocol.subschemas import MAX_DEPTH, children, mapped
+from portico.protocol.subschemas import ANNOTATIONS, MAX_DEPTH, children, mapped
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -30,6 +31,7 @@ MAX_TOLD: Final = 200
 ROOT_REFUSED: Final = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if", "then", "else")
 _UNIONS = ("anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef")
+_DEFINITIONS = ("$defs", "definitions")
 _FORBIDDEN = (
     *_REFERENCES,
     "not",
@@ -46,7 +48,7 @@ _FORBIDDEN = (
     "prefixItems",
     "contains",
 )
-_SAID = frozenset({"title", "description", "default", "examples", "$comment", "deprecated"})
+_SAID = ANNOTATIONS
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
@@ -115,25 +117,46 @@ def _names(found: object) -> set[str]:
 def written_out(schema: Schema) -> Schema:
     """The schema with what its references mean in their place; as it is where they have no end."""
     if not any(True for _ in references(schema)):
-        return schema
+        return _without_definitions(schema)
     try:
         found = _Writing(schema).out(schema, (), 0)
     except Unfit:
         return schema
-    return {key: value for key, value in found.items() if key not in ("$defs", "definitions")}
+    return _without_definitions(found)
 
 
-def references(schema: object) -> Iterator[str]:
-    """Every reference in a schema."""
-    waiting = [schema]
+def _without_definitions(schema: Schema) -> Schema:
+    if schema.keys().isdisjoint(_DEFINITIONS):
+        return schema
+    return {key: value for key, value in schema.items() if key not in _DEFINITIONS}
+
+
+def references(schema: Schema) -> Iterator[str]:
+    """Every reference in a schema, of definitions in those that something refers to."""
+    for document in applied(schema):
+        for word in _REFERENCES:
+            if isinstance(document.get(word), str):
+                yield document[word]
+
+
+def applied(schema: Schema) -> Iterator[Schema]:
+    """A schema and all subschemas that a value may meet, each once: a definition only where
+    something refers to it."""
+    finding = _Writing(schema)
+    waiting: list[object] = [schema]
+    followed: set[str] = set()
     while waiting:
         one = waiting.pop()
-        if isinstance(one, dict):
-            document = cast("Schema", one)
-            for word in _REFERENCES:
-                if isinstance(document.get(word), str):
-                    yield document[word]
-            waiting += [child for _, _, child in children(document)]
+        if not isinstance(one, dict):
+            continue
+        document = cast("Schema", one)
+        yield document
+        reference = document.get("$ref")
+        if isinstance(reference, str) and reference not in followed:
+            followed.add(reference)
+            with contextlib.suppress(Unfit):  # it is elsewhere
+                waiting.append(finding.find(reference))
+        waiting += [child for word, _, child in children(document) if word not in _DEFINITIONS]
 
 
 class _Writing:
@@ -155,18 +178,19 @@ class _Writing:
             if reference in within:
                 raise Unfit(f"{reference} refers to itself")
             beside = {key: value for key, value in document.items() if key != "$ref"}
-            meant = self.out(self._find(reference), (*within, reference), level + 1)
+            meant = self.out(self.find(reference), (*within, reference), level + 1)
             return {**dict_of(meant), **self.out(beside, within, level + 1)}
         if "$dynamicRef" in document or ("$id" in document and document is not self._document):
             raise Unfit("its references depend on where they stand")
 
         def change(word: str, one: Any) -> Any:
             # A definition is written where it is meant; here it only waits.
-            return one if word in ("$defs", "definitions") else self.out(one, within, level + 1)
+            return one if word in _DEFINITIONS else self.out(one, within, level + 1)
 
         return mapped(document, change)
 
-    def _find(self, reference: str) -> Any:
+    def find(self, reference: str) -> Schema:
+        """What a reference means. Raises `Unfit` for one that leads elsewhere."""
         if not reference.startswith("#/"):
             raise Unfit(f"{reference[:80]!r} is not in the schema")
         found: Any = self._document

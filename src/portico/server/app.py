@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 from portico.errors import LocalProtocolError
 from portico.ports import Handler, Middleware, Store, Turn
 from portico.protocol import types as t
+from portico.protocol.annotations_names import signature_of
 from portico.protocol.events import Told
 from portico.protocol.identity import Identity, Shapers
 from portico.protocol.negotiation import Peer
@@ -607,7 +608,7 @@ def _entered(
 ) -> contextlib.AbstractAsyncContextManager[Any]:
     """The lifespan of a server; one that takes nothing is not told whose it is."""
     try:
-        takes = bool(inspect.signature(lifespan).parameters)
+        takes = bool(signature_of(lifespan).parameters)
     except (TypeError, ValueError):
         takes = True
     return lifespan(server) if takes else lifespan()

@@ -32,7 +32,7 @@ from typing import (
 
 from portico.errors import LocalProtocolError, ToolError
 from portico.protocol import types as t
-from portico.protocol.annotations_names import Names
+from portico.protocol.annotations_names import Names, signature_of
 from portico.protocol.forms import with_defaults
 from portico.protocol.jsonrpc import encode
 from portico.protocol.questions import AnyAnswer, Question, accepted
@@ -300,7 +300,7 @@ def spoken(words: Words, arguments: Mapping[str, Any]) -> str | None:
             return words.format_map(arguments)
         except (KeyError, IndexError, ValueError) as error:
             raise ToolError(f"the question {words!r} cannot be put: {error!r}") from error
-    wanted = inspect.signature(words).parameters
+    wanted = signature_of(words).parameters
     return words(**{name: arguments[name] for name in wanted if name in arguments})
 
 
@@ -312,7 +312,7 @@ def named_in(words: Words) -> set[str]:
         except ValueError as error:
             raise LocalProtocolError(f"{words!r}: {error}; write {{{{ for a brace") from None
         return {re.split(r"[.\[]", field, maxsplit=1)[0] for field in fields}
-    parameters = inspect.signature(words).parameters.values()
+    parameters = signature_of(words).parameters.values()
     return {one.name for one in parameters if one.default is inspect.Parameter.empty}
 
 

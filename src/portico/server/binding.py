@@ -18,7 +18,7 @@ from msgspec import Raw
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.ports import Turn
 from portico.protocol import types as t
-from portico.protocol.annotations_names import unwrapped
+from portico.protocol.annotations_names import signature_of, unwrapped
 from portico.protocol.problems import told
 from portico.protocol.schema import Schema, Validator
 from portico.protocol.shape_schema import is_object_schema
@@ -267,7 +267,7 @@ def name_of(function: Any, name: str | None) -> str:
 
 def _parameters(function: Any) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(function).parameters.values())
+        return list(signature_of(function).parameters.values())
     except (TypeError, ValueError):
         return []  # the signature says it in better words
 

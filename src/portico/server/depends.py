@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
 from msgspec import Struct
 
 from portico.errors import LocalProtocolError
-from portico.protocol.annotations_names import Names
+from portico.protocol.annotations_names import Names, signature_of
 from portico.protocol.signature import Hidden
 from portico.server.marks import SITUATIONS, Mark, Situation
 
@@ -147,7 +147,7 @@ class Provider:
         names = Names.of(self.function)
         hidden: list[Hidden] = []
         try:
-            parameters = inspect.signature(self.function).parameters.values()
+            parameters = signature_of(self.function).parameters.values()
         except (TypeError, ValueError) as error:
             words = f"{self.name}: cannot be read as a function: {error}"
             raise LocalProtocolError(words) from None

@@ -51,6 +51,8 @@ EXIT_S = 0.5
 STALL_S = 60.0
 # For handlers that were stopped to clean up.
 CLEAN_UP_S = 5.0
+# For a program that came to its end as if there were nothing to do.
+UNSERVED = "; a server goes on until its input ends: does it call run()?"
 
 
 class Intake(Protocol):
@@ -80,6 +82,7 @@ class Process(Protocol):
 
     def listen(self) -> None: ...
     def read_rest(self) -> None: ...
+    def read_errors(self) -> None: ...
     async def wait(self, seconds: float) -> bool: ...
     def close_input(self) -> None: ...
     def kill(self, *, force: bool) -> None: ...
@@ -197,6 +200,13 @@ class Child:
             return Output(stderr=tuple(blotted(errors, secrets)))
         return Output(stdout=tuple(blotted(self._sieve.kept, secrets)))
 
+    def lines_since(self, words: str) -> list[str]:
+        """What it wrote to its standard error from the line with these words on, without the
+        secrets that it was given; of much, the last lines."""
+        if not self._process.over:
+            self._process.read_errors()
+        return blotted(self._tail.since(words), self._command.secrets())
+
     # ------------------------------------------------------------ a conversation
 
     def carry(self, link: Link, hearer: Hearer) -> Held:
@@ -299,6 +309,8 @@ class Child:
         self._finish_output()
         self._tail.finish()
         silent = "" if self._sieve.messages else "; it had sent no message"
+        if silent and self._process.status == 0 and not self.output:
+            silent += UNSERVED
         self.exit_status = self._process.status
         self._fail(described(self.exit_status), silent)
 

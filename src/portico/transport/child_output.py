@@ -80,10 +80,19 @@ class Tail:
 
     def lines(self) -> list[str]:
         """The last lines, for people."""
+        return self._plain()[-TAIL_LINES:]
+
+    def since(self, words: str) -> list[str]:
+        """The lines from the one with these words on; the last ones where that is not kept."""
+        lines = self._plain()
+        first = next((at for at, line in enumerate(lines) if words in line), None)
+        return lines[-TAIL_LINES:] if first is None else lines[first:]
+
+    def _plain(self) -> list[str]:
         kept = self._kept
         if self._cut and b"\n" in kept[:-1]:
             kept = kept[kept.index(b"\n") + 1 :]  # what is left of the first one says little
-        return plain(kept)[-TAIL_LINES:]
+        return plain(kept)
 
 
 class Ears(NamedTuple):

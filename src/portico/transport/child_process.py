@@ -291,10 +291,17 @@ class PosixProcess:
 
     def read_rest(self) -> None:
         """What it said before it ended; those who share its streams may go on for ever."""
-        for name, hear in (("output", self._ears.output), ("errors", self._ears.errors)):
-            left = LAST_BYTES
-            while left > 0 and (chunk := self._read(name, hear)):
-                left -= len(chunk)
+        self._read_all("output", self._ears.output)
+        self.read_errors()
+
+    def read_errors(self) -> None:
+        """What it has written to its standard error by now."""
+        self._read_all("errors", self._ears.errors)
+
+    def _read_all(self, name: str, hear: Callable[[bytes], None]) -> None:
+        left = LAST_BYTES
+        while left > 0 and (chunk := self._read(name, hear)):
+            left -= len(chunk)
 
     # ------------------------------------------------------------ its end
 

@@ -206,6 +206,9 @@ class LoopProcess(asyncio.SubprocessProtocol):
     def read_rest(self) -> None:
         """All that can be read has been."""
 
+    def read_errors(self) -> None:
+        """The same of its standard error."""
+
     async def wait(self, seconds: float) -> bool:
         """Wait so long for its end; whether it has come."""
         with contextlib.suppress(TimeoutError):
