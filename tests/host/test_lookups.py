@@ -112,7 +112,7 @@ def test_a_keyring_gives_what_somebody_put_there(
     place.write("portico.toml", "".join(text.format(*pair) for pair in names.items()))
     entries = place.read("portico.toml").entries
     monkeypatch.setitem(sys.modules, "keyring", None)  # type: ignore[arg-type]
-    with pytest.raises(Refused, match=r"pip install 'portico\[keyring\]'"):
+    with pytest.raises(Refused, match="pip install keyring"):
         resolved(entries["a"])
     monkeypatch.setitem(sys.modules, "keyring", Ring("keyring"))
     assert resolved(entries["a"])["headers"] == {"T": f"Bearer {CANARY}"}

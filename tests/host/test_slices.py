@@ -190,7 +190,7 @@ def listing(*templates: str) -> Server:
     def read(name: str) -> str:
         return name
 
-    @server.use
+    @server.middleware
     async def answer(turn: Turn, handler: Handler) -> t.Noun:
         if turn.exchange.row.name == "resources/templates/list":
             found = [t.ResourceTemplate(uri_template=text, name="r") for text in templates]
