@@ -623,22 +623,28 @@ class Session:
         if frame is None:
             return
         kind = (method, getattr(params, "uri", None))
-        if len(self._backlog) < MAX_BACKLOG or kind in self._backlog:
-            self._backlog[kind] = frame
+        self._backlog[kind] = frame
         self._refill()
+        if len(self._backlog) > MAX_BACKLOG:  # with what no reader of the moment may hear of
+            del self._backlog[kind]
 
     def _refill(self) -> None:
         """Give what is new to the newest stream that is read for it and may have it, if its reader
         keeps up."""
         if not self._backlog:
             return
+        offered: set[frozenset[str] | None] = set()
         for stream in reversed(self._listeners):
+            if stream.scopes in offered:
+                continue
             for kind, frame in list(self._backlog.items()):
                 if stream.unread > QUEUE_BYTES:
                     break
                 if self._may_hear(stream, kind[1]):
                     del self._backlog[kind]
                     self.put(stream, frame)
+            else:  # others with the same scopes may hear of nothing else
+                offered.add(stream.scopes)
 
     def _may_hear(self, stream: Stream, uri: str | None) -> bool:
         """Whether the credentials of a stream's reader are enough to hear of a resource; those of
