@@ -90,8 +90,8 @@ class Shared:
     def hold_body(self, visit: Visit, size: int) -> None:
         """Count a body while its request is answered. Raises 503 where there are too many.
 
-        Calls whose client has hung up give way then, the oldest first: whoever tries again finds
-        room.
+        Calls whose client has hung up give way then, the oldest first: a request that is sent
+        again finds room.
         """
         if self.bodies.take(visit.principal, size):
             visit.body_bytes = size
@@ -103,13 +103,13 @@ class Shared:
         """Stop calls whose client has hung up: those of this principal, unless the limit on all
         together is reached."""
         missing = self.bodies.used + size - self.bodies.total
-        anybody = missing > 0
-        if not anybody:
+        of_all = missing > 0
+        if not of_all:
             missing = size
         for lane in list(self.left):
             if missing <= 0:
                 break
-            if anybody or lane.visit.principal == principal:
+            if of_all or lane.visit.principal == principal:
                 missing -= lane.body_bytes
                 lane.give_way()
 
