@@ -33,7 +33,7 @@ ROWS: tuple[frozenset[str], ...] = (
 # files with one first word (`types`, `types_content`), and they stand in one place.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
     frozenset({"jsonrpc", "sse", "uritemplate", "types"})
-    | {"problems", "subschemas", "annotations", "docstrings", "budget"},
+    | {"problems", "subschemas", "annotations", "docstrings", "budget", "uris"},
     frozenset({"methods", "reading", "forms", "schema"}),
     frozenset({"revision", "flight", "signature"}),
     frozenset({"shape"}),

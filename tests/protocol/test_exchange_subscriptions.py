@@ -99,6 +99,22 @@ def test_only_what_was_asked_for_is_sent(
     assert heard == ({field} if wanted else set())
 
 
+def test_a_subscription_looks_up_an_address_of_many_slashes_a_few_times_only() -> None:
+    class Uri(str):
+        """A URI that counts how often it is cut."""
+
+        cuts = 0
+
+        def __getitem__(self, part: Any) -> str:
+            Uri.cuts += 1
+            return super().__getitem__(part)
+
+    subscription = listening({"resourceSubscriptions": ["file:///a"]})
+    assert subscription.news(UPDATED, updated(Uri("file:///b" + "/" * 1000))) is None
+    assert Uri.cuts < 200
+    assert subscription.news(UPDATED, updated("file:///a" + "/" * 1000)) is not None
+
+
 @pytest.mark.spec("R0817", "R1140", "R1144")
 def test_news_of_other_resources_and_of_other_kinds_is_not_sent(revision: Revision) -> None:
     subscription = listening(

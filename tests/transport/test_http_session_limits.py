@@ -636,6 +636,19 @@ async def test_a_session_tells_of_a_resource_only_where_the_reader_may_hear_of_i
 
 
 @live
+async def test_what_a_reader_may_not_hear_of_keeps_nothing_else_from_it() -> None:
+    async with stand(verify=scoped) as s:
+        await following(s, "secret:", "open:b")
+        _, narrow = await s.caller.get()
+        for n in range(300):
+            s.service.publish(UPDATED, updated(f"secret:/{n}"))
+        s.service.publish(UPDATED, updated("open:b"))
+        assert (await narrow.message())["params"]["uri"] == "open:b"
+        (session,) = s.sessions
+        assert len(session._backlog) == 256
+
+
+@live
 async def test_a_stream_is_not_taken_up_with_fewer_scopes_than_it_was_opened_with() -> None:
     async with stand(verify=scoped) as s:
         await following(s, "secret:a")

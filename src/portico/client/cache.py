@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
-from portico.transport.news import within
+from portico.protocol.uris import within
 
 # All answers of one server, and one of them. A list of a thousand tools takes a megabyte.
 MAX_BYTES = 16 * 1024 * 1024

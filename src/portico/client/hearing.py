@@ -32,8 +32,8 @@ class Hearing:
         self._dropped = 0
 
     def tell(self, handler: Callable[..., Any], *news: Any, size: int = 0) -> None:
-        """Call a handler now, or after those that are still at work. `size` is how many bytes a
-        stranger sent for this."""
+        """Call a handler now, or after those that are still at work. `size` is how many bytes the
+        server sent for this."""
         if self._closed:
             return
         if self._task is not None:

@@ -15,6 +15,7 @@ from portico.protocol.exchange import Exchange
 from portico.protocol.jsonrpc import Head, Request, RequestId, encode_notification
 from portico.protocol.negotiation import require_extension
 from portico.protocol.reading import read
+from portico.protocol.uris import within
 
 # Resources that one subscription, or one session, follows; and tasks. All are kept while it lasts.
 MAX_SUBSCRIPTIONS = 1000
@@ -83,7 +84,7 @@ class Subscription:
         if not self._acknowledged or self._exchange.settled:
             return False
         if method == "notifications/resources/updated":
-            if subject is None or not _within(subject, self._uris):
+            if subject is None or not within(subject, self._uris):
                 return False
             return self._allowed is None or self._allowed(subject)
         if method == "notifications/tasks":
@@ -143,14 +144,6 @@ def _drop_params(exchange: Exchange) -> None:
     request = exchange.request
     exchange.request = Request(request.id, request.method, raw_id=request.raw_id)
     exchange.head = Head(meta=Raw(bytes(exchange.head.meta)))
-
-
-def _within(uri: str, own: frozenset[str]) -> bool:
-    """A resource, or one below it: updates of parts are news of the whole."""
-    if uri in own:
-        return True
-    ends = (at for at, sign in enumerate(uri) if sign == "/")
-    return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
 
 
 def _subset(asked: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:

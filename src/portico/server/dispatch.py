@@ -370,7 +370,7 @@ class Dispatch:
             self._listen_bytes.give(principal, size)
 
     def may_hear(self, uri: str, granted: frozenset[str] | None) -> bool:
-        """Whether somebody with these scopes may hear of a resource, as of its contents."""
+        """Whether a caller with these scopes may hear of a resource, as of its contents."""
         if granted is None:
             return True
         found = self._catalogue.find_resource(uri)

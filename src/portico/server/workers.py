@@ -257,7 +257,7 @@ class Workers:
                 self._step_aside()
 
     def _step_aside(self) -> None:
-        """One more thread does no work that somebody waits for: another may have its place."""
+        """One more thread does no work that a caller waits for: another may have its place."""
         self._aside += 1
         if self._waiting > self._idle and not self._start(self._few) and self._blocked:
             self._empty_queue(keep=False)

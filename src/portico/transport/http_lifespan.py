@@ -82,7 +82,7 @@ class Lifespan:
             try:
                 await around(scope, self._hear, self._say)
             except Exception:
-                if self._started:  # nobody else ends our service then
+                if self._started:  # nothing else ends our service then
                     self._started = False
                     await self._stop()
                 if self._begun:

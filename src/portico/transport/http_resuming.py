@@ -42,7 +42,7 @@ class Resuming:
 
     async def take_up(self, fetch: Callable[[], Awaitable[Answer]], parser: Parser) -> Answer:
         """Its next connection, after a while. Raises what `fetch` raises, if it must be, and
-        `ConnectionLost` where the server says to wait for longer than anybody would."""
+        `ConnectionLost` where the server says to wait for longer than `LONGEST_S`."""
         failures = 0
         while True:
             await asyncio.sleep(self._pause(parser.retry_ms))

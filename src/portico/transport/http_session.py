@@ -91,8 +91,8 @@ class Shared:
     def hold_body(self, visit: Visit, size: int) -> None:
         """Count a body while its request is answered. Raises 503 where there are too many.
 
-        Calls whose client has hung up give way then, the oldest first: whoever tries again finds
-        room.
+        Calls whose client has hung up give way then, the oldest first: a request that is sent
+        again finds room.
         """
         if self.bodies.take(visit.principal, size):
             visit.body_bytes = size
@@ -104,13 +104,13 @@ class Shared:
         """Stop calls whose client has hung up: those of this principal, unless the limit on all
         together is reached."""
         missing = self.bodies.used + size - self.bodies.total
-        anybody = missing > 0
-        if not anybody:
+        of_all = missing > 0
+        if not of_all:
             missing = size
         for lane in list(self.left):
             if missing <= 0:
                 break
-            if anybody or lane.visit.principal == principal:
+            if of_all or lane.visit.principal == principal:
                 missing -= lane.body_bytes
                 lane.give_way()
 
@@ -634,22 +634,28 @@ class Session:
         if frame is None:
             return
         kind = (method, getattr(params, "uri", None))
-        if len(self._backlog) < MAX_BACKLOG or kind in self._backlog:
-            self._backlog[kind] = frame
+        self._backlog[kind] = frame
         self._refill()
+        if len(self._backlog) > MAX_BACKLOG:  # with what no reader of the moment may hear of
+            del self._backlog[kind]
 
     def _refill(self) -> None:
         """Give what is new to the newest stream that is read for it and may have it, if its reader
         keeps up."""
         if not self._backlog:
             return
+        offered: set[frozenset[str] | None] = set()
         for stream in reversed(self._listeners):
+            if stream.scopes in offered:
+                continue
             for kind, frame in list(self._backlog.items()):
                 if stream.unread > QUEUE_BYTES:
                     break
                 if self._may_hear(stream, kind[1]):
                     del self._backlog[kind]
                     self.put(stream, frame)
+            else:  # others with the same scopes may hear of nothing else
+                offered.add(stream.scopes)
 
     def _may_hear(self, stream: Stream, uri: str | None) -> bool:
         """Whether the credentials of a stream's reader are enough to hear of a resource; those of

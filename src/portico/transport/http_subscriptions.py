@@ -1,7 +1,7 @@
 """The resources that one session over HTTP follows, within what all sessions together may keep.
 
 Rules: a set of URIs, and nothing else. What is added is counted, what is discarded is given back;
-whoever ends a session clears its set.
+the end of a session clears its set.
 """
 
 from portico.protocol.budget import Budget

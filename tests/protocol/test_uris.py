@@ -1,11 +1,11 @@
-"""Whether a change is news for who follows some resources."""
+"""Whether the update of a resource is news of another one."""
 
 from collections.abc import Iterator, Set
 from typing import Any
 
 import pytest
 
-from portico.transport.news import within
+from portico.protocol.uris import within
 
 
 class Counted(Set[str]):
