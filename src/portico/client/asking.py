@@ -215,10 +215,12 @@ class Asker:
         for watch in self._watches:
             await watch.stop()
         await self._speaker.close(why)
+        await self._hearing.caught_up()
         await self._hearing.close()
 
     async def caught_up(self) -> None:
-        """Wait until the handlers of progress and logs have seen all that came before."""
+        """Wait until the handlers of progress and logs have seen all that came before, for as long
+        as calls wait for that themselves."""
         await self._hearing.caught_up()
 
     # ------------------------------------------------------------ who is there
@@ -298,6 +300,8 @@ class Asker:
                 # The first has this bound already, and most calls have no other.
                 raw = await (asking if rounds is None else rounds.of_server(asking))
             except RemoteError as error:
+                if self._hearing.behind:
+                    await self._hearing.caught_up()
                 if number == MAX_ROUNDS:
                     raise
                 rounds = rounds or Rounds(method, self._way.name, seconds, began)
@@ -312,6 +316,8 @@ class Asker:
                 # R1003: after a question it depends on the answer; after a change it may be older.
                 if cacheable and params is first and changes == self._cache.changes:
                     self._keep(method, params, raw, result, principal)
+                if self._hearing.behind:
+                    await self._hearing.caught_up()
                 return result
             if number == MAX_ROUNDS:
                 break

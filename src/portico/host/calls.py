@@ -311,8 +311,11 @@ class Calls:
 
     async def _answer(self, turn: LocalTurn) -> t.Noun:
         try:
-            return await self._roof.handler(turn)
+            result = await self._roof.handler(turn)
+            await turn.caught_up()
+            return result
         except Fault as fault:
+            await turn.caught_up()
             raise RemoteError(number(fault, NEWEST), fault.message, fault.data) from fault
         finally:
             turn.exchange.settled = True
