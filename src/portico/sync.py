@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Itera
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from portico.client.answers import Answering, OnElicit, OnSample
@@ -121,8 +122,8 @@ class _Thread:
 
         async def called(*news: Any) -> Any:
             # In this context, so that a call from there is known to come from a handler.
-            run = copy_context().run
-            made = await self.loop.run_in_executor(self.handlers, run, asked, *news)
+            handle = partial(copy_context().run, asked, *news)
+            made = await self.loop.run_in_executor(self.handlers, handle)
             # An object that is called, or a function around one, may be `async` all the same.
             return await made if inspect.isawaitable(made) else made
 
@@ -219,6 +220,9 @@ def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    version: str | None = None,
+    title: str | None = None,
+    server_name: str | None = None,
     sample_tools: bool = False,
     sample_context: bool = False,
     ping_s: float | None = PING_S,
@@ -246,6 +250,9 @@ def connect(
             env=env,
             cwd=cwd,
             name=name,
+            version=version,
+            title=title,
+            server_name=server_name,
             sample_tools=sample_tools,
             sample_context=sample_context,
             ping_s=ping_s,

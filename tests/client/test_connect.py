@@ -13,7 +13,7 @@ import pytest
 from client.shop import HERE, shop, site
 from http_hand import Visitor, by_hand, whole
 from live import live, live_for
-from portico import Client, Login, Server, connect
+from portico import Client, Context, Host, Login, Server, connect
 from portico.client.connect import Connecting
 from portico.client.targets import called
 from portico.errors import (
@@ -24,7 +24,9 @@ from portico.errors import (
     RemoteError,
     TimedOut,
 )
+from portico.protocol import types as t
 from portico.protocol.revision import ALL, NEWEST, Revision
+from portico.sync import connect as connect_blocking
 from portico.transport.memory import pair, serve_end
 
 COMMAND = [sys.executable, HERE]
@@ -93,7 +95,7 @@ async def test_without_a_wish_the_newest_is_spoken_and_every_target_is_known_by_
         assert place.startswith("127.0.0.1:")
         assert names.pop("an entry with a URL") == place
         assert set(names.values()) == {"shop"}
-    async with connect(shop(), name="corner") as client:
+    async with connect(shop(), server_name="corner") as client:
         assert client.name == "corner"
 
 
@@ -268,7 +270,7 @@ async def test_a_failure_names_a_server_whose_name_is_in_every_other_word() -> N
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    async with connect(server, name="e", timeout_s=0.05) as client:
+    async with connect(server, server_name="e", timeout_s=0.05) as client:
         with pytest.raises(TimedOut, match=r"^server 'e': "):
             await client.call_tool("wait")
 
@@ -451,3 +453,59 @@ sys.stderr.write(f"the key is {os.environ['KEY']}\\nand no more")
 sys.stderr.flush()
 os._exit(3)
 """
+
+
+# ---------------------------------------------------------------- who the client is
+
+
+def mirror() -> Server:
+    server = Server("mirror")
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        info = ctx.client
+        assert info is not None
+        return f"{info.name}|{info.version}|{info.title}"
+
+    return server
+
+
+@live
+async def test_a_program_says_who_it_is(revision: Revision) -> None:
+    given: dict[str, Any] = {"name": "planner", "version": "1.2", "title": "Trip planner"}
+    title = "Trip planner" if revision.knows(*t.known(t.Implementation)["title"]) else None
+    async with connect(mirror(), revision=revision.date, **given) as client:
+        assert (await client.call_tool("who")).data == f"planner|1.2|{title}"
+        assert client.name == "mirror"  # which is the server's
+    async with connect(mirror(), revision=revision.date, name="planner") as client:
+        assert (await client.call_tool("who")).data == "planner|0|None"
+    async with connect(mirror(), revision=revision.date) as client:
+        assert (await client.call_tool("who")).data.startswith("portico|")
+
+
+@live
+async def test_a_host_says_which_program_it_is_part_of(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"name": "planner", "version": "1.2", "title": "Trip planner"}
+    async with Host({"m": mirror()}, **given) as host:
+        assert (await host.call_tool("m__who")).data == "planner|1.2|Trip planner"
+    async with Host({"m": mirror()}) as host:
+        assert (await host.call_tool("m__who")).data.startswith("portico|")
+    with pytest.raises(LocalProtocolError, match=r"version= and title= go with name="):
+        Host({"m": mirror()}, version="1")
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {}}')
+    async with Host.from_config(path, **given) as host:
+        await host.reload({"m": mirror()})
+        assert (await host.call_tool("m__who")).data == "planner|1.2|Trip planner"
+
+
+def test_a_program_without_a_loop_says_who_it_is_too() -> None:
+    with connect_blocking(mirror(), name="planner", version="2", server_name="m") as client:
+        assert client.call_tool("who").data == "planner|2|None"
+        assert client.name == "m"
+
+
+@pytest.mark.parametrize("given", [{"version": "1"}, {"title": "T"}, {"name": ""}])
+def test_who_a_client_is_needs_a_name(given: dict[str, Any]) -> None:
+    with pytest.raises(LocalProtocolError, match="name="):
+        connect(mirror(), **given)

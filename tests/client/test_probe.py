@@ -231,7 +231,7 @@ async def test_a_child_that_dies_of_everything_is_one_error_with_its_last_lines(
     with pytest.raises(
         ConnectionLost, match=r"server 'shop' \(pid \d+\) exited with 7.*no licence"
     ):
-        await connect([sys.executable, "-I", "-c", words], name="shop")
+        await connect([sys.executable, "-I", "-c", words], server_name="shop")
 
 
 # ---------------------------------------------------------------- over HTTP

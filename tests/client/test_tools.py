@@ -329,7 +329,7 @@ async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
 @live
 async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> None:
     here = Site(tool("good", REGION), tool("bad", BAD), tool("plain"))
-    async with http_by_hand(here.play) as hand, connect(hand.url, name="shop") as client:
+    async with http_by_hand(here.play) as hand, connect(hand.url, server_name="shop") as client:
         with Records("portico.client") as log:
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
         (line,) = log.lines

@@ -322,9 +322,7 @@ def test_a_field_of_a_form_that_may_be_null_is_a_field_that_may_be_left_out(
 
 
 def test_what_stands_inside_and_beside_the_alternatives_is_kept() -> None:
-    one, two, three = (
-        read(t.PrimitiveSchema, field) for field, _ in FIELDS_OR_NULL[:3]
-    )
+    one, two, three = (read(t.PrimitiveSchema, field) for field, _ in FIELDS_OR_NULL[:3])
     assert (one.title, one.default) == ("Nick", None)
     assert (two.maximum, two.default) == (9, 3)
     assert three.enum == ["a", "b"]

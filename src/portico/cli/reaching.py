@@ -69,7 +69,7 @@ def reach(terms: Terms) -> Reach:
     else:
         options["env"] = env
         if own:
-            options["name"] = shown
+            options["server_name"] = shown
             if PATH in os.environ:
                 options["env"] = {PATH: os.environ[PATH], **env}
     said = any(name.lower() == "authorization" for name, _ in headers)

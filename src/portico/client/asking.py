@@ -300,8 +300,7 @@ class Asker:
                 # The first has this bound already, and most calls have no other.
                 raw = await (asking if rounds is None else rounds.of_server(asking))
             except RemoteError as error:
-                if self._hearing.behind:
-                    await self._hearing.caught_up()
+                await self._hearing.caught_up()
                 if number == MAX_ROUNDS:
                     raise
                 rounds = rounds or Rounds(method, self._way.name, seconds, began)

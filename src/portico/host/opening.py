@@ -15,6 +15,7 @@ from portico.client.targets import Surroundings, way_to
 from portico.errors import AuthError, CannotConnect, LocalProtocolError, PorticoError, Refused
 from portico.host.seats import Asking, Seat
 from portico.host.settings import Entry
+from portico.protocol import types as t
 from portico.protocol.questions import Kind
 from portico.transport.child_ending import quoted
 
@@ -39,6 +40,7 @@ class Opener:
         asking: Asking,
         auth: "Callable[[str], Auth | None] | None" = None,
         ping_s: float | None = PING_S,
+        info: t.Implementation | None = None,
     ) -> None:
         settings = entry.settings
         shared = settings.sharing == "shared"
@@ -51,6 +53,7 @@ class Opener:
         self._asking = asking
         self._auth = auth
         self._ping_s = ping_s
+        self._info = info
 
     async def open(self, seat: Seat) -> None:
         """Open a seat. Raises one of `NO_CRASH`, or `CannotConnect` with what the server wrote."""
@@ -91,7 +94,7 @@ class Opener:
             asks=self.asks,
             asking=self._asking,
             roots=self._roots,
-            info=own_name(),
+            info=self._info or own_name(),
             accepts=accepted(settings.revision),
             timeout_s=settings.timeout_s,
             open_s=settings.start_s,

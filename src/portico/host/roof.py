@@ -64,8 +64,10 @@ class Roof:
         wait_s: float,
         on_event: OnEvent | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
+        info: t.Implementation | None = None,
     ) -> None:
         self.desk = desk
+        self._info = info
         self.looking: Looking = Looking()
         self._wait_s = wait_s
         self._on_event = on_event
@@ -125,6 +127,7 @@ class Roof:
             asks=(Asked.ELICIT, Asked.SAMPLE) if self.desk.is_open else (),
             asking=asking_of(entry.key),
             auth=self._auth,
+            info=self._info,
             on_open=opened,
             on_change=self._noted if self._on_event is not None else None,
         )
