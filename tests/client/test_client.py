@@ -26,6 +26,7 @@ from portico.errors import (
 )
 from portico.protocol import types as t
 from portico.protocol.handshake import Phase
+from portico.protocol.link import SET_LEVEL
 from portico.protocol.methods import Side
 from portico.protocol.revision import ALL, Asking, LogControl, Revision, Revisions
 from portico.testing import Clock, connect, every_revision
@@ -554,8 +555,9 @@ async def test_what_is_logged_is_heard_at_the_level_that_was_set(revision: Revis
         await client.set_log_level("error")
         await client.call_tool("chat")
         assert heard == [("error", "high", "chat")]
-        by_method = bool(client.record.said("client", "logging/setLevel"))
-        assert by_method is (revision.log_control is LogControl.BY_METHOD)
+        levels = [one["params"]["level"] for one in client.record.said("client", SET_LEVEL)]
+        by_method = revision.log_control is LogControl.BY_METHOD
+        assert levels == (["info", "error"] if by_method else [])
 
 
 @live

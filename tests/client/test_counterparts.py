@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, by_hand
-from live import live, until
+from client.hand import JSON, Refusal, by_hand
+from live import Records, live, until
+from portico.client import asking
 from portico.client.answers import Answers
 from portico.protocol import types as t
-from portico.protocol.revision import ALL, Asking, Revision
+from portico.protocol.link import SET_LEVEL
+from portico.protocol.revision import ALL, Asking, LogControl, Revision
 
 DONE: JSON = {"content": [{"type": "text", "text": "done"}]}
+LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+BY_METHOD = [one for one in ALL if one.log_control is LogControl.BY_METHOD]
 ELICITING = [one for one in ALL if one.elicitation.modes]
 
 
@@ -70,3 +74,50 @@ async def test_a_form_whose_optional_fields_may_be_null_is_filled_in(revision: R
     assert reply["result"] == {"action": "accept", "content": {"name": "Ada"}}
     assert asked[0].requested_schema is not None
     assert asked[0].requested_schema.properties["nick"].type == "string"
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+@live
+async def test_a_server_that_logs_nothing_until_a_level_is_set_is_heard(revision: Revision) -> None:
+    heard: list[Any] = []
+    by_method = revision.log_control is LogControl.BY_METHOD
+
+    def call(params: JSON) -> JSON:
+        wanted = LEVEL_KEY in (params.get("_meta") or {})
+        if wanted or hand.requests(SET_LEVEL):
+            hand.tell("notifications/message", {"level": "info", "data": "hello"})
+        return DONE
+
+    replies = {"tools/call": call, SET_LEVEL: lambda params: {}}
+    async with by_hand(revision, replies, on_log=heard.append) as (client, hand):
+        await client.call_tool("talk")
+        assert [one.data for one in heard] == ["hello"]
+        levels = [one["params"]["level"] for one in hand.requests(SET_LEVEL)]
+        assert levels == (["info"] if by_method else [])
+    async with by_hand(revision, replies) as (client, hand):
+        await client.call_tool("talk")
+        assert hand.requests(SET_LEVEL) == []  # without a callback nothing is set
+    silent = {"tools": {}}
+    async with by_hand(revision, replies, capabilities=silent, on_log=print) as (client, hand):
+        assert hand.requests(SET_LEVEL) == []  # nor where the server declares no logging
+
+
+@pytest.mark.parametrize("reply", ["refused", "none"])
+@pytest.mark.parametrize("revision", BY_METHOD, ids=lambda one: one.date)
+@live
+async def test_a_server_that_does_not_take_a_level_is_used_all_the_same(
+    revision: Revision, reply: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "RESTORE_S", 0.01)
+
+    def refuse(params: JSON) -> JSON | None:
+        if reply == "none":
+            return None
+        raise Refusal(-32601, "no such method")
+
+    replies = {"tools/call": lambda params: DONE, SET_LEVEL: refuse}
+    with Records("portico.client") as records:
+        async with by_hand(revision, replies, on_log=print) as (client, _):
+            assert (await client.call_tool("t")).text == "done"
+    assert len(records.lines) == 1
+    assert "does not take logging/setLevel" in records.lines[0]

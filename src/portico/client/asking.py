@@ -36,6 +36,7 @@ from portico.errors import (
     PorticoError,
     RemoteError,
     RemoteProtocolError,
+    TimedOut,
     ToolError,
 )
 from portico.ports import Carry, Conversation, Progressing, Turn
@@ -54,6 +55,9 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
 LOG_LEVEL: t.LoggingLevel = "info"
+# For a level of logs, or a subscription, at the beginning of a conversation: a server that does not
+# answer that is used without it.
+RESTORE_S = 10.0
 # Of the questions that a server has open by request, together: as much as one message may have.
 MAX_ASKED_BYTES = 64 * 1024 * 1024
 LOG_MESSAGE = "notifications/message"
@@ -116,7 +120,6 @@ class Asker:
         self._on_log = on_log
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
-        self._level_was_set = False
         self._asked_bytes = 0
         self._hearing = Hearing()
         self._visits = Visits(self._answers)
@@ -150,7 +153,9 @@ class Asker:
         if revision is not None:
             self._speaker.limit(Revisions([revision]))
         try:
-            self._met(await self._speaker.open())
+            opening = await self._speaker.open()
+            self._met(opening)
+            await self._set_level(self.conversation, opening)
         except PorticoError as error:
             raise self._named(error) from error.__cause__
         self._speaker.note()
@@ -182,9 +187,7 @@ class Asker:
         self._cache.clear()
         self._tools.clear()
         if opening.revision.pushing is Pushing.SESSION:
-            if self._level_was_set and self._level is not None:
-                level = t.SetLevelRequestParams(level=self._level)
-                await self._restore(conversation, SET_LEVEL, level)
+            await self._set_level(conversation, opening)
             for uri in sorted(self._listenings.followed):
                 follow = t.SubscribeRequestParams(uri=uri)
                 await self._restore(conversation, SUBSCRIBE, follow)
@@ -193,13 +196,21 @@ class Asker:
             error = ConnectionLost("the server speaks another revision now: listen anew")
             self._listenings.end(error, subscribed=False)
 
+    async def _set_level(self, conversation: Conversation, opening: Opening) -> None:
+        """Say what is to be logged, where that is said once for all requests and not with each."""
+        by_method = opening.revision.log_control is LogControl.BY_METHOD
+        if by_method and self._level is not None and opening.result.capabilities.logging is not None:
+            level = t.SetLevelRequestParams(level=self._level)
+            await self._restore(conversation, SET_LEVEL, level)
+
     async def _restore(
         self, conversation: Conversation, method: str, params: t.RequestParams
     ) -> None:
+        """Ask for what holds for a whole conversation; a server that refuses it does without."""
         try:
-            await conversation.request(method, params, self.timeout_s)
-        except (RemoteError, LocalProtocolError) as error:  # it does without from now on
-            log.warning("%s: %s cannot be asked for again: %s", self.name, method, error)
+            await conversation.request(method, params, min(self.timeout_s, RESTORE_S))
+        except (RemoteError, LocalProtocolError, TimedOut) as error:
+            log.warning("%s does not take %s: %s", self._way.name or "the server", method, error)
 
     async def close(self, why: str = "the client was closed") -> None:
         """End the conversation: what waits for an answer learns so. At any time, and twice.

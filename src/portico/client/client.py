@@ -386,7 +386,7 @@ class Client(Asker):
         """How much is to be logged from now on."""
         if self.peer.revision.log_control is LogControl.BY_METHOD:
             await self._ask(SET_LEVEL, t.SetLevelRequestParams(level=level), t.EmptyResult)
-        self._level, self._level_was_set = level, True
+        self._level = level
 
     async def roots_changed(self, roots: Rooted | None = None) -> None:
         """Others are the roots now: these, or what the handler says that was given for them.
