@@ -84,6 +84,8 @@ class HttpConversation:
         self._endpoint = Endpoint(pool, url, headers, passport, self._held)
         self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
+        # Whether the server has ever had a stream for us by GET.
+        self._streams = False
         self._over = False
         self._calls: dict[RequestId, Waiting] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
@@ -351,7 +353,8 @@ class HttpConversation:
                 return
             revision = self._revision
             words = f"{self._where}: the stream ended without an answer{cut and f' ({cut})'}"
-            if revision is None or not revision.http.resumable or not parser.last_event_id:
+            # Every revision with a handshake is spoken over Streamable HTTP, also the one before it.
+            if revision is None or not revision.handshake or not parser.last_event_id:
                 raise ConnectionLost(words)
             parser = resumed(parser)
             try:
@@ -393,9 +396,12 @@ class HttpConversation:
             except BaseException:
                 answer.close()
                 raise
+            self._streams = True
             return answer
         async with answer:
-            if self._forgets(answer):
+            # Before there was any stream a 404 says that there is none: the server takes POST alone.
+            # If it has forgotten the session, the next POST says so (D40).
+            if self._forgets(answer) and (self._streams or parser.last_event_id):
                 raise self._forgotten("GET")
             raise self._endpoint.refusal("GET", answer, await self._endpoint.refused(answer))
 
