@@ -301,6 +301,13 @@ def test_a_form_is_mended_in_each_of_its_fields() -> None:
     assert read(t.ElicitSchema, form).properties["a"].max_length == 3
 
 
+def test_structured_content_may_come_without_content() -> None:
+    result = read(t.CallToolResult, b'{"structuredContent":{"degrees":7},"isError":false}')
+    assert (result.content, result.structured_content) == ([], {"degrees": 7})
+    assert "missing required field `content`" in refused(t.CallToolResult, b'{"isError":false}')
+    assert "content" in refused(t.CallToolResult, b'{"structuredContent":1,"content":null}')
+
+
 FIELDS_OR_NULL = [
     (b'{"anyOf":[{"type":"string"},{"type":"null"}],"default":null,"title":"Nick"}', "string"),
     (b'{"anyOf":[{"type":"null"},{"maximum":9.0,"type":"integer"}],"default":3}', "integer"),

@@ -199,7 +199,11 @@ class Asker:
     async def _set_level(self, conversation: Conversation, opening: Opening) -> None:
         """Say what is to be logged, where that is said once for all requests and not with each."""
         by_method = opening.revision.log_control is LogControl.BY_METHOD
-        if by_method and self._level is not None and opening.result.capabilities.logging is not None:
+        if (
+            by_method
+            and self._level is not None
+            and opening.result.capabilities.logging is not None
+        ):
             level = t.SetLevelRequestParams(level=self._level)
             await self._restore(conversation, SET_LEVEL, level)
 

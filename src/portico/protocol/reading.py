@@ -5,6 +5,7 @@ noun's own type, for the things that other implementations send and the decoder 
 
 - a content block of a kind that nobody knows yet: kept whole, as `UnknownContent`;
 - `1.0` where an integer is due: taken as `1` (D31). `1.5` and `true` stay refused.
+- structured content of a tool without `content`, which must be there and may be empty (D41);
 - a field of a form that may be null, `anyOf: [T, null]` or `type: [T, "null"]`: taken as `T`, since
   a field that is not `required` may be left out (D39). `mcp` up to 1.30 writes optional fields so.
 
@@ -28,8 +29,11 @@ T = TypeVar("T")
 # Beyond this a float no longer says which integer is meant.
 MAX_EXACT: Final = 2**53
 
-# A field of an elicitation's form; by its name, since few programs load the types of questions.
+# A result of a tool, and a field of an elicitation's form; by their names, since a program loads the
+# types that it needs.
+TOOL_RESULT: Final = "CallToolResult"
 FORM_FIELD: Final = "PrimitiveSchema"
+NO_BLOCKS: Final = Raw(b"[]")
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _UNWRITABLE: Final = (TypeError, ValueError, RecursionError)
@@ -118,6 +122,8 @@ def _loosen_object(
     if chosen is not None:
         if chosen.cls.__name__ == FORM_FIELD:
             members = _without_null(members)
+        elif chosen.cls.__name__ == TOOL_RESULT and "structuredContent" in members:
+            members = {"content": NO_BLOCKS, **members}
         mended = {
             field.encode_name: _loosen(field.type, members[field.encode_name])
             for field in chosen.fields

@@ -353,7 +353,7 @@ class HttpConversation:
                 return
             revision = self._revision
             words = f"{self._where}: the stream ended without an answer{cut and f' ({cut})'}"
-            # Every revision with a handshake is spoken over Streamable HTTP, also the one before it.
+            # Streamable HTTP carries every revision with a handshake, also the one before it.
             if revision is None or not revision.handshake or not parser.last_event_id:
                 raise ConnectionLost(words)
             parser = resumed(parser)
@@ -399,7 +399,7 @@ class HttpConversation:
             self._streams = True
             return answer
         async with answer:
-            # Before there was any stream a 404 says that there is none: the server takes POST alone.
+            # Before there was any stream a 404 says that there is none: it takes POST alone.
             # If it has forgotten the session, the next POST says so (D40).
             if self._forgets(answer) and (self._streams or parser.last_event_id):
                 raise self._forgotten("GET")
