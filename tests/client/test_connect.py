@@ -2,6 +2,9 @@
 each that is none."""
 
 import asyncio
+import os
+import re
+import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -12,10 +15,11 @@ import pytest
 
 from client.shop import HERE, shop, site
 from http_hand import Visitor, by_hand, whole
-from live import live, live_for
+from live import Records, live, live_for, until
 from portico import Client, Context, Host, Login, Server, connect
 from portico.client.connect import Connecting
 from portico.client.targets import called
+from portico.client.ways import ChildWay
 from portico.errors import (
     CannotConnect,
     ConnectionLost,
@@ -25,6 +29,7 @@ from portico.errors import (
     TimedOut,
 )
 from portico.protocol import types as t
+from portico.protocol.handshake import Phase
 from portico.protocol.revision import ALL, NEWEST, Revision
 from portico.sync import connect as connect_blocking
 from portico.transport.memory import pair, serve_end
@@ -290,6 +295,22 @@ async def test_a_child_that_dies_is_told_with_the_call_and_is_started_for_the_ne
         await tour(client)
 
 
+@live
+async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_said_once() -> None:
+    async with connect(HERE) as client:
+        with Records("portico.client") as records:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            way = cast("ChildWay", client._way)
+            assert way.child is not None
+            os.kill(way.child.pid, signal.SIGKILL)
+            await until(lambda: client.conversation.link.phase is Phase.CLOSED)
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    (line,) = records.lines
+    assert re.match(r"WARNING server 'shop' \(pid \d+\) was killed by ", line), line
+    assert line.endswith("; it was started again, and what it held in memory is gone")
+
+
 # ---------------------------------------------------------------- sentences
 
 
@@ -439,7 +460,7 @@ async def test_what_a_child_writes_beside_its_messages_is_heard_to_the_last_line
 
     secret = "correct-horse-battery"
     target = {"command": sys.executable, "args": ["-I", "-c", NOISY], "env": {"KEY": secret}}
-    with pytest.raises(ConnectionLost, match="exited with 3 during initialize") as lost:
+    with pytest.raises(CannotConnect, match="exited with 3 during initialize") as lost:
         await connect(target, on_stderr=later if waits else heard.append)
     # It is started twice, since some die of the first question that they do not know.
     assert heard == ["the key is [redacted]", "and no more"] * 2
@@ -453,6 +474,38 @@ sys.stderr.write(f"the key is {os.environ['KEY']}\\nand no more")
 sys.stderr.flush()
 os._exit(3)
 """
+
+
+# ---------------------------------------------------------------- a child that exits at its start
+
+
+EXITS = {
+    "at once": "import sys; print('no key', file=sys.stderr); sys.exit(3)",
+    "at the first message": "import sys; sys.stdin.readline(); print('no key', file=sys.stderr); "
+    "sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("code", EXITS.values(), ids=EXITS)
+@live
+async def test_a_child_that_exits_at_its_start_was_not_reached(
+    revision: Revision, code: str
+) -> None:
+    command = [sys.executable, "-I", "-c", code]
+    with pytest.raises(CannotConnect, match=r"exited with 3 during .*; its last lines: no key"):
+        await connect(command, revision=revision.date)
+
+
+@live
+async def test_who_closes_while_it_is_opened_is_told_so() -> None:
+    """That is not the server's fault, and is said as it always was."""
+    near, _ = pair()
+    connecting = connect(near)
+    opening = asyncio.ensure_future(connecting.__aenter__())
+    await asyncio.sleep(0)
+    await connecting.__aexit__()
+    with pytest.raises(ConnectionLost, match="the client was closed"):
+        await opening
 
 
 # ---------------------------------------------------------------- who the client is

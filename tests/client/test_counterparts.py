@@ -126,7 +126,10 @@ async def test_a_server_that_does_not_take_a_level_is_used_all_the_same(
 @pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
 @live
 async def test_a_result_with_structured_content_alone_is_a_result(revision: Revision) -> None:
-    replies = {"tools/call": lambda params: {"structuredContent": {"degrees": 7}}}
+    replies = {
+        "tools/call": lambda params: {"structuredContent": {"degrees": 7}},
+        "tools/list": lambda params: {"tools": [], "ttlMs": 0, "cacheScope": "private"},
+    }
     async with by_hand(revision, replies) as (client, _):
         result = await client.call_tool("forecast")
         assert (result.data, result.text, result.content) == ({"degrees": 7}, "", [])

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
@@ -60,6 +61,15 @@ LOG_LEVEL: t.LoggingLevel = "info"
 RESTORE_S = 10.0
 # Of the questions that a server has open by request, together: as much as one message may have.
 MAX_ASKED_BYTES = 64 * 1024 * 1024
+ELSEWHERE = (
+    "this client is used in another event loop or thread than the one that it was opened in; connect "
+    "where it is used, inside the same asyncio.run, or take portico.sync.connect, which any thread "
+    "can use"
+)
+NO_LOOP = (
+    "no asyncio event loop runs here; begin with asyncio.run(main()), and under trio or without any "
+    "loop take portico.sync.connect (under trio in trio.to_thread.run_sync)"
+)
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -132,10 +142,13 @@ class Asker:
         seconds = timeout_s if open_s is None else open_s
         self._speaker = Speaker(self._way, self, identity, accepts, seconds, renewed=self._renewed)
         self._tools = Tools(self._way.name)
+        # Held by the one call that lists them for their output schemas.
+        self._learning = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         # The one that it was opened in: to ask for it at each call takes a system call, in some
         # Pythons.
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._watches: list[Pinging | Watching] = []
         if ping_s is not None:
             self._watches.append(Pinging(self._speaker, ping_s, timeout_s))
@@ -149,7 +162,8 @@ class Asker:
 
         Raises where there is none, or nobody.
         """
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
+        self._thread = get_ident()
         if revision is not None:
             self._speaker.limit(Revisions([revision]))
         try:
@@ -221,6 +235,7 @@ class Asker:
 
         Whoever gives up waiting for the end does not stop it.
         """
+        self._check_loop()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(why))
         await asyncio.shield(self._closing)
@@ -232,6 +247,17 @@ class Asker:
         await self._speaker.close(why)
         await self._hearing.caught_up()
         await self._hearing.close()
+
+    def _check_loop(self) -> None:
+        """Raise `LocalProtocolError` where this is not the event loop that it was opened in: what
+        is waited for there never comes here.
+
+        There is one running loop in a thread, so that this needs not ask which it is, which takes a
+        system call in some Pythons.
+        """
+        loop = self._loop
+        if loop is not None and (get_ident() != self._thread or not loop.is_running()):
+            raise LocalProtocolError(ELSEWHERE)
 
     async def caught_up(self) -> None:
         """Wait until the handlers of progress and logs have seen all that came before, for as long
@@ -290,6 +316,7 @@ class Asker:
     ) -> R:
         """The result of a request, after as many rounds of questions as it takes. A `budget` is
         for a page of a list."""
+        self._check_loop()
         answering: Answering = self._answers
         principal, level = "", self._level
         if behalf is not None:
@@ -446,6 +473,14 @@ class Asker:
             self._listenings.lose()
         else:
             self._listenings.end(ConnectionLost("the connection ended"))
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that runs here. Raises `LocalProtocolError` where that is not asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise LocalProtocolError(NO_LOOP) from None
 
 
 def ignored(progress: float, total: float | None, message: str | None) -> None:

@@ -17,6 +17,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from portico.client.answers import Answers, OnElicit, OnSample
+from portico.client.asking import running_loop
 from portico.client.client import Client, OnLog, OnProgress
 from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from portico.client.roots import GivenRoots
@@ -55,6 +56,7 @@ class Connecting:
     async def _open(self) -> Client:
         if self._begun:
             raise LocalProtocolError("this connection was used; call connect again for another")
+        running_loop()
         self._begun = True
         try:
             await self._client.open()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from portico.client.asking import running_loop
 from portico.client.hearing import Hearing
 from portico.errors import LocalProtocolError
 from portico.host.catalogue import Snapshot
@@ -94,7 +95,7 @@ class Roof:
         """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop is not loop:
             if self._loop is not None:
                 raise LocalProtocolError(ELSEWHERE)

@@ -29,8 +29,8 @@ T = TypeVar("T")
 # Beyond this a float no longer says which integer is meant.
 MAX_EXACT: Final = 2**53
 
-# A result of a tool, and a field of an elicitation's form; by their names, since a program loads the
-# types that it needs.
+# A result of a tool, and a field of an elicitation's form; by their names, since a program loads
+# the types that it needs.
 TOOL_RESULT: Final = "CallToolResult"
 FORM_FIELD: Final = "PrimitiveSchema"
 NO_BLOCKS: Final = Raw(b"[]")
