@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from client.hand import JSON, Door, Refusal, Replies, by_hand, through
+from client.hand import ALL_OF_IT, JSON, Door, Hand, Refusal, Replies, by_hand, through
 from client.shop import site
 from http_hand import Heard, Visitor, whole
 from http_hand import by_hand as http_by_hand
 from live import Records, live, until
-from portico import Server, connect
+from portico import Host, Server, connect
 from portico.client import client as client_module
 from portico.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
+from portico.host.settings import Entry, Settings
 from portico.protocol.handshake import Phase
 from portico.protocol.revision import ALL, NEWEST, OutputRoot, Revision
+from portico.transport.memory import pair
 
 KEPT: JSON = {"ttlMs": 0, "cacheScope": "private"}
 WITH_OUTPUT = pytest.mark.parametrize(
@@ -94,6 +96,31 @@ async def test_a_value_is_checked_whether_or_not_the_tools_were_listed_before(
         for wrong in (*both, await client.call_tool("forecast")):
             with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
                 _ = wrong.data
+        assert len(hand.requests("tools/list")) == 1
+
+
+@WITH_OUTPUT
+@live
+async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before(
+    revision: Revision,
+) -> None:
+    replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
+        "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
+    }
+    near, far = pair()
+    hand = Hand(far, revision, replies, ALL_OF_IT)
+    far.join(hand)
+
+    async def resolve() -> object:
+        return near
+
+    settings = Settings(revision=revision.date)
+    entry = Entry(key="w", resolve=resolve, fingerprint="w", settings=settings)
+    async with Host({"w": entry}) as host:
+        wrong = await host.call_tool("w__forecast")
+        with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
+            _ = wrong.data
         assert len(hand.requests("tools/list")) == 1
 
 

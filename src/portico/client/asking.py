@@ -62,13 +62,13 @@ RESTORE_S = 10.0
 # Of the questions that a server has open by request, together: as much as one message may have.
 MAX_ASKED_BYTES = 64 * 1024 * 1024
 ELSEWHERE = (
-    "this client is used in another event loop or thread than the one that it was opened in; connect "
-    "where it is used, inside the same asyncio.run, or take portico.sync.connect, which any thread "
-    "can use"
+    "this client is used in another event loop or thread than the one that it was opened in; "
+    "connect where it is used, inside the same asyncio.run, or take portico.sync.connect, which "
+    "any thread can use"
 )
 NO_LOOP = (
-    "no asyncio event loop runs here; begin with asyncio.run(main()), and under trio or without any "
-    "loop take portico.sync.connect (under trio in trio.to_thread.run_sync)"
+    "no asyncio event loop runs here; begin with asyncio.run(main()), and under trio or without "
+    "any loop take portico.sync.connect (under trio in trio.to_thread.run_sync)"
 )
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"

@@ -107,8 +107,9 @@ class Calls:
             return ToolResult(name, result, returns, wrapped=False)
         offers, own = turn.served_by
         structured, wrapped = result.structured_content, False
-        if structured is not UNSET and not result.is_error and may_be_wrapped(structured):
-            wrapped = await offers.is_wrapped(own, result, turn.exchange.principal)
+        if structured is not UNSET and not result.is_error:
+            await offers.learn_schemas(turn.exchange.principal)
+            wrapped = may_be_wrapped(structured) and offers.is_wrapped(own, result)
         return ToolResult(name, result, returns, offers.output(own), wrapped=wrapped)
 
     async def search(
