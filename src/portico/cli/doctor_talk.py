@@ -173,12 +173,14 @@ def process_check(talk: Talk, mend: str) -> Check:
         if talk.rubbish:
             return littered_check(talk.rubbish, _printed(talk), works=True)
         return fine(PROCESS, "it runs, and prints nothing else to standard output")
-    if child is None or isinstance(error, CannotConnect):
+    started = isinstance(error, CannotConnect) and child is not None and child.lost is not None
+    if child is None or (isinstance(error, CannotConnect) and not started):
         words, _, how = split_remarks(str(error))[0].partition("; ")
         return failed(PROCESS, UNREACHABLE, one_line(words), one_line(how) or mend)
-    if talk.rubbish and isinstance(error, ConnectionLost | TimedOut) and not _has_failed(child):
+    ended = started or isinstance(error, ConnectionLost)
+    if talk.rubbish and (ended or isinstance(error, TimedOut)) and not _has_failed(child):
         return littered_check(talk.rubbish, _printed(talk), works=False)
-    if isinstance(error, ConnectionLost) and child.lost is not None:
+    if ended and child.lost is not None:
         words, remarks = split_remarks(child.lost)
         return ended_check(words.removeprefix(child.whom).strip(), _lines(remarks), mend)
     return fine(PROCESS, "it runs")
