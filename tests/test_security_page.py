@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from portico.client import asking, hearing, list_limits, listening
+from portico.client import asking, client, hearing, list_limits, listening
 from portico.host import catalogue, search
 from portico.protocol import exchange_subscription, incoming, interview, jsonrpc
 from portico.protocol.sse import MAX_EVENT_BYTES
@@ -70,6 +70,9 @@ def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> Non
         ("text that `host.search` reads", search.MAX_TEXT),
         ("text that `host.search` reads", search.MAX_TOTAL),
         ("logs and progress", hearing.MAX_WAITING_BYTES),
+        ("wait for `async` callbacks", f"{hearing.CATCH_UP_S:g} s"),
+        ("wait for the level of logs", f"{asking.RESTORE_S:g} s"),
+        ("wait for the list of tools", f"{client.SCHEMAS_S:g} s"),
         ("changes that nobody", listening.MAX_WAITING_CHARS),
         ("questions that are open", asking.MAX_ASKED_BYTES),
         ("the least `retry`", f"{http_resuming.MIN_RETRY_S * 1000:g} ms"),

@@ -21,6 +21,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 from portico.client.answers import Answering, OnElicit, OnSample
@@ -119,23 +121,13 @@ class _Thread:
         asked: Callable[..., T] = handler
 
         async def called(*news: Any) -> Any:
-            made = await self.loop.run_in_executor(self.handlers, _handled, asked, news)
+            # In this context, so that a call from there is known to come from a handler.
+            handle = partial(copy_context().run, asked, *news)
+            made = await self.loop.run_in_executor(self.handlers, handle)
             # An object that is called, or a function around one, may be `async` all the same.
             return await made if inspect.isawaitable(made) else made
 
         return called
-
-
-# Which threads are at work for a handler: whoever calls from there must not wait for it.
-_at_work = threading.local()
-
-
-def _handled(handler: Callable[..., T], news: tuple[Any, ...]) -> T:
-    _at_work.now = True
-    try:
-        return handler(*news)
-    finally:
-        _at_work.now = False
 
 
 class _Job(Generic[T]):
@@ -228,6 +220,9 @@ def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    version: str | None = None,
+    title: str | None = None,
+    server_name: str | None = None,
     sample_tools: bool = False,
     sample_context: bool = False,
     ping_s: float | None = PING_S,
@@ -255,6 +250,9 @@ def connect(
             env=env,
             cwd=cwd,
             name=name,
+            version=version,
+            title=title,
+            server_name=server_name,
             sample_tools=sample_tools,
             sample_context=sample_context,
             ping_s=ping_s,
@@ -372,7 +370,7 @@ class Client:
     ) -> ToolResult[Any]:
         """Call a tool. An error of the tool is a result; one of the protocol is raised."""
         progressed = self._thread.in_thread(on_progress)
-        return self._called(
+        return self._wait(
             self._client.call_tool(
                 name, arguments, returns=returns, timeout_s=timeout_s, on_progress=progressed
             )
@@ -388,7 +386,7 @@ class Client:
         """Make the call that OpenAI's model asks for; `result.to_openai()` answers it."""
         told = self._thread.in_thread(on_progress)
         call = self._client.call_openai(tool_call, timeout_s=timeout_s, on_progress=told)
-        return self._called(call)
+        return self._wait(call)
 
     def call_anthropic(
         self,
@@ -400,13 +398,7 @@ class Client:
         """Make the call that Anthropic's model asks for; `result.to_anthropic()` answers it."""
         told = self._thread.in_thread(on_progress)
         call = self._client.call_anthropic(tool_use, timeout_s=timeout_s, on_progress=told)
-        return self._called(call)
-
-    def _called(self, call: Coroutine[Any, Any, T]) -> T:
-        result = self._wait(call)
-        if not getattr(_at_work, "now", False):
-            self._wait(self._client.caught_up())  # its progress was told before its result
-        return result
+        return self._wait(call)
 
     # ------------------------------------------------------------ resources
 
@@ -490,7 +482,7 @@ class Client:
         log_level: t.LoggingLevel | None = None,
     ) -> t.Noun:
         """The result of any request, as the protocol has it; `answers` are asked in the loop."""
-        return self._called(
+        return self._wait(
             self._client.ask(
                 method,
                 params,

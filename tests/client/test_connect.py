@@ -2,6 +2,9 @@
 each that is none."""
 
 import asyncio
+import os
+import re
+import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -12,10 +15,11 @@ import pytest
 
 from client.shop import HERE, shop, site
 from http_hand import Visitor, by_hand, whole
-from live import live, live_for
-from portico import Client, Login, Server, connect
+from live import Records, live, live_for, until
+from portico import Client, Context, Host, Login, Server, connect
 from portico.client.connect import Connecting
 from portico.client.targets import called
+from portico.client.ways import ChildWay
 from portico.errors import (
     CannotConnect,
     ConnectionLost,
@@ -24,7 +28,10 @@ from portico.errors import (
     RemoteError,
     TimedOut,
 )
+from portico.protocol import types as t
+from portico.protocol.handshake import Phase
 from portico.protocol.revision import ALL, NEWEST, Revision
+from portico.sync import connect as connect_blocking
 from portico.transport.memory import pair, serve_end
 
 COMMAND = [sys.executable, HERE]
@@ -93,7 +100,7 @@ async def test_without_a_wish_the_newest_is_spoken_and_every_target_is_known_by_
         assert place.startswith("127.0.0.1:")
         assert names.pop("an entry with a URL") == place
         assert set(names.values()) == {"shop"}
-    async with connect(shop(), name="corner") as client:
+    async with connect(shop(), server_name="corner") as client:
         assert client.name == "corner"
 
 
@@ -268,7 +275,7 @@ async def test_a_failure_names_a_server_whose_name_is_in_every_other_word() -> N
     async def wait() -> None:
         await asyncio.Event().wait()
 
-    async with connect(server, name="e", timeout_s=0.5) as client:
+    async with connect(server, server_name="e", timeout_s=0.5) as client:
         with pytest.raises(TimedOut, match=r"^server 'e': "):
             await client.call_tool("wait")
 
@@ -286,6 +293,22 @@ async def test_a_child_that_dies_is_told_with_the_call_and_is_started_for_the_ne
         with pytest.raises(ConnectionLost, match=words + r"is unknown; its last lines: the till"):
             await client.call_tool("die")
         await tour(client)
+
+
+@live
+async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_said_once() -> None:
+    async with connect(HERE) as client:
+        with Records("portico.client") as records:
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            way = cast("ChildWay", client._way)
+            assert way.child is not None
+            os.kill(way.child.pid, signal.SIGKILL)
+            await until(lambda: client.conversation.link.phase is Phase.CLOSED)
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+            assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
+    (line,) = records.lines
+    assert re.match(r"WARNING server 'shop' \(pid \d+\) was killed by ", line), line
+    assert line.endswith("; it was started again, and what it held in memory is gone")
 
 
 # ---------------------------------------------------------------- sentences
@@ -437,7 +460,7 @@ async def test_what_a_child_writes_beside_its_messages_is_heard_to_the_last_line
 
     secret = "correct-horse-battery"
     target = {"command": sys.executable, "args": ["-I", "-c", NOISY], "env": {"KEY": secret}}
-    with pytest.raises(ConnectionLost, match="exited with 3 during initialize") as lost:
+    with pytest.raises(CannotConnect, match="exited with 3 during initialize") as lost:
         await connect(target, on_stderr=later if waits else heard.append)
     # It is started twice, since some die of the first question that they do not know.
     assert heard == ["the key is [redacted]", "and no more"] * 2
@@ -451,3 +474,91 @@ sys.stderr.write(f"the key is {os.environ['KEY']}\\nand no more")
 sys.stderr.flush()
 os._exit(3)
 """
+
+
+# ---------------------------------------------------------------- a child that exits at its start
+
+
+EXITS = {
+    "at once": "import sys; print('no key', file=sys.stderr); sys.exit(3)",
+    "at the first message": "import sys; sys.stdin.readline(); print('no key', file=sys.stderr); "
+    "sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("code", EXITS.values(), ids=EXITS)
+@live
+async def test_a_child_that_exits_at_its_start_was_not_reached(
+    revision: Revision, code: str
+) -> None:
+    command = [sys.executable, "-I", "-c", code]
+    with pytest.raises(CannotConnect, match=r"exited with 3 during .*; its last lines: no key"):
+        await connect(command, revision=revision.date)
+
+
+@live
+async def test_who_closes_while_it_is_opened_is_told_so() -> None:
+    """That is not the server's fault, and is said as it always was."""
+    near, _ = pair()
+    connecting = connect(near)
+    opening = asyncio.ensure_future(connecting.__aenter__())
+    await asyncio.sleep(0)
+    await connecting.__aexit__()
+    with pytest.raises(ConnectionLost, match="the client was closed"):
+        await opening
+
+
+# ---------------------------------------------------------------- who the client is
+
+
+def mirror() -> Server:
+    server = Server("mirror")
+
+    @server.tool
+    def who(ctx: Context) -> str:
+        info = ctx.client
+        assert info is not None
+        return f"{info.name}|{info.version}|{info.title}"
+
+    return server
+
+
+@live
+async def test_a_program_says_who_it_is(revision: Revision) -> None:
+    given: dict[str, Any] = {"name": "planner", "version": "1.2", "title": "Trip planner"}
+    title = "Trip planner" if revision.knows(*t.known(t.Implementation)["title"]) else None
+    async with connect(mirror(), revision=revision.date, **given) as client:
+        assert (await client.call_tool("who")).data == f"planner|1.2|{title}"
+        assert client.name == "mirror"  # which is the server's
+    async with connect(mirror(), revision=revision.date, name="planner") as client:
+        assert (await client.call_tool("who")).data == "planner|0|None"
+    async with connect(mirror(), revision=revision.date) as client:
+        assert (await client.call_tool("who")).data.startswith("portico|")
+
+
+@live
+async def test_a_host_says_which_program_it_is_part_of(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"name": "planner", "version": "1.2", "title": "Trip planner"}
+    async with Host({"m": mirror()}, **given) as host:
+        assert (await host.call_tool("m__who")).data == "planner|1.2|Trip planner"
+    async with Host({"m": mirror()}) as host:
+        assert (await host.call_tool("m__who")).data.startswith("portico|")
+    with pytest.raises(LocalProtocolError, match=r"version= and title= go with name="):
+        Host({"m": mirror()}, version="1")
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {}}')
+    async with Host.from_config(path, **given) as host:
+        await host.reload({"m": mirror()})
+        assert (await host.call_tool("m__who")).data == "planner|1.2|Trip planner"
+
+
+def test_a_program_without_a_loop_says_who_it_is_too() -> None:
+    with connect_blocking(mirror(), name="planner", version="2", server_name="m") as client:
+        assert client.call_tool("who").data == "planner|2|None"
+        assert client.name == "m"
+
+
+@pytest.mark.parametrize("given", [{"version": "1"}, {"title": "T"}, {"name": ""}])
+def test_who_a_client_is_needs_a_name(given: dict[str, Any]) -> None:
+    with pytest.raises(LocalProtocolError, match="name="):
+        connect(mirror(), **given)

@@ -116,7 +116,7 @@ async def test_a_request_for_somebody_else_says_what_they_want_logged_and_nothin
     def call(params: JSON) -> JSON:
         return {"content": [{"type": "text", "text": "done"}]}
 
-    door = Door(revision, {"tools/call": call})
+    door = Door(revision, {"tools/call": call, "logging/setLevel": lambda params: {}})
     async with through(door, on_log=lambda said: None) as client:
         await client.ask("tools/call", PAY)
         await client.ask("tools/call", PAY, answers=Answers())

@@ -19,7 +19,7 @@ from portico import Client, connect
 from portico.client import finding, speaking
 from portico.errors import (
     AuthError,
-    ConnectionLost,
+    CannotConnect,
     LoginRequired,
     RemoteError,
     RemoteProtocolError,
@@ -132,7 +132,7 @@ async def test_a_server_that_answers_nothing_at_all_is_an_error_in_time(
     monkeypatch.setattr(speaking, "PROBE_S", 0.05)
     silence: Replies = {name: lambda params: None for name in ("server/discover", "initialize")}
     with pytest.raises(TimedOut, match="server 'mute': no answer to initialize within"):
-        async with met(ALL[0], silence, timeout_s=0.1, name="mute"):
+        async with met(ALL[0], silence, timeout_s=0.1, server_name="mute"):
             raise AssertionError("nobody answered")
 
 
@@ -147,7 +147,7 @@ async def test_what_a_server_says_it_supports_is_checked() -> None:
         (greeting,) = hand.requests("initialize")
         assert greeting["params"]["protocolVersion"] == ALL[2].date
     with pytest.raises(RemoteProtocolError, match="server 'liar': no revision in common"):
-        async with met(ALL[2], {"server/discover": liar}, revision=NEWEST.date, name="liar"):
+        async with met(ALL[2], {"server/discover": liar}, revision=NEWEST.date, server_name="liar"):
             raise AssertionError("there is none")
 
 
@@ -208,7 +208,7 @@ async def test_a_child_that_is_mute_and_exits_at_every_start_is_an_error_with_it
 ) -> None:
     monkeypatch.setattr(speaking, "PROBE_S", 0.2)
     words = "import sys\nif 'initialize' not in input(): input()\nsys.exit('no licence')"
-    with pytest.raises(ConnectionLost, match=r"exited with 1.*no licence"):
+    with pytest.raises(CannotConnect, match=r"exited with 1.*no licence"):
         await connect([sys.executable, "-I", "-c", words])
 
 
@@ -261,10 +261,8 @@ async def test_who_speaks_only_modern_ones_asks_an_older_child_first(served: Rev
 @live
 async def test_a_child_that_dies_of_everything_is_one_error_with_its_last_lines() -> None:
     words = "import sys; sys.stderr.write('no licence\\n'); sys.exit(7)"
-    with pytest.raises(
-        ConnectionLost, match=r"server 'shop' \(pid \d+\) exited with 7.*no licence"
-    ):
-        await connect([sys.executable, "-I", "-c", words], name="shop")
+    with pytest.raises(CannotConnect, match=r"server 'shop' \(pid \d+\) exited with 7.*no licence"):
+        await connect([sys.executable, "-I", "-c", words], server_name="shop")
 
 
 # ---------------------------------------------------------------- over HTTP

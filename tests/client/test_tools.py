@@ -1,20 +1,24 @@
 """What a client knows of tools from their lists: what they give is checked, what is mirrored is sent
 along, and what cannot be is left out."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from client.hand import JSON, Door, Refusal, by_hand, through
+from client.hand import ALL_OF_IT, JSON, Door, Hand, Refusal, Replies, by_hand, through
 from client.shop import site
 from http_hand import Heard, Visitor, whole
 from http_hand import by_hand as http_by_hand
 from live import Records, live, until
-from portico import Server, connect
+from portico import Host, Server, connect
+from portico.client import client as client_module
 from portico.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
+from portico.host.settings import Entry, Settings
 from portico.protocol.handshake import Phase
 from portico.protocol.revision import ALL, NEWEST, OutputRoot, Revision
+from portico.transport.memory import pair
 
 KEPT: JSON = {"ttlMs": 0, "cacheScope": "private"}
 WITH_OUTPUT = pytest.mark.parametrize(
@@ -79,10 +83,73 @@ async def test_structured_content_is_checked_against_what_the_list_promised(
 
 @WITH_OUTPUT
 @live
-async def test_where_no_list_was_read_nothing_is_promised(revision: Revision) -> None:
-    replies = {"tools/call": lambda params: gave(structuredContent={"degrees": "seven"})}
-    async with by_hand(revision, replies) as (client, _):
-        assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
+async def test_a_value_is_checked_whether_or_not_the_tools_were_listed_before(
+    revision: Revision,
+) -> None:
+    """This used to be a test that without a list nothing is checked."""
+    replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
+        "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
+    }
+    async with by_hand(revision, replies) as (client, hand):
+        both = await asyncio.gather(*(client.call_tool("forecast") for _ in range(2)))
+        for wrong in (*both, await client.call_tool("forecast")):
+            with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
+                _ = wrong.data
+        assert len(hand.requests("tools/list")) == 1
+
+
+@WITH_OUTPUT
+@live
+async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before(
+    revision: Revision,
+) -> None:
+    replies = {
+        "tools/list": lambda params: listed(tool("forecast", output=OUTPUT)),
+        "tools/call": lambda params: gave(structuredContent={"degrees": "seven"}),
+    }
+    near, far = pair()
+    hand = Hand(far, revision, replies, ALL_OF_IT)
+    far.join(hand)
+
+    async def resolve() -> object:
+        return near
+
+    settings = Settings(revision=revision.date)
+    entry = Entry(key="w", resolve=resolve, fingerprint="w", settings=settings)
+    async with Host({"w": entry}) as host:
+        wrong = await host.call_tool("w__forecast")
+        with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):
+            _ = wrong.data
+        assert len(hand.requests("tools/list")) == 1
+
+
+@pytest.mark.parametrize("said", [{}, {"isError": True, "structuredContent": {"why": 1}}])
+@WITH_OUTPUT
+@live
+async def test_tools_are_not_listed_for_a_result_that_has_nothing_to_check(
+    revision: Revision, said: JSON
+) -> None:
+    replies = {"tools/call": lambda params: gave(**said)}
+    async with by_hand(revision, replies) as (client, hand):
+        await client.call_tool("forecast")
+        assert hand.requests("tools/list") == []
+
+
+@WITH_OUTPUT
+@live
+async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_long(
+    revision: Revision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "SCHEMAS_S", 0.01)
+    replies: Replies = {
+        "tools/list": lambda params: None,
+        "tools/call": lambda params: gave(structuredContent={"degrees": 7}),
+    }
+    async with by_hand(revision, replies) as (client, hand):
+        assert (await client.call_tool("forecast")).data == {"degrees": 7}
+        assert (await client.call_tool("forecast")).data == {"degrees": 7}
+        assert len(hand.requests("tools/list")) == 1
 
 
 @WITH_OUTPUT
@@ -104,6 +171,10 @@ async def test_a_change_of_the_list_or_another_server_takes_back_what_it_promise
             door.fall()
             await until(lambda: client.conversation.link.phase is Phase.CLOSED)
         await client.ping()
+        door.hand.replies = {
+            **door.replies,
+            "tools/list": lambda params: listed(tool("forecast")),
+        }
         assert (await client.call_tool("forecast")).data == {"degrees": "seven"}
 
 
@@ -145,12 +216,8 @@ async def test_a_wrapper_is_taken_off_where_it_is_one(
         any_value = revision.output_root is OutputRoot.ANY
         for _ in range(2):
             found = (await client.call_tool("add")).data
-            if any_value or lists_first:
-                assert found == (bare if any_value else needed)
-            else:
-                assert found == 5  # as it is likeliest where only objects may be results
-        asked = len(hand.requests("tools/list"))
-        assert asked == (lists_first or (any_value and not meta))
+            assert found == (bare if any_value else needed)
+        assert len(hand.requests("tools/list")) == 1
 
 
 @WITH_OUTPUT
@@ -329,7 +396,7 @@ async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
 @live
 async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> None:
     here = Site(tool("good", REGION), tool("bad", BAD), tool("plain"))
-    async with http_by_hand(here.play) as hand, connect(hand.url, name="shop") as client:
+    async with http_by_hand(here.play) as hand, connect(hand.url, server_name="shop") as client:
         with Records("portico.client") as log:
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
         (line,) = log.lines

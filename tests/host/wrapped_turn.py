@@ -4,19 +4,16 @@ from portico import Handler, Turn
 from portico.errors import Fault
 from portico.ports import Session, Wire
 from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
+from portico.protocol.exchange import Exchange, RequestFields
 
 
-class WrappedTurn:
-    """What middleware passes on that adds something to a turn: its four members, and no more."""
+class WrappedTurn(RequestFields):
+    """What middleware passes on that adds something to a turn: its members, and no more."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
+        self.exchange: Exchange = turn.exchange
         self.fault: Fault | None = None
-
-    @property
-    def exchange(self) -> Exchange:
-        return self._turn.exchange
 
     @property
     def wire(self) -> Wire:

@@ -143,7 +143,7 @@ async def measured(what: str, work: Awaitable[Any]) -> None:
 async def read(case: str) -> None:
     command = [sys.executable, __file__, "--serve", case]
     if case in ("pages", "repeated"):
-        async with connect(command, revision="2025-11-25", name=case) as client:
+        async with connect(command, revision="2025-11-25", server_name=case) as client:
             await measured(f"{case}: list", client.list_tools())
         return
     entry = {"command": command[0], "args": command[1:]}

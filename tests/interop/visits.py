@@ -142,7 +142,7 @@ async def _inside(visit: Visit, target: str | list[str], plan: Plan) -> None:
         roots=visit.rooted,
         env={"MEMORY_FILE_PATH": str(visit.folder / "memory.json")} if stdio else None,
         cwd=visit.folder if stdio else None,
-        name=visit.stranger.name,
+        server_name=visit.stranger.name,
     ) as client:
         visit.client, visit.spoken = client, client.revision
         assert client.revision == visit.revision.date, f"it speaks {client.revision}"

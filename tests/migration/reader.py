@@ -48,7 +48,9 @@ async def visit(
         return {"value": 3}
 
     words = [str(word) for word in command]
-    opening = connect(words, revision=revision, timeout_s=CALL_S, on_elicit=weeks, name="library")
+    opening = connect(
+        words, revision=revision, timeout_s=CALL_S, on_elicit=weeks, server_name="library"
+    )
     async with opening as client:
         reader = Reader(client)
         await finds(reader)

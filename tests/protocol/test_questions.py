@@ -25,8 +25,9 @@ from portico.protocol.questions import (
     questions_in,
     questions_of,
     unanswerable,
+    without_context,
 )
-from portico.protocol.reading import read
+from portico.protocol.reading import read, write
 from portico.protocol.revision import ALL, Asking, Revision, number
 from portico.protocol.shape import Shaper
 from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampling, use, visit
@@ -225,6 +226,22 @@ def test_before_context_could_be_declared_it_could_be_asked_for(revision: Revisi
     question = sampling(include_context="thisServer")
     declarable = "tool_use" in revision.sampling.blocks
     assert can_answer(question, plain, revision) is not declarable
+
+
+def test_a_client_that_declared_no_context_is_asked_without_one(revision: Revision) -> None:
+    """The schema: the client MAY ignore `includeContext`."""
+    plain = client_can(sampling=t.SamplingCapability())
+    for value in ("thisServer", "allServers"):
+        asked = sampling(include_context=value)
+        check_received(asked, plain, revision)
+        assert can_answer(without_context(asked), plain, revision)
+        with pytest.raises(Fault, match=r"did not declare: sampling$"):
+            check_received(asked, client_can(), revision)
+    assert without_context(SEAT) is SEAT
+
+
+def test_roots_are_asked_for_with_params_since_some_clients_read_them() -> None:
+    assert json.loads(write(ROOTS.as_input())) == {"method": "roots/list", "params": {}}
 
 
 def test_what_a_peer_cannot_answer_is_told_as_its_revision_wants_it(revision: Revision) -> None:

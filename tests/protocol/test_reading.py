@@ -309,6 +309,59 @@ def test_a_form_is_mended_in_each_of_its_fields() -> None:
     assert read(t.ElicitSchema, form).properties["a"].max_length == 3
 
 
+def test_structured_content_may_come_without_content() -> None:
+    result = read(t.CallToolResult, b'{"structuredContent":{"degrees":7},"isError":false}')
+    assert (result.content, result.structured_content) == ([], {"degrees": 7})
+    assert "missing required field `content`" in refused(t.CallToolResult, b'{"isError":false}')
+    assert "content" in refused(t.CallToolResult, b'{"structuredContent":1,"content":null}')
+
+
+FIELDS_OR_NULL = [
+    (b'{"anyOf":[{"type":"string"},{"type":"null"}],"default":null,"title":"Nick"}', "string"),
+    (b'{"anyOf":[{"type":"null"},{"maximum":9.0,"type":"integer"}],"default":3}', "integer"),
+    (b'{"anyOf":[{"enum":["a","b"],"type":"string"},{"type":"null"}]}', "string"),
+    (b'{"type":["number","null"],"minimum":0}', "number"),
+    (b'{"type":["null","boolean"]}', "boolean"),
+]
+
+
+@pytest.mark.parametrize(("field", "kind"), FIELDS_OR_NULL)
+def test_a_field_of_a_form_that_may_be_null_is_a_field_that_may_be_left_out(
+    field: bytes, kind: str
+) -> None:
+    """As `mcp` up to 1.30 writes `nick: str | None = None`."""
+    form = b'{"type":"object","properties":{"a":%s,"b":{"type":"string"}}}' % field
+    read_as = read(t.ElicitSchema, form).properties
+    assert read_as["a"].type == kind
+    assert read_as["b"].type == "string"
+
+
+def test_what_stands_inside_and_beside_the_alternatives_is_kept() -> None:
+    one, two, three = (read(t.PrimitiveSchema, field) for field, _ in FIELDS_OR_NULL[:3])
+    assert (one.title, one.default) == ("Nick", None)
+    assert (two.maximum, two.default) == (9, 3)
+    assert three.enum == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'{"anyOf":[{"type":"string"},{"type":"integer"},{"type":"null"}]}',
+        b'{"anyOf":[{"type":"string"},{"type":"integer"}]}',
+        b'{"anyOf":[{"type":"null"}]}',
+        b'{"anyOf":[true,{"type":"null"}]}',
+        b'{"anyOf":{"type":"string"}}',
+        b'{"anyOf":[{"type":"object"},{"type":"null"}]}',
+        b'{"type":"string","minLength":"1","anyOf":[{"type":"string"},{"type":"null"}]}',
+        b'{"type":["string","integer","null"]}',
+        b'{"type":["string"]}',
+        b"{}",
+    ],
+)
+def test_alternatives_that_are_more_than_a_type_or_null_are_refused(field: bytes) -> None:
+    refused(t.PrimitiveSchema, field)
+
+
 # --- what is refused, and how ---
 
 

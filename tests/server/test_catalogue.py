@@ -405,6 +405,16 @@ def test_what_keeps_keeps_for_no_less_than_no_time() -> None:
             Server("s", ttl_s=ttl_s)
         with pytest.raises(LocalProtocolError, match="note: ttl_s is"):
             Server("s").resource("a://b", name="note", ttl_s=ttl_s)(lambda: "x")
+    with pytest.raises(LocalProtocolError, match=r"ttl_s is -1; give seconds"):
+        Server("s", ttl_s={"tools": -1})
+    with pytest.raises(LocalProtocolError, match="no list 'tool'; did you mean 'tools'"):
+        Server("s", ttl_s={"tool": 1})
+    with pytest.raises(
+        LocalProtocolError, match="no list 'x'; there are tools, prompts, resources"
+    ):
+        Server("s", ttl_s={"x": 1})
     scope: Any = "all"
     with pytest.raises(LocalProtocolError, match="'public' or 'private', not 'all'"):
         Server("s", cache_scope=scope)
+    with pytest.raises(LocalProtocolError, match="'public' or 'private', not 'all'"):
+        Server("s", ttl_s={}, cache_scope=scope)

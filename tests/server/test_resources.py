@@ -211,6 +211,30 @@ async def test_cache_hints_are_given_where_they_are_wanted(revision: Revision) -
         assert result["ttlMs"] >= 0
 
 
+@pytest.mark.spec("R1000")
+@live
+async def test_each_kind_of_list_may_be_kept_for_a_time_of_its_own(revision: Revision) -> None:
+    server = Server("s", ttl_s={"tools": 300, "resource_templates": 1.5})
+
+    @server.resource("a://{x}")
+    def any_of_them(x: str) -> str:
+        return x
+
+    @server.tool
+    def nothing() -> None: ...
+
+    @server.prompt
+    def prompt() -> str:
+        return "x"
+
+    async with talk(server, revision) as client:
+        found = [
+            (await client.ask(f"{method}/list"))["ttlMs"]
+            for method in ("tools", "resources/templates", "prompts")
+        ]
+    assert found == [300_000, 1500, 0]
+
+
 # ---------------------------------------------------------------- subscriptions
 
 

@@ -164,6 +164,28 @@ async def test_content_of_every_kind_reaches_each_revision_as_it_knows_it(
 
 
 @live
+async def test_a_link_says_all_that_the_protocol_has_for_one(revision: Revision) -> None:
+    server = Server("s")
+    icon = t.Icon(src="https://example.com/i.png")
+
+    @server.tool
+    async def link() -> Link:
+        notes = t.Annotations(audience=["user"], priority=0.5)
+        meta = {"example.com/colour": "red"}
+        return Link("notes://b", "b", size=7, annotations=notes, icons=[icon], meta=meta)
+
+    async with talk(server, revision) as client:
+        (block,) = (await client.call("link"))["content"]
+    if "resource_link" in revision.blocks:
+        assert (block["size"], block["annotations"]["audience"]) == (7, ["user"])
+        assert block["_meta"] == {"example.com/colour": "red"}
+        knows_icons = revision.knows(*t.known(t.ResourceLink)["icons"])
+        assert ("icons" in block) is knows_icons
+    with pytest.raises(LocalProtocolError, match="size is -1; give a number of bytes"):
+        Link("notes://b", size=-1)
+
+
+@live
 async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: Revision) -> None:
     server = Server("s")
     seen: list[Any] = []

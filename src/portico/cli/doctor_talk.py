@@ -175,11 +175,11 @@ def process_check(talk: Talk, mend: str) -> Check:
         if talk.rubbish:
             return littered_check(talk.rubbish, _printed(talk), works=True)
         return fine(PROCESS, "it runs, and prints nothing else to standard output")
-    if child is None or isinstance(error, CannotConnect):
+    if child is None or (isinstance(error, CannotConnect) and child.failure is None):
         return failed(PROCESS, UNREACHABLE, one_line(error.summary), one_line(error.hint) or mend)
-    if talk.rubbish and isinstance(error, ConnectionLost | TimedOut) and not _has_failed(child):
+    if talk.rubbish and isinstance(error, ChannelError) and not _has_failed(child):
         return littered_check(talk.rubbish, _printed(talk), works=False)
-    if isinstance(error, ConnectionLost) and child.failure is not None:
+    if isinstance(error, CannotConnect | ConnectionLost) and child.failure is not None:
         return ended_check(child.failure, _lines(error.output), mend)
     return fine(PROCESS, "it runs")
 

@@ -86,8 +86,8 @@ def _single(terms: Terms) -> Visit:
 
 
 def _around(found: Reach) -> dict[str, Any]:
-    names = ("headers", "env", "name")
-    return {name: found.options[name] for name in names if name in found.options}
+    names = {"headers": "headers", "env": "env", "server_name": "name"}
+    return {names[key]: value for key, value in found.options.items() if key in names}
 
 
 def _to_file(typed: str, terms: Terms) -> Visit:

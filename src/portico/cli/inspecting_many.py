@@ -69,7 +69,7 @@ async def _asked(entry: Entry, screen: Screen, room: asyncio.Semaphore) -> Facts
             auth = login_for(url, screen, ask=False) if url and not names_us(target) else None
             connecting = connect(
                 target,
-                name=entry.key,
+                server_name=entry.key,
                 auth=auth,
                 revision=settings.revision,
                 timeout_s=settings.timeout_s,

@@ -72,7 +72,7 @@ def reach(terms: Terms) -> Reach:
         if own:
             from portico.transport.python_file import search_path
 
-            options["name"] = shown
+            options["server_name"] = shown
             options["env"] = {**search_path(), **env}
     said = any(name.lower() == "authorization" for name, _ in headers)
     return Reach(target, options, shown, is_url and not said)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
@@ -36,6 +37,7 @@ from portico.errors import (
     PorticoError,
     RemoteError,
     RemoteProtocolError,
+    TimedOut,
     ToolError,
 )
 from portico.ports import Carry, Conversation, Progressing, Turn
@@ -54,10 +56,22 @@ log: logging.Logger = logging.getLogger("portico.client")
 
 # What is logged is wanted, where a handler was given; more or less is for `set_log_level`.
 LOG_LEVEL: t.LoggingLevel = "info"
+# For a level of logs, or a subscription, at the beginning of a conversation: a server that does not
+# answer that is used without it.
+RESTORE_S = 10.0
 # Of the questions that a server has open by request, together: as much as one message may have.
 MAX_ASKED_BYTES = 64 * 1024 * 1024
 # Items of one page that cannot be read and are named in the log, one line each.
 MAX_LEFT_OUT = 10
+ELSEWHERE = (
+    "this client is used in another event loop or thread than the one that it was opened in; "
+    "connect where it is used, inside the same asyncio.run, or take portico.sync.connect, which "
+    "any thread can use"
+)
+NO_LOOP = (
+    "no asyncio event loop runs here; begin with asyncio.run(main()), and under trio or without "
+    "any loop take portico.sync.connect (under trio in trio.to_thread.run_sync)"
+)
 LOG_MESSAGE = "notifications/message"
 SUBSCRIBE = "resources/subscribe"
 ROOTS_CHANGED = "notifications/roots/list_changed"
@@ -118,7 +132,6 @@ class Asker:
         self._on_log = on_log
         self._on_progress = on_progress
         self._level: t.LoggingLevel | None = LOG_LEVEL if on_log is not None else None
-        self._level_was_set = False
         self._asked_bytes = 0
         self._hearing = Hearing()
         self._visits = Visits(self._answers)
@@ -131,10 +144,13 @@ class Asker:
         seconds = timeout_s if open_s is None else open_s
         self._speaker = Speaker(self._way, self, identity, accepts, seconds, renewed=self._renewed)
         self._tools = Tools(self._way.name)
+        # Held by the one call that lists them for their output schemas.
+        self._learning = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         # The one that it was opened in: to ask for it at each call takes a system call, in some
         # Pythons.
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
         self._watches: list[Pinging | Watching] = []
         if ping_s is not None:
             self._watches.append(Pinging(self._speaker, ping_s, timeout_s))
@@ -148,11 +164,14 @@ class Asker:
 
         Raises where there is none, or nobody.
         """
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
+        self._thread = get_ident()
         if revision is not None:
             self._speaker.limit(Revisions([revision]))
         try:
-            self._met(await self._speaker.open())
+            opening = await self._speaker.open()
+            self._met(opening)
+            await self._set_level(self.conversation, opening)
         except PorticoError as error:
             raise self._named(error) from error.__cause__
         self._speaker.note()
@@ -184,9 +203,7 @@ class Asker:
         self._cache.clear()
         self._tools.clear()
         if opening.revision.pushing is Pushing.SESSION:
-            if self._level_was_set and self._level is not None:
-                level = t.SetLevelRequestParams(level=self._level)
-                await self._restore(conversation, SET_LEVEL, level)
+            await self._set_level(conversation, opening)
             for uri in sorted(self._listenings.followed):
                 follow = t.SubscribeRequestParams(uri=uri)
                 await self._restore(conversation, SUBSCRIBE, follow)
@@ -195,19 +212,32 @@ class Asker:
             error = ConnectionLost("the server speaks another revision now: listen anew")
             self._listenings.end(error, subscribed=False)
 
+    async def _set_level(self, conversation: Conversation, opening: Opening) -> None:
+        """Say what is to be logged, where that is said once for all requests and not with each."""
+        by_method = opening.revision.log_control is LogControl.BY_METHOD
+        if (
+            by_method
+            and self._level is not None
+            and opening.result.capabilities.logging is not None
+        ):
+            level = t.SetLevelRequestParams(level=self._level)
+            await self._restore(conversation, SET_LEVEL, level)
+
     async def _restore(
         self, conversation: Conversation, method: str, params: t.RequestParams
     ) -> None:
+        """Ask for what holds for a whole conversation; a server that refuses it does without."""
         try:
-            await conversation.request(method, params, self.timeout_s)
-        except (RemoteError, LocalProtocolError) as error:  # it does without from now on
-            log.warning("%s: %s cannot be asked for again: %s", self.name, method, error)
+            await conversation.request(method, params, min(self.timeout_s, RESTORE_S))
+        except (RemoteError, LocalProtocolError, TimedOut) as error:
+            log.warning("%s does not take %s: %s", self._way.name or "the server", method, error)
 
     async def close(self, why: str = "the client was closed") -> None:
         """End the conversation: what waits for an answer learns so. At any time, and twice.
 
         Whoever gives up waiting for the end does not stop it.
         """
+        self._check_loop()
         if self._closing is None:
             self._closing = asyncio.get_running_loop().create_task(self._close(why))
         await asyncio.shield(self._closing)
@@ -217,10 +247,23 @@ class Asker:
         for watch in self._watches:
             await watch.stop()
         await self._speaker.close(why)
+        await self._hearing.caught_up()
         await self._hearing.close()
 
+    def _check_loop(self) -> None:
+        """Raise `LocalProtocolError` where this is not the event loop that it was opened in: what
+        is waited for there never comes here.
+
+        There is one running loop in a thread, so that this needs not ask which it is, which takes a
+        system call in some Pythons.
+        """
+        loop = self._loop
+        if loop is not None and (get_ident() != self._thread or not loop.is_running()):
+            raise LocalProtocolError(ELSEWHERE)
+
     async def caught_up(self) -> None:
-        """Wait until the handlers of progress and logs have seen all that came before."""
+        """Wait until the handlers of progress and logs have seen all that came before, for as long
+        as calls wait for that themselves."""
         await self._hearing.caught_up()
 
     # ------------------------------------------------------------ who is there
@@ -270,6 +313,7 @@ class Asker:
     ) -> R:
         """The result of a request, after as many rounds of questions as it takes. A `budget` is
         for a page of a list."""
+        self._check_loop()
         answering: Answering = self._answers
         principal, level = "", self._level
         if behalf is not None:
@@ -295,6 +339,7 @@ class Asker:
                 # The first has this bound already, and most calls have no other.
                 raw = await (asking if rounds is None else rounds.of_server(asking))
             except RemoteError as error:
+                await self._hearing.caught_up()
                 if number == MAX_ROUNDS:
                     raise
                 rounds = rounds or Rounds(method, self._way.name, seconds, began)
@@ -309,6 +354,8 @@ class Asker:
                 # R1003: after a question it depends on the answer; after a change it may be older.
                 if cacheable and params is first and changes == self._cache.changes:
                     self._keep(method, params, raw, result, principal)
+                if self._hearing.behind:
+                    await self._hearing.caught_up()
                 return result
             if number == MAX_ROUNDS:
                 break
@@ -437,6 +484,14 @@ class Asker:
             self._listenings.lose()
         else:
             self._listenings.end(ConnectionLost("the connection ended"))
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that runs here. Raises `LocalProtocolError` where that is not asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise LocalProtocolError(NO_LOOP) from None
 
 
 def ignored(progress: float, total: float | None, message: str | None) -> None:

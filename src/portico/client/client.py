@@ -9,12 +9,13 @@ do not allow is refused before it is sent. What may have had an effect is never 
 a round of questions, which is how the protocol goes on.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast, overload
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from portico.client.answers import Answering
 from portico.client.asking import Asker, Behalf, Headers, OnLog, OnProgress, ignored
@@ -50,6 +51,9 @@ __all__ = ["Client", "OnLog", "OnProgress"]
 # What says that there is no such resource: in the newest revision, and in all before it.
 MISSING = frozenset(revision.codes[FaultKind.RESOURCE_MISSING] for revision in EVERY)
 CALL = "tools/call"
+# For the list of tools that is read for the output schema of one that has run: a result must not
+# come much later for that.
+SCHEMAS_S = 5.0
 
 T = TypeVar("T")
 R = TypeVar("R", bound=t.ListResult)
@@ -136,8 +140,10 @@ class Client(Asker):
         except PorticoError as error:
             result = await self._call_again(error, params, timeout_s, report, headers)
         structured, wrapped = result.structured_content, False
+        if structured is not UNSET and not self._tools.asked and not result.is_error:
+            await self._learn_schemas()
         if type(structured) is dict and may_be_wrapped(structured):
-            wrapped = await self._is_wrapped(name, result)
+            wrapped = self._is_wrapped(name, result)
         output = self._tools.output(name) if self._tools.outputs else None
         if result.is_error and isinstance(self._way, ChildWay) and not self._way.is_heard:
             show_crash(self._way.child, result)
@@ -187,18 +193,24 @@ class Client(Asker):
                 lost.effect_unknown = True
             raise
 
-    async def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
-        """Whether a value came in a wrapper. Where none is needed only the list of tools tells, and
-        is read for it: once, and for the few results that look so."""
+    async def _learn_schemas(self) -> None:
+        """List the tools once, where a program has not: structured content is checked against what
+        the tool said that it gives, whether or not they were listed before the call (R0378)."""
+        async with self._learning:
+            if self._tools.asked:  # another call has listed them meanwhile
+                return
+            self._tools.asked = True
+            # The tool has run, whatever comes of this.
+            with contextlib.suppress(PorticoError, TimeoutError):
+                async with asyncio.timeout(SCHEMAS_S):
+                    await self.list_tools()
+
+    def _is_wrapped(self, name: str, result: t.CallToolResult) -> bool:
+        """Whether a value came in a wrapper, as far as the list of tools tells."""
         if result.is_error:
             return False
         bare = self.peer.revision.output_root is OutputRoot.ANY
-        wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
-        if wrapped is None:
-            with contextlib.suppress(PorticoError):  # the tool has run, whatever this says
-                await self.list_tools()
-            wrapped = self._tools.wraps(name, result.meta or {}, bare=bare)
-        return bool(wrapped)
+        return self._tools.wraps(name, result.meta or {}, bare=bare)
 
     def _is_mismatch(self, error: RemoteError) -> bool:
         revision = self.peer.revision
@@ -389,7 +401,7 @@ class Client(Asker):
         """How much is to be logged from now on."""
         if self.peer.revision.log_control is LogControl.BY_METHOD:
             await self._ask(SET_LEVEL, t.SetLevelRequestParams(level=level), t.EmptyResult)
-        self._level, self._level_was_set = level, True
+        self._level = level
 
     async def roots_changed(self, roots: Rooted | None = None) -> None:
         """Others are the roots now: these, or what the handler says that was given for them.
@@ -424,6 +436,7 @@ class Client(Asker):
             resources_list_changed=resource_list or None,
             resource_subscriptions=list(resources) or None,
         )
+        self._check_loop()
         listening = Listening(wanted)
         following = Following(self._speaker, self._listenings, listening, self.timeout_s)
         on_subscriptions = self.peer.revision.pushing is Pushing.LISTEN

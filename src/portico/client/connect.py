@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from portico import __version__
 from portico.client.answers import Answers, OnElicit, OnSample
+from portico.client.asking import running_loop
 from portico.client.client import Client, OnLog, OnProgress
 from portico.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from portico.client.roots import GivenRoots
@@ -33,6 +34,8 @@ if TYPE_CHECKING:  # most clients are asked by nobody who they are
 
 # Servers and proxies let go of what is idle after five minutes and more.
 PING_S = 240.0
+# `clientInfo` must have a version; that of a program that did not say one, as of a server's.
+NO_VERSION = "0"
 
 
 class Connecting:
@@ -54,6 +57,7 @@ class Connecting:
     async def _open(self) -> Client:
         if self._begun:
             raise LocalProtocolError("this connection was used; call connect again for another")
+        running_loop()
         self._begun = True
         try:
             await self._client.open()
@@ -79,6 +83,9 @@ def connect(
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    version: str | None = None,
+    title: str | None = None,
+    server_name: str | None = None,
     sample_tools: bool = False,
     sample_context: bool = False,
     ping_s: float | None = PING_S,
@@ -94,9 +101,11 @@ def connect(
 
     `headers` go to a URL, and so does `auth`, for a server that wants to know who you are:
     `Login()` for a person, `ClientCredentials(…)` for a program. `env` (added to a few variables)
-    and `cwd` go to a command; `name` is what errors call the server; `on_stderr` hears each line
-    that a command writes to its standard error, of which errors quote the last. The client can be
-    asked what it has handlers for, and nothing else. `revision` pins or limits what is spoken.
+    and `cwd` go to a command; `server_name` is what errors call the server; `on_stderr` hears each
+    line that a command writes to its standard error, of which errors quote the last. The client can
+    be asked what it has handlers for, and nothing else. `revision` pins or limits what is spoken.
+    `name`, `version` and `title` say who you are, which servers log and may show (`clientInfo`);
+    without them the client gives the name and version of this library.
     Every call ends after `timeout_s`, begun anew by progress. `sample_tools` and `sample_context`
     say what `on_sample` can do beyond words. Where conversations last, a server that was quiet for
     `ping_s` is asked whether it is there. A list of the server (of tools, say) that has more than
@@ -117,10 +126,10 @@ def connect(
         if most < 1:
             raise LocalProtocolError(f"{words} is a whole number above 0")
     around = Surroundings(
-        headers=headers, env=env, cwd=cwd, name=name, auth=auth, on_stderr=on_stderr
+        headers=headers, env=env, cwd=cwd, name=server_name, auth=auth, on_stderr=on_stderr
     )
     return Connecting(
-        made(
+        Client(
             way_to(target, around),
             Answers(
                 on_elicit=on_elicit,
@@ -129,6 +138,7 @@ def connect(
                 sample_tools=sample_tools,
                 sample_context=sample_context,
             ),
+            info=client_info(name, version, title),
             accepts=accepted(revision),
             timeout_s=timeout_s,
             ping_s=ping_s,
@@ -143,6 +153,17 @@ def connect(
 def made(way: Way, answers: Answers, **options: Any) -> Client:
     """A client that calls itself by our name."""
     return Client(way, answers, info=own_name(), **options)
+
+
+def client_info(name: str | None, version: str | None, title: str | None) -> t.Implementation:
+    """The `clientInfo` of a program; ours where it does not say who it is."""
+    if name is None:
+        if version is not None or title is not None:
+            raise LocalProtocolError("version= and title= go with name=: say who the client is")
+        return own_name()
+    if not name:
+        raise LocalProtocolError("name= is what the client is called, and this is empty")
+    return t.Implementation(name=name, version=version or NO_VERSION, title=title)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 Rules: one that raises is logged, and is no reason to end a conversation. One that is `async` and
 slow makes what comes later wait, up to bounds; beyond them news is dropped, and that is logged.
+Waiting for callbacks has a limit too: one that hangs delays its caller once.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 log: logging.Logger = logging.getLogger("portico.client")
@@ -19,6 +21,14 @@ MAX_WAITING = 1000
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 # For a handler that was stopped to clean up.
 CLEAN_UP_S = 5.0
+# How long a call, or `close`, waits for callbacks after the response has come: long enough for some
+# that write to a disk or a database, short enough that one that hangs is noticed.
+CATCH_UP_S = 10.0
+
+# The callbacks that this code runs for, if it does. A call that a callback makes must not wait for
+# that callback, also where it is made in another task or thread: the program's own code is in
+# between, so that no argument can carry this.
+_inside: ContextVar["Hearing | None"] = ContextVar("portico.client.hearing", default=None)
 
 
 class Hearing:
@@ -30,6 +40,13 @@ class Hearing:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._dropped = 0
+        # Whether waiting for what is at work now has taken too long already.
+        self._late = False
+
+    @property
+    def behind(self) -> bool:
+        """Whether callbacks are at work, or wait for their turn."""
+        return self._task is not None
 
     def tell(self, handler: Callable[..., Any], *news: Any, size: int = 0) -> None:
         """Call a handler now, or after those that are still at work. `size` is how many bytes the
@@ -41,7 +58,10 @@ class Hearing:
             return
         made = _called(handler, news)
         if made is not None:
-            self._task = asyncio.get_running_loop().create_task(self._work(made))
+            context = copy_context()
+            context.run(_inside.set, self)
+            work = self._work(made)
+            self._task = asyncio.get_running_loop().create_task(work, context=context)
 
     def _keep(self, handler: Callable[..., Any], news: tuple[Any, ...], size: int) -> None:
         # What is too large for the limit by itself is kept while nothing else of size waits.
@@ -62,6 +82,7 @@ class Hearing:
                 made = self._next()
         finally:
             self._task = None
+            self._late = False
 
     def _next(self) -> Awaitable[Any] | None:
         if not self._waiting:
@@ -71,16 +92,29 @@ class Hearing:
         return _called(handler, news)
 
     async def caught_up(self) -> None:
-        """Wait until every handler that was called so far is done, or nothing is heard any more."""
+        """Wait until every handler that was called so far is done, or nothing is heard any more.
+
+        It returns after `CATCH_UP_S` in any case; then, until all have been called, at once.
+        """
         task = self._task
-        if task is not None and task is not asyncio.current_task():
-            reached = asyncio.get_running_loop().create_future()
-            self._keep(_reach, (reached,), 0)
-            await asyncio.wait([task, reached], return_when=asyncio.FIRST_COMPLETED)
-            reached.cancel()
+        if task is None or self._late or _inside.get() is self:
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((_reach, (reached,), 0))
+        waited_for = [task, reached]
+        first = asyncio.FIRST_COMPLETED
+        done, _ = await asyncio.wait(waited_for, timeout=CATCH_UP_S, return_when=first)
+        reached.cancel()
+        if not done:
+            self._late = True
+            words = "a callback is slow: not waited for after %g s; %d messages wait for it"
+            log.warning(words, CATCH_UP_S, self._count())
 
     async def close(self) -> None:
         """Hear no more: what is at work is stopped."""
+        left = 0 if self._closed or _inside.get() is self else self._count()
+        if left:
+            log.warning("closed before every callback was called: %d messages are dropped", left)
         self._closed = True
         self._waiting.clear()
         self._bytes = 0
@@ -89,6 +123,9 @@ class Hearing:
             await asyncio.sleep(0)  # what was called has begun
             task.cancel()
             await asyncio.wait([task], timeout=CLEAN_UP_S)
+
+    def _count(self) -> int:
+        return sum(handler is not _reach for handler, _, _ in self._waiting)
 
 
 def _reach(mark: "asyncio.Future[None]") -> None:

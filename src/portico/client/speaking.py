@@ -23,8 +23,9 @@ from portico.client.finding import (
     Outcome,
     find,
 )
-from portico.client.ways import Way
+from portico.client.ways import ChildWay, Way
 from portico.errors import (
+    CannotConnect,
     ConnectionLost,
     FaultKind,
     LocalProtocolError,
@@ -184,6 +185,8 @@ class Speaker:
                 attempt = finding.send(await self._try(attempt))
         except StopIteration as found:
             opening: Opening = found.value
+        except ConnectionLost as lost:
+            raise self._not_reached(lost) from lost.__cause__
         assert self._tried is not None
         if not opening.revision.handshake:
             # The revision alone: what such a server offers may change with every request, so that
@@ -195,6 +198,15 @@ class Speaker:
             kept = Known(opening.revision.handshake, opening.older, sure)
             self._memory.keep(self.way.key, kept)
         return opening
+
+    def _not_reached(self, lost: ConnectionLost) -> PorticoError:
+        """What ended before it had begun, such as a child that exits at its start, was not reached;
+        unless it was ended here."""
+        if self._closed is not None:
+            return lost
+        error = CannotConnect(*lost.args)
+        error.status = lost.status
+        return error
 
     def _spoken(self) -> Revisions:
         """The revisions that can be spoken on this way."""
@@ -340,8 +352,13 @@ class Speaker:
                 raise ConnectionLost(self._closed)
             if self._conversation is not seen:
                 return
+            child = self.way.child if isinstance(self.way, ChildWay) else None
+            why = child.lost if child is not None else None
             await self._leave("it is begun anew")
             opening = await self._find()
+            if why is not None:
+                words = "%s; it was started again, and what it held in memory is gone"
+                log.warning(words, why)
             assert self._tried is not None
             await self._renewed(self._tried, opening)
             self._conversation = self._tried

@@ -30,13 +30,14 @@ class Tools:
         self.inputs: dict[str, dict[str, Any]] = {}
         self.outputs: dict[str, dict[str, Any]] = {}
         self.mirrored: dict[str, tuple[ParamHeader, ...]] = {}
-        self._listed = False
+        # Whether they were listed, or that was tried for what they give.
+        self.asked: bool = False
         self._validators: dict[str, Validator | None] = {}
 
     def clear(self) -> None:
         """Nothing is known any more: they have changed, or the server is another one."""
         self.inputs.clear()
-        self._listed = False
+        self.asked = False
         self.outputs.clear()
         self._validators.clear()
         self.mirrored.clear()
@@ -49,7 +50,7 @@ class Tools:
         nobody is to be accused of that. Headers are: those that are wrong are asked for again.
         """
         self.clear()
-        self._listed = True
+        self.asked = True
         usable: list[Tool] = []
         for tool in tools:
             if mirrors and not self._mirror(tool):
@@ -78,9 +79,9 @@ class Tools:
             return ()
         return tuple(headers_for_call(params, msgspec.json.decode(call.arguments or b"{}")))
 
-    def wraps(self, tool: str, meta: Mapping[str, Any], *, bare: bool) -> bool | None:
-        """Whether `{"result": value}` is the value of this tool in a wrapper; None where only its
-        list could tell. `bare` is where values need no wrapper, so that only some servers use one.
+    def wraps(self, tool: str, meta: Mapping[str, Any], *, bare: bool) -> bool:
+        """Whether `{"result": value}` is the value of this tool in a wrapper, as far as is known.
+        `bare` is where values need no wrapper, so that only some servers use one.
         """
         fastmcp: object = meta.get("fastmcp")
         if isinstance(fastmcp, dict) and cast("dict[str, Any]", fastmcp).get("wrap_result") is True:
@@ -88,9 +89,7 @@ class Tools:
         schema = self.outputs.get(tool)
         if schema is not None:
             return _is_wrapper(schema, bare=bare)
-        if not bare:
-            return True
-        return False if self._listed else None
+        return not bare
 
     def output(self, tool: str) -> Validator | None:
         """What the structured content of a tool must fit, where a list has told of it."""

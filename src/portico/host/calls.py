@@ -112,8 +112,9 @@ class Calls:
             return ToolResult(name, result, returns, wrapped=False)
         offers, own = found
         structured, wrapped = result.structured_content, False
-        if structured is not UNSET and not result.is_error and may_be_wrapped(structured):
-            wrapped = await offers.is_wrapped(own, result, turn.exchange.principal)
+        if structured is not UNSET and not result.is_error:
+            await offers.learn_schemas(turn.exchange.principal)
+            wrapped = may_be_wrapped(structured) and offers.is_wrapped(own, result)
         return ToolResult(name, result, returns, offers.output(own), wrapped=wrapped)
 
     async def search(
@@ -315,8 +316,11 @@ class Calls:
 
     async def _answer(self, turn: LocalTurn, wishes: Wishes) -> HostResult:
         try:
-            return await self._roof.answer(turn, wishes)
+            result = await self._roof.answer(turn, wishes)
+            await turn.caught_up()
+            return result
         except Fault as fault:
+            await turn.caught_up()
             raise RemoteError(number(fault, NEWEST), fault.message, fault.data) from fault
         except RemoteError as error:
             remedy = self._remedy(error)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from portico.client.connect import client_info
 from portico.client.targets import Target
 from portico.errors import Fault, LocalProtocolError, PorticoError
 from portico.host.calls import Calls
@@ -43,7 +44,8 @@ class Host(Calls):
     answers what servers ask (without it they are told that nobody can be asked), `on_event` hears
     of each server that starts, stops or fails, `layers` are around every request, the first
     outermost, and `auth` says who we are at a URL. Whoever looks at the whole catalogue waits
-    `wait_s` for one server, at the most.
+    `wait_s` for one server, at the most. `name`, `version` and `title` are what servers are told
+    of this program (`clientInfo`), as with `connect`.
     """
 
     def __init__(
@@ -55,6 +57,9 @@ class Host(Calls):
         layers: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
+        name: str | None = None,
+        version: str | None = None,
+        title: str | None = None,
     ) -> None:
         self._read: Callable[[], Config] | None = None
         # What was last said by files that could be read, or by a program.
@@ -66,6 +71,7 @@ class Host(Calls):
             wait_s=wait_s,
             on_event=on_event,
             auth=auth,
+            info=client_info(name, version, title),
         )
         super().__init__(roof, "")
 
@@ -82,6 +88,9 @@ class Host(Calls):
         layers: Iterable[Middleware] = (),
         auth: "Callable[[str], Auth | None] | None" = None,
         wait_s: float = WAIT_S,
+        name: str | None = None,
+        version: str | None = None,
+        title: str | None = None,
     ) -> "Host":
         """The servers of a file, or of several: of Claude Desktop, Claude Code, VS Code, Cursor,
         Codex, or our own `portico.toml`. What is wrong with one, or a file that is not there, is
@@ -116,6 +125,9 @@ class Host(Calls):
             layers=layers,
             auth=auth,
             wait_s=wait_s,
+            name=name,
+            version=version,
+            title=title,
         )
         host._read = read
         return host

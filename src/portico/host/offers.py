@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from portico.client.client import Client
+from portico.client.client import SCHEMAS_S, Client
 from portico.client.tools import Tools
 from portico.errors import (
     AuthError,
@@ -163,14 +163,14 @@ class Offers:
         """What results of a tool, by the server's own name for it, must fit."""
         return self._schemas.output(tool)
 
-    async def is_wrapped(self, tool: str, result: t.CallToolResult, caller: str) -> bool:
+    async def learn_schemas(self, caller: str) -> None:
+        """List the tools for what they give, where nobody has: results are checked in any case."""
+        if not self._schemas.asked:
+            await self.tools.seen(caller, min(SCHEMAS_S, self._settings.timeout_s))
+
+    def is_wrapped(self, tool: str, result: t.CallToolResult) -> bool:
         """Whether the value of a result that looks so is in a wrapper, which the list tells."""
-        meta = result.meta or {}
-        wrapped = self._schemas.wraps(tool, meta, bare=self._bare())
-        if wrapped is None:
-            await self.tools.seen(caller, self._settings.timeout_s)
-            wrapped = self._schemas.wraps(tool, meta, bare=self._bare())
-        return bool(wrapped)
+        return self._schemas.wraps(tool, result.meta or {}, bare=self._bare())
 
     # ------------------------------------------------------------ asking for it
 

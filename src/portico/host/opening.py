@@ -25,6 +25,7 @@ from portico.errors import (
 )
 from portico.host.seats import Asking, Seat
 from portico.host.settings import Entry
+from portico.protocol import types as t
 from portico.protocol.questions import Kind
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
@@ -48,6 +49,7 @@ class Opener:
         asking: Asking,
         auth: "Callable[[str], Auth | None] | None" = None,
         ping_s: float | None = PING_S,
+        info: t.Implementation | None = None,
     ) -> None:
         settings = entry.settings
         shared = settings.sharing == "shared"
@@ -60,6 +62,7 @@ class Opener:
         self._asking = asking
         self._auth = auth
         self._ping_s = ping_s
+        self._info = info
 
     async def open(self, seat: Seat) -> None:
         """Open a seat. Raises one of `NO_CRASH`, or `CannotConnect` with what the server wrote."""
@@ -101,7 +104,7 @@ class Opener:
             asks=self.asks,
             asking=self._asking,
             roots=self._roots,
-            info=own_name(),
+            info=self._info or own_name(),
             accepts=accepted(settings.revision),
             timeout_s=settings.timeout_s,
             open_s=settings.start_s,

@@ -29,7 +29,7 @@ from portico.ports import Turn
 from portico.protocol import types as t
 from portico.protocol.jsonrpc import encode
 from portico.protocol.negotiation import Peer
-from portico.protocol.questions import AnyAnswer, can_answer
+from portico.protocol.questions import AnyAnswer, can_answer, without_context
 from portico.protocol.questions import Question as Asked
 from portico.protocol.revision import NEWEST
 
@@ -178,7 +178,11 @@ def asking_of(server: str) -> Asking:
         # The latest is the likeliest; they are all of one caller.
         peer = calls[-1].exchange.peer
         able = peer.capabilities
-        if not isinstance(able, t.ClientCapabilities) or not can_answer(asked, able, peer.revision):
+        if not isinstance(able, t.ClientCapabilities):
+            able = t.ClientCapabilities()
+        if not can_answer(asked, able, peer.revision):
+            asked = without_context(asked)
+        if not can_answer(asked, able, peer.revision):
             code = peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
             raise RemoteError(code, f"the caller cannot be asked for {asked.kind.method}")
         return await calls[-1].wire.ask(Named(asked.params, server, calls))

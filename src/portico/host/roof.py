@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from portico.client.asking import running_loop
 from portico.client.hearing import Hearing
 from portico.errors import LocalProtocolError
 from portico.host.catalogue import Snapshot
@@ -64,8 +65,10 @@ class Roof:
         wait_s: float,
         on_event: OnEvent | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
+        info: t.Implementation | None = None,
     ) -> None:
         self.desk = desk
+        self._info = info
         self.looking: Looking = Looking()
         self._wait_s = wait_s
         self._on_event = on_event
@@ -111,7 +114,7 @@ class Roof:
         """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop is not loop:
             if self._loop is not None:
                 raise LocalProtocolError(ELSEWHERE)
@@ -144,6 +147,7 @@ class Roof:
             asks=(Asked.ELICIT, Asked.SAMPLE) if self.desk.is_open else (),
             asking=asking_of(entry.key),
             auth=self._auth,
+            info=self._info,
             on_open=opened,
             on_change=self._noted if self._on_event is not None else None,
         )

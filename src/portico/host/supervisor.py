@@ -66,7 +66,8 @@ class Supervised:
 
     `asks` is what the host can answer when the server asks, and `asking` puts a question to
     whoever made the calls that it may be about; the settings may allow less, and nothing else is
-    offered to the server. `auth` says who we are at an address, where the entry does not.
+    offered to the server. `auth` says who we are at an address, where the entry does not, and
+    `info` what the server is told of this program.
     `on_open` is told of every seat that was opened: what the server offers may be another now.
     `on_change` is told when the state may have changed. `clock` and `dice` (a random number below
     1) decide when it is started again.
@@ -79,6 +80,7 @@ class Supervised:
         asks: Collection[Kind] = (),
         asking: Asking = by_wire,
         auth: "Callable[[str], Auth | None] | None" = None,
+        info: t.Implementation | None = None,
         on_open: Callable[["Supervised", Seat], None] | None = None,
         on_change: Callable[["Supervised"], None] | None = None,
         ping_s: float | None = PING_S,
@@ -88,7 +90,7 @@ class Supervised:
         settings = entry.settings
         self.entry: Entry = entry
         self._settings = settings
-        self._opener = Opener(entry, asks, asking, auth, ping_s)
+        self._opener = Opener(entry, asks, asking, auth, ping_s, info)
         self._on_open = on_open
         self._on_change = on_change
         self._clock = clock

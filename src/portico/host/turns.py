@@ -86,7 +86,7 @@ class LocalTurn(RequestFields):
         return None
 
     def post(self, frame: bytes) -> bool:
-        """Tell the caller of progress or of a log message; nobody waits for its handlers."""
+        """Tell the caller of progress or of a log message."""
         told = decode(frame)
         assert isinstance(told, Notification)
         hearing = self._hearing = self._hearing or Hearing()
@@ -98,6 +98,11 @@ class LocalTurn(RequestFields):
             said = read(t.LoggingMessageNotificationParams, told.params)
             hearing.tell(self._on_log, said, size=len(frame))
         return True
+
+    async def caught_up(self) -> None:
+        """Wait until the caller's handlers have seen all that was told, for a limited time."""
+        if self._hearing is not None:
+            await self._hearing.caught_up()
 
     async def send(self, frame: bytes) -> None:
         """The same."""

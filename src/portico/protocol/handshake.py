@@ -24,6 +24,11 @@ class Phase(Enum):
     CLOSED = "it is over"
 
 
+# Why a server asks nothing yet: R0012 allows only pings and logs before that.
+NOT_INITIALIZED = (
+    "it has not sent notifications/initialized, and nothing can be asked of a client before that"
+)
+
 # Which step leads where. A step that is missing here does not exist.
 TABLE: dict[Side, dict[Phase, dict[str, Phase]]] = {
     Side.SERVER: {

@@ -271,9 +271,11 @@ def unsupported(requested: str, accepts: Revisions) -> Fault:
 
 
 def unspoken(named: str, accepts: Revisions) -> Fault:
-    """The same in a session, where only the header is wrong."""
+    """The same in a session, where only the header is wrong. Clients of other SDKs look for the
+    first three words."""
     dates = ", ".join(accepts.dates)
-    words = f"MCP-Protocol-Version is {named[:MAX_QUOTED]!r}, which is not spoken here; use {dates}"
+    said = named[:MAX_QUOTED]
+    words = f"Unsupported protocol version: MCP-Protocol-Version is {said!r}; use {dates}"
     data = {"supported": accepts.dates, "requested": named[:MAX_QUOTED]}
     return Fault(FaultKind.INVALID_PARAMS, words, data)
 

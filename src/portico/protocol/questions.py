@@ -97,7 +97,8 @@ class Question(Struct, frozen=True):
             return t.ElicitRequest(params=params)
         if isinstance(params, t.CreateMessageRequestParams):
             return t.CreateMessageRequest(params=params)
-        return t.ListRootsRequest()
+        # Not left out, although it may be: some clients, the Go SDK's among them, read it.
+        return t.ListRootsRequest(params=t.ListRootsRequestParams())
 
     def read_answer(self, raw: Raw | bytes, revision: Revision) -> AnyAnswer:
         """The answer, checked against the question. Raises `Fault` where it does not fit."""
@@ -235,13 +236,23 @@ def check_own(question: Question, revision: Revision) -> None:
 
 def check_received(question: Question, declared: t.ClientCapabilities, revision: Revision) -> None:
     """A client's check of what it was asked: only what it declared, and by the rules."""
-    if not can_answer(question, declared, revision):
+    wanted = without_context(question)
+    if not can_answer(wanted, declared, revision):
         words = f"{question.kind.method} asks for what this client did not declare"
-        raise Fault(FaultKind.INVALID_PARAMS, f"{words}: {_paths(question)}")
+        raise Fault(FaultKind.INVALID_PARAMS, f"{words}: {_paths(wanted)}")
     if isinstance(question.params, t.CreateMessageRequestParams):
         for message in question.params.messages:
             check_blocks(message.content, revision)
     _check_question(question, revision)
+
+
+def without_context(question: Question) -> Question:
+    """The same question without `includeContext`. The schema says that a client may ignore it, so
+    a client that is asked for a context that it did not declare answers without one (D43)."""
+    params = question.params
+    if isinstance(params, t.CreateMessageRequestParams) and _with_context(params):
+        return Question(replace(params, include_context=None))
+    return question
 
 
 def _paths(question: Question) -> str:

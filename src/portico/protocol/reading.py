@@ -1,10 +1,13 @@
 """Bytes to a noun, once, and back.
 
 `read` decodes strictly first. Only when that fails does it look again, level by level along the
-noun's own type, for the two things that a stranger may rightly send and the decoder refuses:
+noun's own type, for the things that other implementations send and the decoder refuses:
 
 - a content block of a kind that nobody knows yet: kept whole, as `UnknownContent`;
 - `1.0` where an integer is due: taken as `1` (D31). `1.5` and `true` stay refused.
+- structured content of a tool without `content`, which must be there and may be empty (D46);
+- a field of a form that may be null, `anyOf: [T, null]` or `type: [T, "null"]`: taken as `T`, since
+  a field that is not `required` may be left out (D44). `mcp` up to 1.30 writes optional fields so.
 
 Rules: nothing but `Fault` leaves `read`, nothing but `LocalProtocolError` leaves the writers; time
 is linear in the bytes; a refusal names places and types, never a value that the peer sent.
@@ -25,6 +28,12 @@ T = TypeVar("T")
 
 # Beyond this a float no longer says which integer is meant.
 MAX_EXACT: Final = 2**53
+
+# A result of a tool, and a field of an elicitation's form; by their names, since a program loads
+# the types that it needs.
+TOOL_RESULT: Final = "CallToolResult"
+FORM_FIELD: Final = "PrimitiveSchema"
+NO_BLOCKS: Final = Raw(b"[]")
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _UNWRITABLE: Final = (TypeError, ValueError, RecursionError)
@@ -142,6 +151,10 @@ def _loosen_object(
     candidates = [option for option in options if isinstance(option, inspect.StructType)]
     chosen = _chosen(candidates, members)
     if chosen is not None:
+        if chosen.cls.__name__ == FORM_FIELD:
+            members = _without_null(members)
+        elif chosen.cls.__name__ == TOOL_RESULT and "structuredContent" in members:
+            members = {"content": NO_BLOCKS, **members}
         mended = {
             field.encode_name: _loosen(field.type, members[field.encode_name])
             for field in chosen.fields
@@ -157,6 +170,28 @@ def _loosen_object(
     if isinstance(whole.get("type"), str) and _keeps_unknown(candidates):
         return {"type": UnknownContent.__struct_config__.tag, "whole": Whole(whole)}
     return whole
+
+
+def _without_null(members: dict[str, Raw]) -> dict[str, Raw]:
+    """The members of a form's field that is of one type or null, as those of that type."""
+    kinds = _but_null(members.get("type"), "null")
+    if len(kinds) == 1:
+        return {**members, "type": kinds[0]}
+    options = _but_null(members.get("anyOf"), {"type": "null"})
+    if len(options) == 1 and "type" not in members:
+        inner = _one_level.decode(options[0])
+        if isinstance(inner, dict):
+            return {**inner, **{key: raw for key, raw in members.items() if key != "anyOf"}}
+    return members
+
+
+def _but_null(raw: Raw | None, null: object) -> list[Raw]:
+    """The other alternatives where one of them is null; none where that is not so."""
+    found = _one_level.decode(raw) if raw is not None else None
+    if not isinstance(found, list):
+        return []
+    others = [one for one in found if msgspec.json.decode(one) != null]
+    return others if len(others) < len(found) else []
 
 
 def _chosen(

@@ -26,7 +26,7 @@ from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.dispatch import Dispatch, Listing
 from portico.server.hints import hinted, no_attribute
-from portico.server.offering import Offering, checked_ttl
+from portico.server.offering import Offering, checked_ttls
 from portico.server.workers import THREADS, Workers
 
 if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP when it is served
@@ -73,7 +73,8 @@ class Server(Offering):
     `keys` seal what travels through clients: give all replicas the same, the newest first.
     `store` keeps what outlives a call (handles, single use): give all replicas the same.
     `middleware` are functions around every request, the first outermost.
-    `ttl_s` and `cache_scope` say how long, and for whom, lists keep. `declares` names kinds that
+    `ttl_s` and `cache_scope` say how long, and for whom, lists keep; `ttl_s={"tools": 300}` says it
+    for some: tools, prompts, resources, resource_templates. `declares` names kinds that
     are added only later, at run time: clients of the older revisions ask once what there is.
     `completions_per_s` is how many completions each caller gets (R0150), None for any number.
     `threads` is how many functions that are not `async` run at once; further calls wait.
@@ -97,7 +98,7 @@ class Server(Offering):
         keys: Iterable[bytes] = (),
         store: Store | None = None,
         page_size: int = PAGE_SIZE,
-        ttl_s: float | None = None,
+        ttl_s: float | Mapping[str, float] | None = None,
         cache_scope: "t.CacheScope | None" = None,
         logging: bool | None = None,
         declares: Iterable[Kind] = (),
@@ -151,7 +152,7 @@ class Server(Offering):
         self.clock: Callable[[], float] = time.time
         crashes = Crashes(debug=debug)
         super().__init__(Catalogue(), Surroundings(self._interviewed, self.workers, crashes))
-        ttl_ms = checked_ttl(ttl_s, cache_scope, name)
+        ttl_ms = checked_ttls(ttl_s, cache_scope, name)
         listing = Listing(page_size=page_size, ttl_ms=ttl_ms, cache_scope=cache_scope)
         guards: dict[str, Middleware] = {}
         if completions_per_s is not None:

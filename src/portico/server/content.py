@@ -130,13 +130,23 @@ class Link:
         title: str | None = None,
         description: str | None = None,
         mime_type: str | None = None,
+        size: int | None = None,
+        annotations: "t.Annotations | None" = None,
+        icons: "list[t.Icon] | None" = None,
+        meta: dict[str, Any] | None = None,
     ) -> None:
+        if size is not None and size < 0:
+            raise LocalProtocolError(f"Link: size is {size}; give a number of bytes, 0 or more")
         self._noun = t.ResourceLink(
             uri=uri,
             name=name or uri.rpartition("/")[2] or uri,
             title=title,
             description=description,
             mime_type=mime_type,
+            size=size,
+            annotations=annotations,
+            icons=icons,
+            meta=named_meta(meta, "Link"),
         )
 
     def __repr__(self) -> str:

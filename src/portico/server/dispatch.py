@@ -7,6 +7,7 @@ Rules: nothing here knows a transport. A handler gets a turn and returns a noun,
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import is_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -46,7 +47,8 @@ class Listing(Struct, frozen=True, kw_only=True):
     """How lists are given out: in which pages, and how long, for whom, they keep."""
 
     page_size: int = PAGE_SIZE
-    ttl_ms: int | None = None
+    # By kind; of one that is not there it is left to the client.
+    ttl_ms: Mapping[str, int] = MappingProxyType({})
     cache_scope: "t.CacheScope | None" = None
 
 
@@ -167,7 +169,7 @@ class Dispatch:
         if known is None or not all(map(is_, known[0], nouns)):
             if len(self._lists) >= MAX_LISTS:
                 self._lists.clear()
-            ttl_ms = self._listing.ttl_ms
+            ttl_ms = self._listing.ttl_ms.get(of)
             noun = made(next_cursor=page.cursor, ttl_ms=ttl_ms, cache_scope=scope, **{of: nouns})
             known = self._lists[key] = (nouns, noun)
         return known[1]

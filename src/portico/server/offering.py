@@ -7,7 +7,7 @@ registered, in words that name the function and the parameter.
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
 from portico.errors import Fault, LocalProtocolError
@@ -401,6 +401,24 @@ def _check_keywords(whose: str, options: Any, table: str) -> None:
             hint = f"; {written}" if written else likely(name, sorted(known))
             hint = hint or f"; there are {', '.join(sorted(known))}"
             raise LocalProtocolError(f"{whose} has no keyword {name!r}{hint}")
+
+
+# The kinds of lists that may be kept for a time of their own.
+LISTS = ("tools", "prompts", "resources", "resource_templates")
+
+
+def checked_ttls(
+    ttl_s: float | Mapping[str, float] | None, scope: str | None, whose: str
+) -> dict[str, int]:
+    """For how many milliseconds each kind of list keeps, of those for which that was said."""
+    given = ttl_s if isinstance(ttl_s, Mapping) else dict.fromkeys(LISTS, ttl_s)
+    for kind in given:
+        if kind not in LISTS:
+            hint = likely(kind, LISTS) or f"; there are {', '.join(LISTS)}"
+            raise LocalProtocolError(f"{whose}: ttl_s has no list {kind!r}{hint}")
+    checked = {kind: checked_ttl(seconds, scope, whose) for kind, seconds in given.items()}
+    checked_ttl(None, scope, whose)
+    return {kind: ttl_ms for kind, ttl_ms in checked.items() if ttl_ms is not None}
 
 
 def checked_ttl(ttl_s: float | None, scope: str | None, whose: str) -> int | None:

@@ -30,6 +30,7 @@ from portico.protocol.events import (
     Told,
 )
 from portico.protocol.exchange import LISTEN, Exchange, RequestFields
+from portico.protocol.handshake import NOT_INITIALIZED, Phase
 from portico.protocol.jsonrpc import Request, RequestId, encode_request
 from portico.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
 from portico.protocol.negotiation import Peer
@@ -105,6 +106,8 @@ class DuplexTurn(RequestFields, Struct, eq=False, gc=False):
 
     async def ask(self, question: "Question") -> Raw:
         """Ask by request, and wait for as long as a person may need."""
+        if self.duplex.link.phase is Phase.OPENING:
+            raise ConnectionLost(NOT_INITIALIZED)
         return await self.duplex.request(question.kind.method, question.params, ASK_S)
 
     async def hang_up(self) -> None:

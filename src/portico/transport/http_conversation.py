@@ -85,6 +85,8 @@ class HttpConversation:
         self._endpoint = Endpoint(pool, url, headers, passport, self._held)
         self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
+        # Whether the server has ever had a stream for us by GET.
+        self._streams = False
         self._over = False
         self._calls: dict[RequestId, Waiting] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
@@ -355,7 +357,8 @@ class HttpConversation:
                 return
             revision = self._revision
             words = f"{self._where}: the stream ended without an answer{cut and f' ({cut})'}"
-            if revision is None or not revision.http.resumable or not parser.last_event_id:
+            # Streamable HTTP carries every revision with a handshake, also the one before it.
+            if revision is None or not revision.handshake or not parser.last_event_id:
                 raise ConnectionLost(words)
             parser = resumed(parser)
             try:
@@ -397,9 +400,12 @@ class HttpConversation:
             except BaseException:
                 answer.close()
                 raise
+            self._streams = True
             return answer
         async with answer:
-            if self._forgets(answer):
+            # Before there was any stream a 404 says that there is none: it takes POST alone.
+            # If it has forgotten the session, the next POST says so (D45).
+            if self._forgets(answer) and (self._streams or parser.last_event_id):
                 raise self._forgotten("GET")
             raise self._endpoint.refusal("GET", answer, await self._endpoint.refused(answer))
 

@@ -26,6 +26,7 @@ from portico.protocol.budget import Budget
 from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, Told
 from portico.protocol.events import Send as Sending
 from portico.protocol.exchange import Exchange, RequestFields
+from portico.protocol.handshake import NOT_INITIALIZED, Phase
 from portico.protocol.httprules_gate import FORBIDDEN, NOT_FOUND, Headers, Refusal
 from portico.protocol.jsonrpc import (
     Batch,
@@ -486,6 +487,8 @@ class Session:
             raise ConnectionLost(words)
         if stream.over:
             raise ConnectionLost("the client has gone and cannot come back")
+        if self.link.phase is Phase.OPENING:
+            raise ConnectionLost(NOT_INITIALIZED)
         id, data = self.link.request(
             question.kind.method,
             question.params,

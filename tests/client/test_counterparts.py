@@ -1,0 +1,135 @@
+"""What servers of other implementations send, and a client of ours must live with."""
+
+from typing import Any
+
+import pytest
+
+from client.hand import JSON, Refusal, by_hand
+from live import Records, live, until
+from portico.client import asking
+from portico.client.answers import Answers
+from portico.protocol import types as t
+from portico.protocol.link import SET_LEVEL
+from portico.protocol.revision import ALL, Asking, LogControl, Revision
+
+DONE: JSON = {"content": [{"type": "text", "text": "done"}]}
+LEVEL_KEY = "io.modelcontextprotocol/logLevel"
+BY_METHOD = [one for one in ALL if one.log_control is LogControl.BY_METHOD]
+ELICITING = [one for one in ALL if one.elicitation.modes]
+
+
+async def put(revision: Revision, answers: Answers, method: str, params: JSON) -> JSON:
+    """A question of a server, in the way of its revision; the client's whole reply to it."""
+    if revision.asking is Asking.BY_RESULT:
+
+        def call(given: JSON) -> JSON:
+            if "inputResponses" in given:
+                return DONE
+            asked = {"q": {"method": method, "params": params}}
+            return {"resultType": "input_required", "inputRequests": asked}
+
+        async with by_hand(revision, {"tools/call": call}, answers=answers) as (client, hand):
+            assert (await client.call_tool("ask")).text == "done"
+            return {"result": hand.requests("tools/call")[-1]["params"]["inputResponses"]["q"]}
+    async with by_hand(revision, answers=answers) as (_, hand):
+        hand.say({"jsonrpc": "2.0", "id": 77, "method": method, "params": params})
+
+        def replies() -> list[JSON]:
+            return [one for one in hand.heard if one.get("id") == 77 and "method" not in one]
+
+        await until(lambda: bool(replies()))
+        return replies()[0]
+
+
+@pytest.mark.parametrize("context", ["thisServer", "allServers"])
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+@live
+async def test_sampling_that_asks_for_a_context_is_answered_without_one(
+    revision: Revision, context: str
+) -> None:
+    params: JSON = {
+        "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}],
+        "maxTokens": 5,
+        "includeContext": context,
+    }
+    reply = await put(
+        revision, Answers(on_sample=lambda asked: "a word"), "sampling/createMessage", params
+    )
+    assert reply["result"]["content"]["text"] == "a word"
+
+
+@pytest.mark.parametrize("revision", ELICITING, ids=lambda one: one.date)
+@live
+async def test_a_form_whose_optional_fields_may_be_null_is_filled_in(revision: Revision) -> None:
+    asked: list[t.ElicitRequestParams] = []
+
+    def answer(question: t.ElicitRequestParams) -> Any:
+        asked.append(question)
+        return {"name": "Ada", "nick": None}
+
+    nick = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "title": "Nick"}
+    form = {"properties": {"name": {"type": "string"}, "nick": nick}, "required": ["name"]}
+    params = {"message": "Who?", "requestedSchema": {"type": "object"} | form}
+    reply = await put(revision, Answers(on_elicit=answer), "elicitation/create", params)
+    assert reply["result"] == {"action": "accept", "content": {"name": "Ada"}}
+    assert asked[0].requested_schema is not None
+    assert asked[0].requested_schema.properties["nick"].type == "string"
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+@live
+async def test_a_server_that_logs_nothing_until_a_level_is_set_is_heard(revision: Revision) -> None:
+    heard: list[Any] = []
+    by_method = revision.log_control is LogControl.BY_METHOD
+
+    def call(params: JSON) -> JSON:
+        wanted = LEVEL_KEY in (params.get("_meta") or {})
+        if wanted or hand.requests(SET_LEVEL):
+            hand.tell("notifications/message", {"level": "info", "data": "hello"})
+        return DONE
+
+    replies = {"tools/call": call, SET_LEVEL: lambda params: {}}
+    async with by_hand(revision, replies, on_log=heard.append) as (client, hand):
+        await client.call_tool("talk")
+        assert [one.data for one in heard] == ["hello"]
+        levels = [one["params"]["level"] for one in hand.requests(SET_LEVEL)]
+        assert levels == (["info"] if by_method else [])
+    async with by_hand(revision, replies) as (client, hand):
+        await client.call_tool("talk")
+        assert hand.requests(SET_LEVEL) == []  # without a callback nothing is set
+    silent = {"tools": {}}
+    async with by_hand(revision, replies, capabilities=silent, on_log=print) as (client, hand):
+        assert hand.requests(SET_LEVEL) == []  # nor where the server declares no logging
+
+
+@pytest.mark.parametrize("reply", ["refused", "none"])
+@pytest.mark.parametrize("revision", BY_METHOD, ids=lambda one: one.date)
+@live
+async def test_a_server_that_does_not_take_a_level_is_used_all_the_same(
+    revision: Revision, reply: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "RESTORE_S", 0.01)
+
+    def refuse(params: JSON) -> JSON | None:
+        if reply == "none":
+            return None
+        raise Refusal(-32601, "no such method")
+
+    replies = {"tools/call": lambda params: DONE, SET_LEVEL: refuse}
+    with Records("portico.client") as records:
+        async with by_hand(revision, replies, on_log=print) as (client, _):
+            assert (await client.call_tool("t")).text == "done"
+    assert len(records.lines) == 1
+    assert "does not take logging/setLevel" in records.lines[0]
+
+
+@pytest.mark.parametrize("revision", ALL, ids=lambda one: one.date)
+@live
+async def test_a_result_with_structured_content_alone_is_a_result(revision: Revision) -> None:
+    replies = {
+        "tools/call": lambda params: {"structuredContent": {"degrees": 7}},
+        "tools/list": lambda params: {"tools": [], "ttlMs": 0, "cacheScope": "private"},
+    }
+    async with by_hand(revision, replies) as (client, _):
+        result = await client.call_tool("forecast")
+        assert (result.data, result.text, result.content) == ({"degrees": 7}, "", [])
