@@ -48,8 +48,8 @@ CUTS: dict[str, Cut] = {
     ),
     "63 a bind that others reach": Cut(
         RULES,
-        "        if not named:\n",
-        "        if False:\n",
+        "        elif not named:\n",
+        "        elif False:\n",
         GATE,
         "must_be_told_its_names",
     ),

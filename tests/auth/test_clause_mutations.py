@@ -84,8 +84,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-08 a bad token": Cut(
         PROTECTION,
-        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers)) from None",
-        "raise Refusal(FORBIDDEN, words, headers=tuple(headers)) from None",
+        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None",
+        "raise Refusal(FORBIDDEN, words, headers=tuple(headers), detail=detail) from None",
         DOOR,
         "bad_token",
     ),

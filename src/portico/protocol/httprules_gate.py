@@ -61,8 +61,11 @@ class Refusal(Fault):
         kind: FaultKind = FaultKind.INVALID_REQUEST,
         headers: tuple[tuple[str, str], ...] = (),
         data: Any = None,
+        detail: str = "",
     ) -> None:
         super().__init__(kind, message, data)
+        # For the log of whoever runs the server; never sent.
+        self.detail = detail
         self.status: int = status  # pyright: ignore[reportIncompatibleVariableOverride]
         self.headers = headers
 

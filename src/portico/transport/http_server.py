@@ -56,6 +56,7 @@ from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
 from portico.transport.http_entrance import admit, described
 from portico.transport.http_lifespan import Keeper, Lifespan
+from portico.transport.http_refusals import RefusalLog
 from portico.transport.http_session import Session
 from portico.transport.http_sessions import Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
@@ -96,6 +97,8 @@ class HttpTurn(Visit):
     exchange: Exchange
     fault: Fault | None = None
     root: str = ""
+    # Whose connection this is, where a guard stands; empty where nothing was shown to it.
+    client: str = ""
 
     @property
     def wire(self) -> "HttpTurn":
@@ -169,6 +172,7 @@ class HttpApp:
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
         self._load: dict[str, int] = {}
+        self._refusals = RefusalLog()
         self._sessions = Sessions(service, limits, self.sweep)
         # Around another application only what is ours by name is taken from it.
         below = self.path.rstrip("/") if around is not None else ""
@@ -291,6 +295,8 @@ class HttpApp:
 
     async def _admit(self, turn: HttpTurn, scope: Scope, gate: Gate) -> None:
         """Who sent this, and may. Raises `AuthError` or `Refusal`."""
+        if b"authorization" in turn.headers:
+            turn.client = _address(scope.get("client"))
         if self._guard is not None:
             turn.root = scope.get("root_path", "")
             place = "" if gate is self._gate else scope["path"]
@@ -497,6 +503,8 @@ class HttpApp:
         revision: Revision | None = None,
     ) -> None:
         """Say no: the status, and an error where there is something to say."""
+        if isinstance(visit, HttpTurn) and visit.client:
+            self._refusals.note(refused, visit.client, self._sessions.shared.clock())
         status = rules.status_of(refused, revision, admitted=False)
         headers = _own_headers(refused) or []
         body = b""
@@ -595,6 +603,11 @@ def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
     if isinstance(refused, Refusal):
         return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
     return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
+
+
+def _address(client: Any) -> str:
+    """The address of a connection as ASGI has it; that of a proxy, where one stands in front."""
+    return str(client[0])[:64] if client else "an unknown address"
 
 
 def _unverified(error: Exception) -> Refusal:
