@@ -186,7 +186,7 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
     from auth.protected import Bearer, notes
     from portico.transport.http_run import listening
 
-    def verify(headers: Any) -> str:
+    async def verify(headers: Any) -> str:
         raise LoginRequired(f"who is {headers[b'authorization'].decode()}?")
 
     async with listening(notes().asgi(verify=verify), port=0) as site:

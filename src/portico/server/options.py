@@ -74,6 +74,7 @@ class AppOptions(TypedDict, total=False):
     around: "App"
     verify: Verify
     limits: "Limits"
+    stateless: bool
 
 
 class AsgiOptions(AppOptions, total=False):

@@ -18,6 +18,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -48,7 +49,8 @@ from portico.protocol.httprules_gate import (
 from portico.protocol.httprules_params import check_params
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Batch, Frame, Request, decode, encode_failure
-from portico.protocol.negotiation import Peer, Recogniser
+from portico.protocol.link import PING
+from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser
 from portico.protocol.questions import Question
 from portico.protocol.revision import Binding, Revision, number
 from portico.protocol.shape import Shaper
@@ -60,6 +62,12 @@ from portico.transport.http_refusals import RefusalLog
 from portico.transport.http_session import Session
 from portico.transport.http_sessions import Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
+from portico.transport.http_stateless import (
+    NO_BATCHES,
+    answer_initialize,
+    answer_ping,
+    peers_without_session,
+)
 from portico.transport.http_sweep import Sweep
 from portico.transport.http_visit import (
     CLOSE_HEADER,
@@ -142,6 +150,7 @@ class HttpApp:
         guard: Guard | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        stateless: bool = False,
     ) -> None:
         named, pages = tuple(hosts), tuple(origins)
         if named or pages:
@@ -166,6 +175,9 @@ class HttpApp:
         self.is_guarded: bool = guard is not None or verify is not None
         self._given_policy = policy
         self._recogniser = Recogniser(service.accepts)
+        self.stateless: bool = stateless
+        # By version header, who sends requests of the handshake revisions without a session.
+        self._alone = peers_without_session(service.accepts) if stateless else {}
         self._set_gates(policy or HostPolicy.of(*LOOPBACK))
         self._identity: Identity | None = None
         self._logs = False
@@ -179,8 +191,13 @@ class HttpApp:
         self._sse_path = below + SSE_PATH
         self._messages_path = below + MESSAGES_PATH
         self._sse = SseSessions(service, limits, self._messages_path)
-        self._has_sessions = bool(service.accepts.handshakes)
-        self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
+        self._open = (
+            partial(answer_initialize, service=service) if stateless else self._sessions.open
+        )
+        self._has_sessions = bool(service.accepts.handshakes) and not stateless
+        self._has_sse = not stateless and any(
+            r.http.binding is Binding.HTTP_SSE for r in service.accepts
+        )
         self._keeper = Keeper(self.start, self.stop)
         self._signals = Signals(self._begin_to_end)
         self._ending: asyncio.Task[None] | None = None
@@ -370,9 +387,11 @@ class HttpApp:
             raw_id = frame.raw_id
             if self._guard is not None:
                 self._guard.check(frame, turn.scopes or frozenset(), turn.root)
+            if self._alone and frame.method != HANDSHAKE_METHOD:  # of which nothing is kept
+                known = self._alone.get(headers.get(b"mcp-protocol-version"))
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
-                await self._sessions.open(turn, frame)
+                await self._open(turn, frame)
                 return
             peer = admission.peer
             if session is not None and peer is known:
@@ -381,21 +400,29 @@ class HttpApp:
                 await session.post(turn, frame, admission.head)
                 return
             row, head = admission.row, admission.head
-            if row.params is CallToolRequestParams and isinstance(head.name, str):
+            if (
+                peer is not known
+                and row.params is CallToolRequestParams
+                and isinstance(head.name, str)
+            ):
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
                 require_events(turn.answers)
                 turn.until = turn.expires
             shaper = self._shaper(peer.revision)
-            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=self._logs)
+            logs = self._logs and peer is not known
+            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=logs)
             if turn.scopes is not None:
                 exchange.scopes = turn.scopes
         except Fault as fault:
-            known_revision = session.peer.revision if session is not None else None
+            known_revision = known.revision if known not in (None, rules.ENDED) else None
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
             return
         turn.exchange = exchange
         turn.working = True
+        if peer is known and row.name == PING:
+            await answer_ping(turn, frame)
+            return
         await self._answer(turn)
 
     async def _answer(self, turn: HttpTurn) -> None:
@@ -438,6 +465,8 @@ class HttpApp:
             raise rules.unknown_session()
         revision = session.peer.revision if session is not None else None
         if isinstance(frame, Batch):
+            if self.stateless:
+                raise Fault(FaultKind.INVALID_REQUEST, NO_BATCHES)
             rules.admit_batch(frame, revision)
             if self._guard is not None:
                 self._guard.check(frame, turn.scopes or frozenset(), turn.root)
@@ -449,7 +478,7 @@ class HttpApp:
         status = rules.accept_post(frame, ruling.revision)
         if session is not None:
             session.take(frame)
-        elif ruling.revision.handshake:
+        elif ruling.revision.handshake and not self.stateless:
             rules.require_session(turn.headers)
         await turn.reply(status, b"")
 
@@ -525,7 +554,8 @@ class HttpApp:
             self._set_gates(policy)
 
     def _set_gates(self, policy: HostPolicy) -> None:
-        self._gate = Gate(policy, endpoint_methods(self.service.accepts))
+        methods = ("POST",) if self.stateless else endpoint_methods(self.service.accepts)
+        self._gate = Gate(policy, methods)
         self._gate_get = Gate(policy, ("GET",))
         self._gate_post = Gate(policy, ("POST",))
 
