@@ -62,7 +62,7 @@ CUTS: dict[str, Cut] = {
     ),
     "64 the path as it is spelled": Cut(
         "transport/http_server.py",
-        "            if self.is_guarded:\n",
+        "            if self.is_guarded and not gate.public:\n",
         '            if self.is_guarded and scope.get("raw_path") == b"/mcp":\n',
         DOOR,
         "no_spelling",

@@ -22,6 +22,7 @@ from portico.protocol.httprules_gate import (
     Headers,
     HostPolicy,
     Refusal,
+    RouteGate,
     accepted,
     check_content_type,
     check_origin,
@@ -718,3 +719,16 @@ def test_no_value_makes_the_gate_slow(part: bytes) -> None:
                 gate().check("POST", GOOD | {name: value[:MAX_CONTENT_TYPE_BYTES]})
 
     assert min(timeit.repeat(once, timer=process_time, number=1, repeat=5)) < 0.02
+
+
+# ---------------------------------------------------------------- routes of the program's own
+
+
+def test_a_route_is_checked_for_its_name_its_pages_and_its_methods_and_nothing_else() -> None:
+    check = RouteGate(LOCAL, ("GET", "HEAD"))
+    assert check.public
+    assert not gate().public
+    assert check.check("GET", {b"host": b"localhost:8000", b"accept": b"text/html"}).json
+    assert refused(check, "GET", {b"host": b"evil.example"}) == 403
+    assert refused(check, "GET", GOOD | {b"origin": b"http://evil.example"}) == 403
+    assert refused(check, "POST", GOOD) == 405

@@ -387,6 +387,9 @@ class Gate:
     a pass is remembered.
     """
 
+    # Whether it is for everybody who comes by a name of ours: no guard is asked.
+    public: bool = False
+
     def __init__(self, policy: HostPolicy, methods: tuple[str, ...]) -> None:
         self.policy = policy
         self.methods = methods
@@ -419,6 +422,21 @@ class Gate:
                 self._passed.clear()
             self._passed[key] = answers
         return answers
+
+
+class RouteGate(Gate):
+    """The checks before a route of the program's own: Origin, Host and method; the rest is its."""
+
+    public = True
+
+    def check(self, method: str, headers: Headers) -> Answers:
+        """Raises `Refusal`: 403 or 400, 405."""
+        check_origin(headers, self.policy)
+        if method not in self.methods:
+            allow = ", ".join(self.methods)
+            words = f"{method[:20]!r} is not answered here; use {allow}"
+            raise Refusal(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
+        return _EITHER
 
 
 def check_encoding(value: bytes) -> None:

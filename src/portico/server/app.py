@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP w
     from portico.server.interviewing import Interviewer
     from portico.server.options import AsgiOptions, HttpOptions
     from portico.server.sealing import Keys
+    from portico.transport.http_custom_routes import HttpRequest, Route
     from portico.transport.http_server import HttpApp
 
 log: logs.Logger = logs.getLogger("portico.server")
@@ -51,6 +52,7 @@ HANDLE_TTL_S = 24 * 3600.0
 Http = Literal["http", "streamable-http"]
 
 T = TypeVar("T")
+F = TypeVar("F", bound="Callable[[HttpRequest], Any]")
 Kind = Literal["tools", "resources", "prompts", "completions"]
 Lifespan = (
     Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
@@ -121,6 +123,7 @@ class Server(Offering):
         self._lifespan = lifespan
         self._layers: list[Middleware] = []
         self._mounts: list[Server] = []
+        self._routes: list[Route] = []
         self._declares = _kinds(declares)
         self._seen: frozenset[str] = frozenset()
         self._identity: Identity | None = None
@@ -196,6 +199,36 @@ class Server(Offering):
         self._layers.append(layer)
         self._dispatch.use(self._layers)
         return layer
+
+    def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[F], F]:
+        """Serve plain HTTP beside MCP, where this server is served over HTTP:
+
+        >>> @server.route("/version")
+        ... async def version(request: HttpRequest) -> dict[str, str]:
+        ...     return {"version": "1.0"}
+
+        Return a text, bytes, `HttpResponse(…)`, what JSON can hold, None for 204, or the response
+        of a web framework. `/items/{id}` gives `request.path_params["id"]`. A route is for
+        everybody who reaches the server: neither `auth=` nor `verify=` is asked.
+        """
+
+        def add(function: F) -> F:
+            from portico.transport.http_custom_routes import Route
+
+            made = Route(path, methods, function, self.workers.run)
+            for one in self._routes:
+                if one.path == made.path and set(one.methods) & set(made.methods):
+                    raise LocalProtocolError(
+                        f"the route {made.path!r} is there already; give it other methods"
+                    )
+            self._routes.append(made)
+            return function
+
+        return add
+
+    def _all_routes(self) -> "list[Route]":
+        """Our routes, and those of what is mounted here."""
+        return [*self._routes, *(route for one in self._mounts for route in one._all_routes())]
 
     def mount(self, other: "Server", namespace: str | None = None) -> None:
         """Offer all that another server offers, too, now and later.
@@ -494,11 +527,15 @@ class Server(Offering):
             from portico.auth.seal import load
 
             load()  # now, and not while all callers wait for the first who is asked
+        path = options.get("path", "/mcp").rstrip("/") or "/"
+        if any(route.match(path) is not None for route in self._all_routes()):
+            raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
         if self._auth is None:
-            return HttpApp(self, **options)
+            return HttpApp(self, routes=self._all_routes, **options)
         if "verify" in options:
             raise LocalProtocolError("auth= says who comes in, and verify= too; leave one out")
-        return HttpApp(self, guard=self._door(self._auth, options.get("path", "/mcp")), **options)
+        door = self._door(self._auth, options.get("path", "/mcp"))
+        return HttpApp(self, guard=door, routes=self._all_routes, **options)
 
     def _door(self, auth: "Protection", path: str) -> "Door":
         from portico.server.door import Door

@@ -170,10 +170,14 @@ class Site:
 
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
-        if path in (HEALTH, READY) and scope["type"] == "http" and not self.app.has_around:
+        if path in (HEALTH, READY) and scope["type"] == "http" and self._answers_probes(scope):
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
             return _say(send, 200 if fine else 503, b"ok" if fine else b"not ready")
         return self.app(scope, receive, send)
+
+    def _answers_probes(self, scope: Scope) -> bool:
+        """Whether /health and /ready are ours: the program may have its own."""
+        return not self.app.has_around and self.app.route_for(scope) is None
 
     # ------------------------------------------------------------ end
 

@@ -17,7 +17,7 @@ import asyncio
 import inspect
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -42,6 +42,7 @@ from portico.protocol.httprules_gate import (
     Headers,
     HostPolicy,
     Refusal,
+    RouteGate,
     endpoint_methods,
     gather,
     require_events,
@@ -56,6 +57,7 @@ from portico.protocol.revision import Binding, Revision, number
 from portico.protocol.shape import Shaper
 from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
+from portico.transport.http_custom_routes import Route
 from portico.transport.http_entrance import admit, described
 from portico.transport.http_lifespan import Keeper, Lifespan
 from portico.transport.http_refusals import RefusalLog
@@ -151,6 +153,7 @@ class HttpApp:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         stateless: bool = False,
+        routes: Callable[[], Sequence[Route]] = tuple,
     ) -> None:
         named, pages = tuple(hosts), tuple(origins)
         if named or pages:
@@ -183,6 +186,7 @@ class HttpApp:
         self._logs = False
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
+        self._routes = routes
         self._load: dict[str, int] = {}
         self._refusals = RefusalLog()
         self._sessions = Sessions(service, limits, self.sweep)
@@ -233,12 +237,35 @@ class HttpApp:
     async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == "lifespan":
             await Lifespan(self.start, self.stop, receive, send).run(scope, self._around)
+        elif kind == "http" and (found := self.route_for(scope)) is not None:
+            await self._serve_route(*found, scope, receive, send)
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
             await self._nothing(receive, send, f"nothing is here; use {self.path}")
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
+
+    def route_for(self, scope: Scope) -> tuple[Route, str] | None:
+        """The program's own route that a request is for, and the path below where we are."""
+        routes = self._routes()
+        if not routes:
+            return None
+        path, root = scope["path"], scope.get("root_path", "")
+        path = path[len(root) :] if root and path.startswith(root) else path
+        path = path.rstrip("/") or "/"
+        fitting = [route for route in routes if route.match(path) is not None]
+        answered = [route for route in fitting if scope["method"] in route.methods]
+        return ((answered or fitting)[0], path) if fitting else None
+
+    async def _serve_route(
+        self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        def answer(turn: HttpTurn, scope: Scope) -> Awaitable[None]:
+            return route.serve(turn, scope, path, (receive, send))
+
+        gate = RouteGate(self._gate.policy, route.methods)
+        await self._serve(scope, receive, send, gate, answer)
 
     async def _described(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer with a document for those who look for the way in; False where it is not ours."""
@@ -285,7 +312,7 @@ class HttpApp:
                 raise overload("this server is shutting down; try another one")
             if self.sweep.count >= self.limits.visits:
                 raise overload("too many requests at once; try again later")
-            if self.is_guarded:
+            if self.is_guarded and not gate.public:
                 await self._admit(turn, scope, gate)
             if self._identity is None:
                 await self._keeper.started()
