@@ -79,10 +79,11 @@ async def test_an_address_that_others_reach_needs_names() -> None:
 
 
 @live
-async def test_with_names_it_is_reached_by_them_alone() -> None:
+async def test_with_names_it_is_reached_by_them_and_those_of_loopback_alone() -> None:
     settings: dict[str, Any] = {"host": "0.0.0.0", "port": 0, "hosts": ["mcp.example.com"]}
     async with listening(HttpApp(FakeService()), **settings) as site:
-        for host, status in ((b"mcp.example.com", 200), (b"127.0.0.1:%d" % site.port, 403)):
+        hosts = ((b"mcp.example.com", 200), (b"localhost:8080", 200), (b"10.0.0.1:8000", 403))
+        for host, status in hosts:
             reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
             writer.write(discover(site.port).replace(b"127.0.0.1:%d" % site.port, host))
             assert int((await reader.readline()).split()[1]) == status
