@@ -11,7 +11,7 @@ import logging as logs
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from portico.errors import LocalProtocolError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP w
     from portico.server.door import Door
     from portico.server.handles import Handles
     from portico.server.interviewing import Interviewer
-    from portico.server.options import AsgiOptions, HttpOptions
+    from portico.server.options import AsgiOptions, HttpOptions, RunOptions
     from portico.server.sealing import Keys
     from portico.transport.http_custom_routes import HttpRequest, Route
     from portico.transport.http_server import HttpApp
@@ -124,6 +124,7 @@ class Server(Offering):
         self._layers: list[Middleware] = []
         self._mounts: list[Server] = []
         self._routes: list[Route] = []
+        self._access_logged = False
         self._declares = _kinds(declares)
         self._seen: frozenset[str] = frozenset()
         self._identity: Identity | None = None
@@ -468,13 +469,14 @@ class Server(Offering):
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    def run(self, transport: Http, **options: "Unpack[HttpOptions]") -> None: ...
+    def run(self, transport: Http, **options: "Unpack[RunOptions]") -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`.
 
         On HTTP one line on standard output says where, unless `started` is given: it is told
-        instead. On stdio a person at a terminal is told what is waited for. Raises what the
-        lifespan raised, and `LocalProtocolError` for an address that cannot be served.
+        instead. What is not given is taken from the environment (`PORTICO_PORT=9000`). On stdio a
+        person at a terminal is told what is waited for. Raises what the lifespan raised, and
+        `LocalProtocolError` for an address that cannot be served.
         """
         try:
             asyncio.get_running_loop()
@@ -491,7 +493,8 @@ class Server(Offering):
         elif transport in get_args(Http):
             from portico.transport.http_run import run
 
-            run(self.asgi(**_taken(options)), **options)
+            settings = _settled(options)
+            run(self.asgi(**_taken(settings)), **settings)
         else:
             raise _no_such(transport)
 
@@ -527,6 +530,12 @@ class Server(Offering):
             from portico.auth.seal import load
 
             load()  # now, and not while all callers wait for the first who is asked
+        if options.get("access_log") and not self._access_logged:
+            from portico.middleware import log as logged
+
+            self._access_logged = True
+            self._layers.insert(0, logged())
+            self._dispatch.use(self._layers)
         path = options.get("path", "/mcp").rstrip("/") or "/"
         if any(route.match(path) is not None for route in self._all_routes()):
             raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
@@ -594,6 +603,24 @@ def _entered(
     except (TypeError, ValueError):
         takes = True
     return lifespan(server) if takes else lifespan()
+
+
+def _settled(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a process of our own: those that are given, and those of the environment."""
+    from portico.transport.http_settings import prepare_log, read_limits, settled
+
+    found = settled(options)
+    as_json, level = found.pop("log_json", False), found.pop("log_level", None)
+    from portico.logs import log_json
+
+    access = bool(found.get("access_log"))
+    prepare_log(level, access_log=access, json=partial(log_json, None) if as_json else None)
+    words = found.pop("limit", ())
+    if words:
+        limits, run_limits = read_limits(words)
+        found.setdefault("limits", limits)
+        found.setdefault("run_limits", run_limits)
+    return found
 
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:

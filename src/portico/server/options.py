@@ -75,6 +75,7 @@ class AppOptions(TypedDict, total=False):
     verify: Verify
     limits: "Limits"
     stateless: bool
+    access_log: bool
 
 
 class AsgiOptions(AppOptions, total=False):
@@ -93,3 +94,12 @@ class HttpOptions(AppOptions, total=False):
     hosts: Iterable[str]
     origins: Iterable[str]
     started: Callable[[Any], None]
+    ssl_certfile: str
+    ssl_keyfile: str
+
+
+class RunOptions(HttpOptions, total=False):
+    """The keywords of `server.run("http")`, which owns the process, and its log with it."""
+
+    log_level: str
+    log_json: bool

@@ -16,6 +16,7 @@ raised is in the log, and not in the response.
 import inspect
 import logging
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl
@@ -28,6 +29,7 @@ from portico.protocol.jsonrpc import encode
 from portico.transport.http_visit import Receive, Scope, Send, Visit
 
 log: logging.Logger = logging.getLogger("portico.transport")
+access: logging.Logger = logging.getLogger("portico.requests")
 
 # Of one query string; a form has some dozens.
 MAX_QUERY_FIELDS: Final = 1000
@@ -198,8 +200,16 @@ class Route:
         found = self._pattern.fullmatch(path)
         return found.groupdict() if found is not None else None
 
-    async def serve(self, visit: Visit, scope: Scope, path: str, raw: tuple[Receive, Send]) -> None:
+    async def serve(
+        self,
+        visit: Visit,
+        scope: Scope,
+        path: str,
+        raw: tuple[Receive, Send],
+        access_log: bool = False,
+    ) -> None:
         """Let the handler answer a request."""
+        began = time.monotonic()
         request = HttpRequest(visit, scope, path, self.match(path) or {})
         visit.working = True
         try:
@@ -226,6 +236,12 @@ class Route:
                 raise
             found = HttpResponse("the route failed; the server's log says why", FAILED)
         await _reply(visit, raw[1], found)
+        if access_log:
+            facts = {"method": request.method, "path": path, "status": found.status_code}
+            ms = round((time.monotonic() - began) * 1000, 3)
+            words = "%s %.200s: %d, %g ms"
+            said = (request.method, ascii(path)[1:-1], found.status_code, ms)
+            access.info(words, *said, extra={"request": {**facts, "ms": ms}})
 
 
 async def _reply(visit: Visit, send: Send, found: HttpResponse) -> None:

@@ -91,6 +91,8 @@ from portico.transport.http_visit import (
 from portico.transport.signals import Signals
 
 log: logging.Logger = logging.getLogger("portico.transport")
+# Where `middleware.log` writes of each request, too.
+access: logging.Logger = logging.getLogger("portico.requests")
 
 # After the end of everything was said, what still runs may clean up for so long.
 ENDING_S = 1.0
@@ -154,6 +156,7 @@ class HttpApp:
         origins: Iterable[str] = (),
         stateless: bool = False,
         routes: Callable[[], Sequence[Route]] = tuple,
+        access_log: bool = False,
     ) -> None:
         named, pages = tuple(hosts), tuple(origins)
         if named or pages:
@@ -187,6 +190,7 @@ class HttpApp:
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
         self._routes = routes
+        self._access_log = access_log
         self._load: dict[str, int] = {}
         self._refusals = RefusalLog()
         self._sessions = Sessions(service, limits, self.sweep)
@@ -262,7 +266,7 @@ class HttpApp:
         self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         def answer(turn: HttpTurn, scope: Scope) -> Awaitable[None]:
-            return route.serve(turn, scope, path, (receive, send))
+            return route.serve(turn, scope, path, (receive, send), self._access_log)
 
         gate = RouteGate(self._gate.policy, route.methods)
         await self._serve(scope, receive, send, gate, answer)
@@ -559,9 +563,12 @@ class HttpApp:
         revision: Revision | None = None,
     ) -> None:
         """Say no: the status, and an error where there is something to say."""
+        status = rules.status_of(refused, revision, admitted=False)
+        if self._access_log:
+            facts = {"outcome": "refused", "status": status, "reason": str(refused)}
+            access.info("refused with %d: %s", status, refused, extra={"request": facts})
         if isinstance(visit, HttpTurn) and visit.client:
             self._refusals.note(refused, visit.client, self._sessions.shared.clock())
-        status = rules.status_of(refused, revision, admitted=False)
         headers = _own_headers(refused) or []
         body = b""
         if isinstance(refused, Fault):
