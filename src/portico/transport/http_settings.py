@@ -9,17 +9,20 @@ Rules: only a process that serves reads its environment: `serve` inside another 
 
 import logging
 import os
-import ssl
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UnsetType
 from msgspec.inspect import IntType, type_info
 from msgspec.structs import FieldInfo, fields
 
 from portico.errors import LocalProtocolError
-from portico.transport.http_connection import RunLimits
-from portico.transport.http_visit import Limits
+
+if TYPE_CHECKING:  # with them comes the web server, which not every command needs
+    import ssl
+
+    from portico.transport.http_connection import RunLimits
+    from portico.transport.http_visit import Limits
 
 # All variables begin with it; the command's own ones, too.
 ENV_PREFIX: Final = "PORTICO_"
@@ -92,8 +95,11 @@ def settled(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -
 # ---------------------------------------------------------------- limits
 
 
-def read_limits(words: Iterable[str]) -> tuple[Limits, RunLimits]:
+def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
     """Limits from `body_bytes=1048576`, each by its own name. Raises `LocalProtocolError`."""
+    from portico.transport.http_connection import RunLimits
+    from portico.transport.http_visit import Limits
+
     app: dict[str, Any] = {}
     run: dict[str, Any] = {}
     kinds = {field.name: (app, field) for field in fields(Limits)}
@@ -133,10 +139,12 @@ def _usual(field: FieldInfo) -> str:
 # ---------------------------------------------------------------- TLS
 
 
-def tls_context(certfile: str | None, keyfile: str | None) -> ssl.SSLContext | None:
+def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | None":
     """What serves TLS; None where no certificate was given. Raises `LocalProtocolError`."""
     if certfile is None and keyfile is None:
         return None
+    import ssl
+
     if certfile is None:
         raise LocalProtocolError("ssl_keyfile= without ssl_certfile=; TLS needs a certificate")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
