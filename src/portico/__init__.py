@@ -30,6 +30,8 @@ _HOMES = {
     "Handler": "ports",
     "Host": "host.host",
     "HostTool": "host.offered",
+    "HttpRequest": "transport.http_custom_routes",
+    "HttpResponse": "transport.http_custom_routes",
     "Icon": "protocol.types",
     "Image": "server.content",
     "Introspection": "auth.issuers",

@@ -50,6 +50,8 @@ from portico.server.content import Result as Result
 from portico.server.context import Context as Context
 from portico.server.depends import Depends as Depends
 from portico.transport.http_connection import RunLimits as RunLimits
+from portico.transport.http_custom_routes import HttpRequest as HttpRequest
+from portico.transport.http_custom_routes import HttpResponse as HttpResponse
 from portico.transport.http_visit import Limits as Limits
 
 __version__: str

@@ -252,7 +252,15 @@ class TimedOut(ChannelError):
 
 
 class AuthError(PorticoError):
-    """The caller is not who they must be, or may not do this."""
+    """The caller is not who they must be, or may not do this.
+
+    `reason` is what the server said of it (`invalid_token: the token has expired`), empty where it
+    said nothing; `scopes` are those that it named. `token_sent` says that it refused a token.
+    """
+
+    reason: str = ""
+    scopes: tuple[str, ...] = ()
+    token_sent: bool = False
 
 
 class LoginRequired(AuthError):

@@ -48,8 +48,8 @@ CUTS: dict[str, Cut] = {
     ),
     "63 a bind that others reach": Cut(
         RULES,
-        "        if not named:\n",
-        "        if False:\n",
+        "        elif not named:\n",
+        "        elif False:\n",
         GATE,
         "must_be_told_its_names",
     ),
@@ -62,7 +62,7 @@ CUTS: dict[str, Cut] = {
     ),
     "64 the path as it is spelled": Cut(
         "transport/http_server.py",
-        "            if self.is_guarded:\n",
+        "            if self.is_guarded and not gate.public:\n",
         '            if self.is_guarded and scope.get("raw_path") == b"/mcp":\n',
         DOOR,
         "no_spelling",

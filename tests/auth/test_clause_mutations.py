@@ -25,7 +25,7 @@ BOUND, CHILDREN = "test_bound_login.py", "test_children.py"
 ENTRANCE, PROTECTION, DECIDING = (
     "transport/http_server.py",
     "auth/protection.py",
-    "            if self.is_guarded:\n",
+    "            if self.is_guarded and not gate.public:\n",
 )
 FINDING_KEYS = "keys = await self._keys.matching(signed.key_id, signed.algorithm, now, wider)"
 CLIENTS, CODES, TOKEN = "auth/flow_clients.py", "auth/flow_code.py", "auth/flow_tokens.py"
@@ -84,8 +84,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-08 a bad token": Cut(
         PROTECTION,
-        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers)) from None",
-        "raise Refusal(FORBIDDEN, words, headers=tuple(headers)) from None",
+        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None",
+        "raise Refusal(FORBIDDEN, words, headers=tuple(headers), detail=detail) from None",
         DOOR,
         "bad_token",
     ),

@@ -12,12 +12,12 @@ from auth.cutting import Cut, check_missed
 
 FOUND, KNOWN, CODE = "test_discovery.py", "test_registration.py", "test_code_flow.py"
 BACK, KEPT, MACHINE = "test_loopback.py", "test_vault.py", "test_machines.py"
-READ, LOGIN, CROWD = "test_challenges.py", "test_login.py", "test_crowd.py"
+READ, LOGIN, CROWD = "../protocol/test_httprules_challenges.py", "test_login.py", "test_crowd.py"
 
 
 CUTS: dict[str, Cut] = {
     "CL-01 whose parameter": Cut(
-        "auth/challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
+        "protocol/httprules_challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
         READ, "cl_01_a_parameter_of_another",
     ),
     "CL-01 the place that is named": Cut(

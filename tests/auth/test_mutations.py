@@ -149,7 +149,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-05 aud": Cut(
         "auth/issuers.py",
-        'raise BadToken("the token is not for this server")',
+        'raise BadToken("the token is not for this server", detail)',
         "pass",
         TOKENS,
         "claims and audience",
@@ -183,7 +183,7 @@ CUTS: dict[str, Cut] = {
         "claims and bound",
     ),
     "RS-14 algorithms": Cut(
-        "auth/jwt.py", "if algorithm not in tuple(allowed) or", "if", TOKENS, "other_algorithms"
+        "auth/jwt.py", "if algorithm not in allowed or", "if", TOKENS, "other_algorithms"
     ),
     "RS-14 crit": Cut(
         "auth/jwt.py", 'if "crit" in header:', "if False:", TOKENS, "forged and critical"

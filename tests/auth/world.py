@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from portico.auth.challenges import Challenges, read_challenges
 from portico.auth.flow import (
     Chance,
     Erase,
@@ -28,6 +27,7 @@ from portico.auth.flow import (
     Visit,
 )
 from portico.errors import PorticoError
+from portico.protocol.httprules_challenges import Challenges, read_challenges
 
 T = TypeVar("T")
 

@@ -96,12 +96,12 @@ def folder(tmp_path: Path) -> Path:
 def is_served(process: Process) -> bool:
     connection = http.client.HTTPConnection("127.0.0.1", process.port, timeout=WAIT_S)
     try:
-        connection.connect()
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == 200
     except OSError:
         return False
     finally:
         connection.close()
-    return True
 
 
 # ---------------------------------------------------------------- the line
@@ -228,7 +228,8 @@ def test_names_and_origins_are_let_in_as_they_are_given(folder: Path) -> None:
             ({"host": "a.example"}, 200),
             ({"host": "b.example:77"}, 200),
             ({"host": "c.example"}, 403),
-            ({"host": f"127.0.0.1:{process.port}"}, 403),
+            ({"host": f"127.0.0.1:{process.port}"}, 200),
+            ({"host": "10.0.0.1:8000"}, 403),
             ({"host": "a.example", "origin": "https://app.example"}, 200),
             ({"host": "a.example", "origin": "https://other.example"}, 403),
         ):

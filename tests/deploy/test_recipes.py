@@ -37,7 +37,7 @@ def test_the_container_s_command_is_that_of_readme_and_the_names_it_is_reached_b
     command, readme = only("CMD").listed, readme_command()
     assert readme == ["portico", "serve", "weather.py", "--port", "8000"]
     assert command[: len(readme)] == readme
-    names = shlex.split("--allow-host mcp.example.com --allow-host 127.0.0.1:8000")
+    names = shlex.split("--allow-host mcp.example.com")
     assert command[len(readme) :] == ["--host", "0.0.0.0", *names, "--log-json"]
 
 

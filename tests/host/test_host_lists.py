@@ -318,9 +318,7 @@ class Broken(Server):
     async def answer(self, turn: Any) -> bytes | None:
         if turn.exchange.row.name != "tools/list":
             return await super().answer(turn)
-        return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (
-            turn.exchange.request.raw_id
-        )
+        return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (turn.exchange.request.raw_id)
 
 
 @live

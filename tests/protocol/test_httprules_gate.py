@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from portico.errors import Fault, FaultKind, LocalProtocolError
 from portico.protocol.httprules import status_of
+from portico.protocol.httprules_cors import beside
 from portico.protocol.httprules_gate import (
     MAX_ACCEPT_BYTES,
     MAX_BODY_BYTES,
@@ -21,6 +22,7 @@ from portico.protocol.httprules_gate import (
     Headers,
     HostPolicy,
     Refusal,
+    RouteGate,
     accepted,
     check_content_type,
     check_origin,
@@ -252,7 +254,7 @@ def test_the_words_of_a_refusal_show_no_control_characters_and_are_short() -> No
 
 @pytest.mark.spec("R0045")
 @pytest.mark.parametrize(
-    "host", [b"evil.example", b"evil.example:8000", b"localhost", b"localhost:80"]
+    "host", [b"evil.example", b"evil.example:8000", b"localhost.evil", b"127.0.0.2:8000"]
 )
 def test_a_name_that_is_not_ours_is_refused_without_an_origin_too(
     revision: Revision, host: bytes
@@ -291,10 +293,42 @@ def test_what_is_not_one_host_is_a_bad_request(host: bytes | None) -> None:
 @pytest.mark.parametrize(
     "host", [b"localhost:8000", b"LOCALHOST:8000", b"127.0.0.1:8000", b"[::1]:8000"]
 )
-def test_on_loopback_its_three_names_are_allowed_with_the_port_that_is_served(host: bytes) -> None:
+def test_the_names_of_loopback_are_allowed_on_every_port_since_a_port_may_be_forwarded(
+    host: bytes,
+) -> None:
     for bind in ("127.0.0.1", "localhost", "LOCALHOST", "::1"):
         assert host_status(host, HostPolicy.for_bind(bind, 8000)) == 200
-        assert host_status(host, HostPolicy.for_bind(bind, 8001)) == 403
+        assert host_status(host, HostPolicy.for_bind(bind, 8001)) == 200
+    published = HostPolicy.for_bind("0.0.0.0", 8001, hosts=["mcp.example.com"])
+    assert host_status(host, published) == 200
+    assert host_status(host.partition(b":8000")[0], published) == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        (b"localhost:9000", b"http://localhost:9000", 200),
+        (b"localhost", b"http://localhost", 200),
+        (b"[::1]:9000", b"http://[::1]:9000", 200),
+        (b"localhost:9000", b"http://localhost:3000", 403),
+        (b"localhost:8000", b"http://localhost:3000", 403),
+        (b"localhost:9000", b"http://127.0.0.1:9000", 403),
+        (b"localhost:9000", b"vscode-webview://localhost:9000", 403),
+        (b"localhost:9000", b"http://localhost:*", 403),
+        (b"evil.example:9000", b"http://evil.example:9000", 403),
+        (b"loc alhost", b"http://localhost:3000", 403),
+    ],
+)
+def test_a_page_may_use_the_server_through_a_forwarded_port_only_where_it_came_from_there(
+    host: bytes, origin: bytes, status: int
+) -> None:
+    headers = GOOD | {b"host": host, b"origin": origin}
+    if status == 200:
+        Gate(LOCAL, ("POST",)).check("POST", headers)
+        assert beside(headers, LOCAL)
+    else:
+        assert refused(Gate(LOCAL, ("POST",)), "POST", headers) == status
+        assert beside(headers, LOCAL) is None
 
 
 def test_any_other_address_of_loopback_is_a_name_too() -> None:
@@ -320,7 +354,7 @@ def test_a_server_on_another_address_must_be_told_its_names(bind: str) -> None:
         HostPolicy.for_bind(bind, 8000)
     policy = HostPolicy.for_bind(bind, 8000, hosts=["mcp.example.com"], origins=["https://a.test"])
     assert host_status(b"mcp.example.com", policy) == 200
-    assert host_status(b"localhost:8000", policy) == 403
+    assert host_status(b"10.0.0.1:8000", policy) == 403
     assert (
         origin_status(
             b"https://a.test", HostPolicy.of("127.0.0.1:8000", origins=["https://a.test"])
@@ -713,3 +747,16 @@ def test_a_health_check_names_an_address_an_admitted_name_or_no_host(host: bytes
 )
 def test_a_health_check_by_another_name_is_refused(host: bytes) -> None:
     assert not passes_probe({b"host": host}, HostPolicy.of("mcp.example.com"))
+
+
+# ---------------------------------------------------------------- routes of the program's own
+
+
+def test_a_route_is_checked_for_its_name_its_pages_and_its_methods_and_nothing_else() -> None:
+    check = RouteGate(LOCAL, ("GET", "HEAD"))
+    assert check.public
+    assert not gate().public
+    assert check.check("GET", {b"host": b"localhost:8000", b"accept": b"text/html"}).json
+    assert refused(check, "GET", {b"host": b"evil.example"}) == 403
+    assert refused(check, "GET", GOOD | {b"origin": b"http://evil.example"}) == 403
+    assert refused(check, "POST", GOOD) == 405

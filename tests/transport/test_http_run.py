@@ -79,10 +79,11 @@ async def test_an_address_that_others_reach_needs_names() -> None:
 
 
 @live
-async def test_with_names_it_is_reached_by_them_alone() -> None:
+async def test_with_names_it_is_reached_by_them_and_those_of_loopback_alone() -> None:
     settings: dict[str, Any] = {"host": "0.0.0.0", "port": 0, "hosts": ["mcp.example.com"]}
     async with listening(HttpApp(FakeService()), **settings) as site:
-        for host, status in ((b"mcp.example.com", 200), (b"127.0.0.1:%d" % site.port, 403)):
+        hosts = ((b"mcp.example.com", 200), (b"localhost:8080", 200), (b"10.0.0.1:8000", 403))
+        for host, status in hosts:
             reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
             writer.write(discover(site.port).replace(b"127.0.0.1:%d" % site.port, host))
             assert int((await reader.readline()).split()[1]) == status
@@ -669,15 +670,16 @@ class Child:
         head = {k: v or "" for k, v in (_head(self.port, "tools/call")).items()}
         connection.request("POST", "/mcp", body, head | {"mcp-name": tool})
 
-    def listens(self) -> bool:
+    def get(self, path: str) -> tuple[int, str | None]:
+        """The status of a GET on a new connection, and its Retry-After."""
         connection = self.connect()
         try:
-            connection.connect()
-        except OSError:
-            return False
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status, answer.headers["retry-after"]
         finally:
             connection.close()
-        return True
 
     def end(self) -> tuple[int, str]:
         out, _ = self.process.communicate(timeout=60)
@@ -711,6 +713,29 @@ def test_a_signal_lets_calls_finish_until_the_deadline() -> None:
         other.close()
 
 
+def test_after_a_signal_new_requests_are_answered_503_until_what_runs_has_finished() -> None:
+    with Child(drain_s=60) as child:
+        connection = child.connect()
+        child.ask(connection, "wait")
+        other = child.connect()
+        child.ask(other, "echo")
+        assert other.getresponse().status == 200
+        child.process.send_signal(signal.SIGTERM)
+        while (answer := child.get("/ready"))[0] == 200:
+            pass
+        assert answer == (503, "1")
+        assert child.get("/health") == (200, "1")
+        late = child.connect()
+        child.ask(late, "echo")
+        told = late.getresponse()
+        assert (told.status, told.headers["retry-after"]) == (503, "1")
+        child.process.send_signal(signal.SIGTERM)
+        assert connection.getresponse().status == 503
+        assert child.end() == (0, "left\nreturned\n")
+        for one in (connection, other, late):
+            one.close()
+
+
 def test_a_second_signal_does_not_wait() -> None:
     with Child(drain_s=3600) as child:
         connection = child.connect()
@@ -719,7 +744,7 @@ def test_a_second_signal_does_not_wait() -> None:
         child.ask(other, "echo")
         assert other.getresponse().status == 200
         child.process.send_signal(signal.SIGTERM)
-        while child.listens():  # until the first signal was heard
+        while child.get("/ready")[0] == 200:  # until the first signal was heard
             pass
         child.process.send_signal(signal.SIGTERM)
         assert connection.getresponse().status == 503

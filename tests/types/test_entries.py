@@ -24,6 +24,8 @@ from portico import (
     Declined,
     Depends,
     File,
+    HttpRequest,
+    HttpResponse,
     Image,
     Link,
     LocalProtocolError,
@@ -223,6 +225,19 @@ def test_errors_form_one_tree() -> None:
     every: list[type[PorticoError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
     assert len(set(every)) == 11
     assert_type(RemoteError(-32602, "no").code, int)
+
+
+def test_a_route_takes_a_request_and_stays_the_function_that_it_was() -> None:
+    server = Server("routed")
+
+    @server.route("/version", methods=["GET", "POST"])
+    async def version(request: HttpRequest) -> HttpResponse:
+        assert_type(request.path_params, dict[str, str])
+        assert_type(await request.body(), bytes)
+        return HttpResponse({"version": 1}, status_code=201)
+
+    kept: Callable[[HttpRequest], Coroutine[Any, Any, HttpResponse]] = version
+    assert kept is version
 
 
 def test_limits_are_numbers_with_names() -> None:

@@ -12,13 +12,13 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from portico.auth.challenges import Challenges
 from portico.auth.flow import Chance, Flow, Visit, said
 from portico.auth.flow_discovery import S256, Found, Issuer
 from portico.auth.flow_tokens import Holder, Tokens, ask_token, read_tokens
 from portico.auth.jwt import coded
 from portico.auth.places import secure, shown, with_query
 from portico.errors import AuthError, LoginRequired
+from portico.protocol.httprules_challenges import Challenges
 
 OFFLINE = "offline_access"
 # Every parameter that an answer may have is short, and there are seven at most.

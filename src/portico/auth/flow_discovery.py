@@ -13,7 +13,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from portico.auth.challenges import Challenges
 from portico.auth.flow import JSON, OK, Flow, Reply, fetch, object_in, text_in, texts_in
 from portico.auth.places import (
     canonical,
@@ -28,6 +27,7 @@ from portico.auth.places import (
 )
 from portico.errors import AuthError, ConnectionLost
 from portico.protocol.httprules import VERSION_HEADER
+from portico.protocol.httprules_challenges import Challenges
 from portico.protocol.revision import NEWEST
 
 # Servers list one or two; each is another party to be asked.

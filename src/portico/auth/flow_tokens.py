@@ -14,7 +14,6 @@ from urllib.parse import quote, quote_plus, urlsplit
 
 from msgspec import Struct
 
-from portico.auth.challenges import BEARER, DPOP
 from portico.auth.flow import (
     FORM,
     JSON,
@@ -33,6 +32,7 @@ from portico.auth.jwt import coded
 from portico.auth.places import shown
 from portico.auth.signing import ES256, SigningKey
 from portico.errors import AuthError, ConnectionLost
+from portico.protocol.httprules_challenges import BEARER, DPOP
 
 # A token in a header; servers allow 16 KiB of headers in all, and ours 64 KiB.
 MAX_TOKEN_CHARACTERS = 32 * 1024

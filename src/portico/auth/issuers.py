@@ -29,6 +29,7 @@ from portico.auth.jwt import (
     checked_algorithms,
     is_compact,
     parse,
+    quoted,
     read_object,
     verify,
 )
@@ -138,14 +139,16 @@ class _Issuer:
             isinstance(one, str) and self._is_ours(one, resource)
             for one in cast("list[Any]", named)
         ):
-            raise BadToken("the token is not for this server")
+            ours = " or ".join(sorted(self._audiences)) or resource
+            detail = f"aud {quoted(audience)}, expected {ours}"
+            raise BadToken("the token is not for this server", detail)
         expires_at = _time(claims, "exp")
         if expires_at is None or now >= expires_at + self._skew_s:
-            raise BadToken("the token has expired")
+            raise BadToken("the token has expired", _passed("exp", expires_at, now))
         for name in ("nbf", "iat"):
             since = _time(claims, name)
             if since is not None and since > now + self._skew_s:
-                raise BadToken("the token is not valid yet")
+                raise BadToken("the token is not valid yet", _passed(name, since, now))
         _check_kind(claims)
         principal = self.issuer + _subject(claims)
         return Trusted(principal, _scopes(claims), expires_at, _bound(claims), claims)
@@ -197,7 +200,8 @@ class Jwt(_Issuer):
             raise BadToken("this is no access token")
         wider = self._widened(fetcher)
         keys = await self._keys.matching(signed.key_id, signed.algorithm, now, wider)
-        problem = BadToken("the token is signed with a key that the issuer does not have")
+        detail = f"kid {quoted(signed.header.get('kid'))}, issuer {self.issuer}"
+        problem = BadToken("the token is signed with a key that the issuer does not have", detail)
         for key in keys[:MAX_TRIES]:
             try:
                 verify(signed, key, self._algorithms)
@@ -255,7 +259,8 @@ class Introspection(_Issuer):
         if claims.get("active") is not True:
             raise BadToken("the token is not active")
         if not same_issuer(claims.get("iss", self.issuer), self.issuer):
-            raise BadToken("the token is of another issuer")
+            detail = f"iss {quoted(claims.get('iss'))}, expected {self.issuer}"
+            raise BadToken("the token is of another issuer", detail)
         return self._believe(claims, resource, now)
 
 
@@ -333,6 +338,14 @@ def _time(claims: Json, name: str) -> float | None:
     if isinstance(found, bool) or not isinstance(found, int | float) or abs(found) > MAX_TIME_S:
         raise BadToken("the token is malformed")
     return float(found)
+
+
+def _passed(name: str, at: float | None, now: float) -> str:
+    """How far from now a time of a token is, for the log."""
+    if at is None:
+        return f"no {name}"
+    away = f"{now - at:.0f} s ago" if at <= now else f"in {at - now:.0f} s"
+    return f"{name} {at:.0f}, {away}"
 
 
 def _subject(claims: Json) -> str:

@@ -47,6 +47,10 @@ _THUMB_MEMBERS = {
     "OKP": ("crv", "kty", "x"),
 }
 
+# Of a claim in the log: so many characters, and so many members of a list.
+MAX_QUOTED_CHARACTERS: Final = 100
+MAX_QUOTED: Final = 4
+
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 
 # Half of a character beyond the first 65,536, as JSON may escape it.
@@ -56,7 +60,27 @@ Json = dict[str, Any]
 
 
 class BadToken(Exception):
-    """A token is not to be trusted. The words may be told to whoever sent it."""
+    """A token is not to be trusted. The words may be told to whoever sent it.
+
+    `detail` is for the operator's log alone: what was expected and what was found. Of a token whose
+    signature was not verified a stranger wrote what was found, so it comes through `quoted`.
+    """
+
+    def __init__(self, words: str, detail: str = "") -> None:
+        super().__init__(words)
+        self.detail = detail
+
+
+def quoted(value: object) -> str:
+    """A claim for the log: in ASCII, on one line, and short, whoever wrote it."""
+    if isinstance(value, list):
+        members = cast("list[object]", value)
+        more = [f"and {len(members) - MAX_QUOTED} more"] if len(members) > MAX_QUOTED else []
+        return f"[{', '.join([*map(quoted, members[:MAX_QUOTED]), *more])}]"
+    if isinstance(value, str | int | float) or value is None:
+        text = ascii(value[:MAX_QUOTED_CHARACTERS] if isinstance(value, str) else value)
+        return text[: 2 * MAX_QUOTED_CHARACTERS]
+    return f"({type(value).__name__})"
 
 
 class Signed(Struct, frozen=True):
@@ -246,13 +270,15 @@ def verify(signed: Signed, key: Key, allowed: Iterable[str]) -> None:
     """Raise `BadToken` unless this key signed it, with an algorithm that is allowed."""
     from cryptography.exceptions import InvalidSignature
 
-    algorithm = signed.algorithm
-    if algorithm not in tuple(allowed) or not key.fits(algorithm):
-        raise BadToken("the token is signed in a way that is not allowed here")
+    algorithm, allowed = signed.algorithm, tuple(allowed)
+    if algorithm not in allowed or not key.fits(algorithm):
+        detail = f"alg {quoted(signed.header.get('alg'))}, allowed {' '.join(allowed)}"
+        raise BadToken("the token is signed in a way that is not allowed here", detail)
     try:
         _check(signed, key, algorithm)
     except (InvalidSignature, ValueError):
-        raise BadToken("the token's signature is wrong") from None
+        detail = f"alg {algorithm}, kid {quoted(signed.header.get('kid'))}"
+        raise BadToken("the token's signature is wrong", detail) from None
 
 
 def _check(signed: Signed, key: Key, algorithm: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from portico.auth.addresses import is_this_machine
-from portico.auth.challenges import Challenges
 from portico.auth.flow import Chance, Erase, Flow, Listen, Load, Save
 from portico.auth.flow_clients import (
     BASIC,
@@ -47,6 +46,7 @@ from portico.auth.places import secure
 from portico.auth.signing import SigningKey, read_key
 from portico.errors import AuthError, LocalProtocolError
 from portico.ports import Store
+from portico.protocol.httprules_challenges import Challenges
 
 # A person finds a password, and a second factor in another room.
 LOGIN_S: Final = 300.0

@@ -12,7 +12,6 @@ ever (CL-30). Only what an issuer itself called invalid is forgotten (CL-31).
 
 from msgspec import Struct
 
-from portico.auth.challenges import DPOP, Challenges
 from portico.auth.flow import Chance, Flow
 from portico.auth.flow_discovery import Found, discover
 from portico.auth.flow_tokens import GrantRefused, Holder, check_dpop, refresh, revoke
@@ -21,6 +20,7 @@ from portico.auth.logins import Auth
 from portico.auth.places import shown
 from portico.auth.signing import SigningKey, generate, read_key
 from portico.errors import ChannelError, LoginRequired, ScopeRequired
+from portico.protocol.httprules_challenges import DPOP, Challenges
 
 # What an issuer calls a refresh token that is over, or a client that it does not know any more.
 OVER = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_scope"})
@@ -139,9 +139,14 @@ def _check_hope(held: Held | None, refusal: Refusal, server: str) -> None:
             )
     elif refusal.fresh and (held is None or not held.tokens.renewed):
         raise LoginRequired(
-            f"{shown(server)} refuses the token that its own issuer has just given; "
+            f"{shown(server)} refuses the token that its own issuer has just given"
+            f"{_said(refusal.challenges)}; "
             "its operator has to look at that"
         )
+
+
+def _said(challenges: Challenges) -> str:
+    return f" ({challenges.reason})" if challenges.reason else ""
 
 
 def _bound(auth: Auth, found: Found, challenges: Challenges) -> SigningKey | None:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from portico.auth.addresses import is_this_machine
-from portico.auth.challenges import DPOP, read_challenges
 from portico.auth.fetching import Fetcher
 from portico.auth.flow import (
     Chance,
@@ -49,6 +48,7 @@ from portico.errors import (
     ScopeRequired,
 )
 from portico.ports import HttpSend, Shown
+from portico.protocol.httprules_challenges import DPOP, read_challenges
 
 log: logging.Logger = logging.getLogger("portico.auth")
 
@@ -186,8 +186,9 @@ class Passport:
         generations = list(dict.fromkeys(one.generation for one in shown_before))
         if len(generations) > MAX_LOGINS:
             kind = ScopeRequired if status == 403 else LoginRequired
-            words = f"{shown(self._server)} goes on refusing after {MAX_LOGINS} logins; giving up"
-            raise _with_status(kind(words), status)
+            said = f" ({challenges.reason})" if challenges.reason else ""
+            words = f"{shown(self._server)} goes on refusing after {MAX_LOGINS} logins{said}"
+            raise _with_status(kind(f"{words}; giving up"), status)
         fresh = len(generations) > 1
         refusal = Refusal(challenges, last.generation, status == 403, fresh)
         await self._renewed_for(refusal, status)

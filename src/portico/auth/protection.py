@@ -26,7 +26,7 @@ from portico.auth.addresses import is_this_machine
 from portico.auth.fetching import Fetcher
 from portico.auth.issuers import Trust, Trusted, read_token
 from portico.auth.issuers_document import checked_url
-from portico.auth.jwt import ALGORITHMS, MAX_TOKEN_CHARACTERS, BadToken
+from portico.auth.jwt import ALGORITHMS, MAX_TOKEN_CHARACTERS, BadToken, Signed, quoted
 from portico.auth.proofs import BadProof, Nonces, NonceWanted, Proof
 from portico.errors import CannotFetch, ChannelError, FaultKind, LocalProtocolError, PorticoError
 from portico.ports import Caller, Seal, Store
@@ -190,10 +190,10 @@ class Protection:
         except BadProof as error:
             self._refuse(asked, "invalid_dpop_proof", str(error), DPOP)
         except BadToken as error:
-            self._refuse(asked, "invalid_token", str(error), scheme)
+            self._refuse(asked, "invalid_token", str(error), scheme, detail=error.detail)
         scopes = self.implied(trusted.scopes)
         if not scopes.issuperset(self.scopes):
-            raise self.challenge(frozenset(self.scopes), asked.metadata, scheme)
+            raise self.challenge(frozenset(self.scopes), asked.metadata, scheme, scopes)
         return Caller(trusted.principal, scopes, trusted.expires_at, trusted.claims)
 
     def _credentials(self, asked: Asked) -> tuple[str, str]:
@@ -240,7 +240,7 @@ class Protection:
 
     async def _asked(self, digest: bytes, token: str, now: float, around: Surroundings) -> Trusted:
         signed = read_token(token)
-        problem = BadToken("the token is of nobody who is trusted here")
+        problem = self._untrusted(signed)
         self._known.pop(digest, None)
         for trust in self.trusts:
             if not trust.takes(token, signed):
@@ -261,6 +261,13 @@ class Protection:
                 self._remember(digest, trusted, now, trust.remembers_s)
                 return trusted
         raise problem
+
+    def _untrusted(self, signed: Signed | None) -> BadToken:
+        found = f"iss {quoted(signed.claims.get('iss'))}" if signed is not None else "no JWT"
+        expected = " or ".join(self.issuers) or "a static token"
+        return BadToken(
+            "the token is of nobody who is trusted here", f"{found}, trusted {expected}"
+        )
 
     def _remember(self, digest: bytes, trusted: Trusted, now: float, for_s: float) -> None:
         until = now + for_s
@@ -311,12 +318,19 @@ class Protection:
                 waiting += self._implies.get(scope, ())
         return frozenset(found)
 
-    def challenge(self, needed: frozenset[str], metadata: str, scheme: str = BEARER) -> Refusal:
+    def challenge(
+        self,
+        needed: frozenset[str],
+        metadata: str,
+        scheme: str = BEARER,
+        granted: frozenset[str] = frozenset(),
+    ) -> Refusal:
         """403: what a request needs, all of it at once (R0730)."""
         scopes = sorted({*needed, *self.scopes})
         words = f"this needs the scope {' '.join(scopes)}"
         line = _line(scheme, metadata if self.issuers else "", scopes, "insufficient_scope", words)
-        return Refusal(FORBIDDEN, words, headers=(("WWW-Authenticate", line),))
+        detail = f"granted {quoted(sorted(granted))}"
+        return Refusal(FORBIDDEN, words, headers=(("WWW-Authenticate", line),), detail=detail)
 
     # ------------------------------------------------------------ what strangers are told
 
@@ -327,13 +341,19 @@ class Protection:
         return tuple(("WWW-Authenticate", line) for line in lines)
 
     def _refuse(
-        self, asked: Asked, error: str, words: str, scheme: str, nonce: str = ""
+        self,
+        asked: Asked,
+        error: str,
+        words: str,
+        scheme: str,
+        nonce: str = "",
+        detail: str = "",
     ) -> NoReturn:
         metadata = asked.metadata if self.issuers else ""
         headers = [("WWW-Authenticate", _line(scheme, metadata, self.scopes, error, words))]
         if nonce:
             headers.append(("DPoP-Nonce", nonce))
-        raise Refusal(UNAUTHORIZED, words, headers=tuple(headers)) from None
+        raise Refusal(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None
 
 
 async def _use(proof: Proof, principal: str, store: Store, now: float) -> None:
@@ -364,7 +384,9 @@ def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: 
 
 def _again(error: BadToken | Refusal) -> BadToken | Refusal:
     """The same for somebody else: a traceback belongs to one."""
-    return BadToken(str(error)) if isinstance(error, BadToken) else _unavailable()
+    if isinstance(error, BadToken):
+        return BadToken(str(error), error.detail)
+    return _unavailable()
 
 
 def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ Rules: click parses and nothing else: a command gives what is to be done, and it
 has gone. Each error is one sentence on standard error; each help has an example.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -20,18 +21,45 @@ from portico.cli.commands_config import config
 from portico.cli.commands_doctor import DOCTOR
 from portico.cli.commands_talking import TALKING, Deed
 from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
+from portico.errors import LocalProtocolError
+
+T = TypeVar("T")
+
+
+def _port(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    from portico.transport.http_settings import read_port
+
+    return _read(read_port, value)
+
+
+def _level(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is None:
+        return None
+    from portico.transport.http_settings import read_level
+
+    return _read(read_level, value)
+
+
+def _read(read: Callable[[str], T], value: str) -> T:
+    """A value as what it is. Raises `Trouble`."""
+    try:
+        return read(value)
+    except LocalProtocolError as error:
+        raise Trouble(str(error)) from None
+
 
 TARGET = click.argument("target", metavar="TARGET")
 DEBUG = click.option("--debug", is_flag=True, help="Tell callers why a tool failed; log more.")
 LOG_JSON = click.option("--log-json", is_flag=True, help="Log in JSON, one object a line.")
-MAX_PORT = 65535
+LOG_LEVEL = click.option(
+    "--log-level",
+    metavar="LEVEL",
+    callback=_level,
+    help="Log from this level on: debug, info, warning (the default), error, critical.",
+)
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 92}
-
-
-def _port(_: click.Context, __: click.Parameter, value: str) -> int:
-    if value.isdecimal() and int(value) <= MAX_PORT:
-        return int(value)
-    raise Trouble(f"{value} is no port; there are 1 to {MAX_PORT}, and 0 for any free one")
 
 
 class Commands(click.Group):
@@ -86,8 +114,9 @@ Examples:
 )
 @TARGET
 @DEBUG
+@LOG_LEVEL
 @LOG_JSON
-def run(target: str, debug: bool, log_json: bool) -> Deed:
+def run(target: str, debug: bool, log_json: bool, log_level: str | None) -> Deed:
     """Serve one client on standard input and output, as clients start servers.
 
     TARGET is a Python file or module with a portico.Server in it, and its name where there are
@@ -96,7 +125,8 @@ def run(target: str, debug: bool, log_json: bool) -> Deed:
     """
     from portico.cli.serving import run_target
 
-    return partial(run_target, target, Voice(log_json=log_json, debug=debug))
+    voice = Voice(log_json=log_json, debug=debug, log_level=log_level)
+    return partial(run_target, target, voice)
 
 
 @portico.command(
@@ -105,19 +135,22 @@ Examples:
   portico serve server.py --port 8000
   portico serve server.py --reload --debug
   portico serve server.py --host 0.0.0.0 --allow-host mcp.example.com
+  portico serve server.py:app               what server.asgi(around=…) made in this file
+
+Each setting has a variable, which an option overrides: PORTICO_HOST, PORTICO_PORT, PORTICO_PATH,
+PORTICO_ALLOW_HOST, PORTICO_ALLOW_ORIGIN, PORTICO_STATELESS, PORTICO_LIMIT, PORTICO_ACCESS_LOG,
+PORTICO_LOG_LEVEL, PORTICO_LOG_JSON, PORTICO_SSL_CERTFILE, PORTICO_SSL_KEYFILE.
 """
 )
 @TARGET
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
+@click.option("--host", help="The address to serve on.  [default: 127.0.0.1]")
 @click.option(
     "--port",
-    default="8000",
-    show_default=True,
     metavar="NUMBER",
     callback=_port,
-    help="The port; 0 for any free one.",
+    help="The port; 0 for any free one.  [default: 8000]",
 )
-@click.option("--path", default="/mcp", show_default=True, help="Where the endpoint is.")
+@click.option("--path", help="Where the endpoint is.  [default: /mcp]")
 @click.option(
     "--allow-host",
     "hosts",
@@ -132,20 +165,36 @@ Examples:
     metavar="URL",
     help="An origin whose web pages may use it; again for more.",
 )
+@click.option(
+    "--stateless",
+    is_flag=True,
+    help="Keep no sessions, so that several processes may answer one client of an older revision.",
+)
+@click.option("--ssl-certfile", metavar="FILE", help="Serve TLS with this certificate (PEM).")
+@click.option("--ssl-keyfile", metavar="FILE", help="Its key, where that is in another file.")
+@click.option(
+    "--limit",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Another limit than the default, such as body_bytes=1048576; again for more.",
+)
+@click.option("--access-log", is_flag=True, help="Log one line for each request.")
 @click.option("--reload", is_flag=True, help="Begin again when the file, or one it uses, changes.")
 @DEBUG
+@LOG_LEVEL
 @LOG_JSON
-def serve(target: str, debug: bool, log_json: bool, reload: bool, **options: Any) -> Deed:
+def serve(target: str, debug: bool, reload: bool, **options: Any) -> Deed:
     """Serve any number of clients over HTTP.
 
     TARGET is a Python file or module with a portico.Server in it, and its name where there are
     several: FILE[:NAME]. One line on standard output says where it is served; SIGTERM lets calls
     finish, Ctrl-C does, too, and a second one does not wait.
     """
-    from portico.cli.serving import Address, serve_target
+    from portico.cli.serving import serve_target
 
-    voice = Voice(log_json=log_json, debug=debug)
-    return partial(serve_target, target, voice, Address(**options), reload=reload)
+    given = {name: value for name, value in options.items() if value}
+    given |= {"port": 0} if options["port"] == 0 else {}
+    return partial(serve_target, target, given, debug=debug, reload=reload)
 
 
 for _command in (*TALKING, *CHAT, *DOCTOR, *ADDING, config):

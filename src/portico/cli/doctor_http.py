@@ -7,12 +7,12 @@ ends. What a server wrote is cleaned before a person reads it.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from portico.auth.addresses import is_this_machine
-from portico.auth.challenges import Challenges, read_challenges
 from portico.auth.fetching import Fetcher
 from portico.auth.flow import Fetch, Flow, Reply
 from portico.auth.flow_code import check_pkce
@@ -35,6 +35,7 @@ from portico.errors import (
 )
 from portico.protocol import types as t
 from portico.protocol.httprules import NOT_FOUND, headers_for_request
+from portico.protocol.httprules_challenges import Challenges, read_challenges
 from portico.protocol.httprules_gate import EVENTS_TYPE, JSON_TYPE
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Failure, decode
@@ -54,6 +55,9 @@ SHOWN_CHARACTERS: Final = 80
 USUAL_PATH: Final = "/mcp"
 
 HTTP, DOCUMENTS, AUTHORIZED = "http", "documents", "authorization"
+
+# A scope that may stand in a command line which a person copies; a stranger wrote it.
+_PLAIN_SCOPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/-]{0,99}")
 
 T = TypeVar("T")
 
@@ -133,7 +137,8 @@ def http_check(found: Probe) -> Check:
     if 300 <= found.status < 400:
         return _moved(found)
     if found.status == 401:
-        return fine(HTTP, "it answers with 401: it wants to know who you are")
+        why = found.challenges.reason or "it wants to know who you are"
+        return fine(HTTP, f"it answers with 401: {one_line(why)}")
     if found.status == 407:
         words = "the proxy wants another name or password (407)"
         return failed(HTTP, UNREACHABLE, words, "mend the proxy in HTTPS_PROXY or HTTP_PROXY")
@@ -152,7 +157,8 @@ def http_check(found: Probe) -> Check:
         words = f"{path} takes no messages: POST is answered with 405"
         return failed(HTTP, PROTOCOL, words, _elsewhere(path))
     if found.status == 403:
-        return fine(HTTP, "it answers with 403: you may not do this")
+        why = found.challenges.reason or "you may not do this"
+        return fine(HTTP, f"it answers with 403: {one_line(why)}")
     words = f"it answers with {said}, which is no MCP"
     lines = (found.begins,) if found.begins else ()
     return failed(HTTP, PROTOCOL, words, "see whether this is the endpoint of the server", lines)
@@ -271,20 +277,17 @@ class Shown(NamedTuple):
 def authorization_check(url: str, asked: bool, what: Shown, error: PorticoError | None) -> Check:
     """Whether it lets us in; `asked` where it wanted to know who we are."""
     where = one_line(shown(url))
+    said = f": {one_line(error.reason)}" if isinstance(error, AuthError) and error.reason else ""
     if isinstance(error, AuthError) and error.status == 403:
-        if what.login:
-            words = "it knows you, and you may not do this (403): a scope is missing"
-            mend = f"ask for more: portico login {where} --scope SCOPE"
-            return failed(AUTHORIZED, AUTHORIZATION, words, mend)
-        words = "it refuses you (403)"
-        mend = "ask its operator who may come, and from where"
-        return failed(AUTHORIZED, AUTHORIZATION, words, mend)
+        return _forbidden(error, what, where, said)
     if isinstance(error, AuthError) and what.header:
-        words = "it refuses the Authorization header that you send"
+        words = f"it refuses the Authorization header that you send{said}"
         mend = "it may have expired, or be for another server; renew it"
+        if said:
+            mend = "get another token for this server, and send that"
         return failed(AUTHORIZED, AUTHORIZATION, words, mend)
     if isinstance(error, AuthError) and what.login:
-        words = "it refuses the login that is kept for it"
+        words = f"it refuses the login that is kept for it{said}"
         return failed(AUTHORIZED, AUTHORIZATION, words, f"log in again: portico login {where}")
     if isinstance(error, AuthError):
         words = "it wants to know who you are, and nobody is logged in"
@@ -294,3 +297,18 @@ def authorization_check(url: str, asked: bool, what: Shown, error: PorticoError 
         return skipped(AUTHORIZED, "it asks nobody who they are")
     how = "your Authorization header" if what.header else "the login that is kept for it"
     return fine(AUTHORIZED, f"it takes {how}")
+
+
+def _forbidden(error: AuthError, what: Shown, where: str, said: str) -> Check:
+    """403: a scope is missing, or something else that only its operator knows."""
+    named = [scope for scope in error.scopes if _PLAIN_SCOPE.fullmatch(scope)]
+    if what.login:
+        words = f"it knows you, and you may not do this (403){said or ': a scope is missing'}"
+        wanted = " ".join(f"--scope {scope}" for scope in named) or "--scope SCOPE"
+        return failed(
+            AUTHORIZED, AUTHORIZATION, words, f"ask for more: portico login {where} {wanted}"
+        )
+    mend = "ask its operator who may come, and from where"
+    if named:
+        mend = f"get a token with the scope {' '.join(named)}"
+    return failed(AUTHORIZED, AUTHORIZATION, f"it refuses you (403){said}", mend)

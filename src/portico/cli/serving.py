@@ -9,7 +9,7 @@ ours. What goes wrong is said once, in a sentence; nothing else is said.
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from portico.cli.target import load, load_or_serve, read
 from portico.cli.trouble import (
@@ -29,24 +29,55 @@ if TYPE_CHECKING:  # what only one of the two needs is loaded by it
     from portico.cli.target import Target
     from portico.server.app import Server
     from portico.transport.http_run import Site
+    from portico.transport.http_server import HttpApp
 
 
-class Address(NamedTuple):
-    """Where to serve, and for whom."""
+# How a setting is typed, and those that belong to the application rather than to the port.
+_OPTIONS: Final = {"hosts": "--allow-host", "origins": "--allow-origin"}
+_OF_THE_APPLICATION: Final = ("path", "stateless", "access_log")
 
-    host: str
-    port: int
-    path: str
-    hosts: tuple[str, ...]
-    origins: tuple[str, ...]
+
+class Address:
+    """Where to serve, for whom, and how: what was given, else the environment, else the default."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        from portico.transport.http_settings import read_limits, settled
+
+        self.given = given
+        found = settled(given)
+        self.log_level: str | None = found.pop("log_level", None)
+        self.log_json: bool = found.pop("log_json", False)
+        words = found.pop("limit", ())
+        self.limits, self.run_limits = read_limits(words)
+        self.limited = any(
+            word.partition("=")[0] in self.limits.__struct_fields__ for word in words
+        )
+        self.host: str = found.get("host", "127.0.0.1")
+        self.port: int = found.get("port", 8000)
+        self.hosts: tuple[str, ...] = tuple(found.get("hosts", ()))
+        self.origins: tuple[str, ...] = tuple(found.get("origins", ()))
+        self.access_log: bool = found.get("access_log", False)
+        # For `server.asgi`, and for whoever binds the port.
+        self.app: dict[str, Any] = {
+            name: found[name] for name in _OF_THE_APPLICATION if name in found
+        }
+        self.tls: dict[str, Any] = {
+            name: found[name] for name in ("ssl_certfile", "ssl_keyfile") if name in found
+        }
 
     def arguments(self) -> list[str]:
-        """The same as it is typed, but for the port."""
-        found = ["--host", self.host, "--path", self.path]
-        for name in self.hosts:
-            found += ["--allow-host", name]
-        for origin in self.origins:
-            found += ["--allow-origin", origin]
+        """The same as it is typed, but for the port and the log; variables stay as they are."""
+        found: list[str] = []
+        for name, value in self.given.items():
+            if name in ("port", "log_level", "log_json"):
+                continue
+            option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+            if value is True:
+                found.append(option)
+            else:
+                values = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+                for one in values:
+                    found += [option, str(one)]
         return found
 
 
@@ -59,10 +90,21 @@ def run_target(words: str, voice: Voice) -> int:
         return trouble.code
 
 
-def serve_target(words: str, voice: Voice, address: Address, *, reload: bool) -> int:
+def serve_target(words: str, given: dict[str, Any], *, debug: bool, reload: bool) -> int:
     """Serve a target over HTTP; the exit code."""
+    voice = Voice(debug=debug, log_json=given.get("log_json", False))
     try:
         target = read(words)
+        try:
+            address = Address(given)
+        except LocalProtocolError as error:
+            raise Trouble(str(error)) from None
+        voice = Voice(
+            debug=debug,
+            log_json=address.log_json,
+            log_level=address.log_level,
+            access_log=address.access_log,
+        )
         voice.prepare()
         if not reload:
             return _serve(target, voice, address)
@@ -128,9 +170,10 @@ def _run(words: str, voice: Voice) -> int:
 
 
 def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | None" = None) -> int:
-    server = load(target, voice)
+    found = load(target, voice, apps=True)
     if watch is not None:
         watch.loaded()
+    server = _server_of(found)
     _tell_more(server, voice)
     from portico.transport.http_run import announce, run
     from portico.transport.naming import called
@@ -146,13 +189,47 @@ def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | Non
                 watch.served(site.end, site.port)
 
         where, names = (address.host, address.port), (address.hosts, address.origins)
-        app = server.asgi(path=address.path)
-        return run(app, *where, hosts=names[0], origins=names[1], started=tell)
+        return run(
+            _application(found, target, address),
+            *where,
+            hosts=names[0],
+            origins=names[1],
+            run_limits=address.run_limits,
+            started=tell,
+            **address.tls,
+        )
 
     try:
         return INTERRUPTED if _served(server, voice, serve) else 0
     except LocalProtocolError as error:
         raise _unserved(error, address) from None
+
+
+def _server_of(found: "Server | HttpApp") -> "Server":
+    from portico.server.app import Server
+
+    if isinstance(found, Server):
+        return found
+    server = found.service
+    if not isinstance(server, Server):
+        raise Trouble("the application serves something else than a portico.Server")
+    return server
+
+
+def _application(found: "Server | HttpApp", target: "Target", address: Address) -> "HttpApp":
+    """What is served: the file's own application, or one that is made of its server."""
+    from portico.server.app import Server
+
+    if isinstance(found, Server):
+        return found.asgi(**address.app, limits=address.limits)
+    given = [f"--{name.replace('_', '-')}" for name in address.app]
+    given += ["--limit"] if address.limited else []
+    if given:
+        raise Trouble(
+            f"{target.name} in {target.place} is an application that its file makes; leave out "
+            f"{', '.join(given)}, and say it there: server.asgi(…)"
+        )
+    return found
 
 
 def _unserved(error: LocalProtocolError, address: Address) -> Trouble:

@@ -147,7 +147,8 @@ def sentence(error: PorticoError) -> str:
     """What happened, and what can be done about it on a command line."""
     words = clean(str(error) or type(error).__name__, lines=True)[:MAX_SENTENCE].rstrip()
     if isinstance(error, AuthError) and error.status == 401 and not error.hint:
-        return f"{words}; send a token: {BY_HEADER}"
+        which = "another" if error.token_sent else "a"
+        return f"{words}; send {which} token: {BY_HEADER}"
     return words
 
 

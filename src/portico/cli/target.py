@@ -16,12 +16,13 @@ import sys
 from collections.abc import Generator, Iterable
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, overload
 
 from portico.cli.trouble import FAILED, Trouble, Voice, named
 
 if TYPE_CHECKING:  # it is loaded when it is certain that there is a file to load
     from portico.server.app import Server
+    from portico.transport.http_server import HttpApp
 
 # What a server is called where nobody says so, the likeliest first.
 NAMES: Final = ("server", "mcp", "app")
@@ -137,11 +138,31 @@ class OnStdio(Protocol):
     async def serve(self, server: "Server") -> None: ...
 
 
-def load(target: Target, voice: Voice) -> "Server":
-    """Run the file and find its server. Raises `Trouble` where that cannot be."""
+@overload
+def load(target: Target, voice: Voice) -> "Server": ...
+@overload
+def load(target: Target, voice: Voice, *, apps: Literal[True]) -> "Server | HttpApp": ...
+def load(target: Target, voice: Voice, *, apps: bool = False) -> "Server | HttpApp":
+    """Run the file and find its server; with `apps` also what `server.asgi(…)` made there, where
+    it is named. Raises `Trouble` where that cannot be."""
     from portico.server.app import Server
 
-    return _choose(target, _loaded(target, voice, None), Server)
+    module = _loaded(target, voice, None)
+    if apps and target.name:
+        from portico.transport.http_server import HttpApp
+
+        value: Any = module
+        for part in target.name.split("."):
+            value = getattr(value, part, None)
+        if isinstance(value, HttpApp):
+            return value
+        if callable(value) and not isinstance(value, type | Server) and _is_asgi(value):
+            raise Trouble(
+                f"{target.name!r} in {target.place} is {_kind(value)}, which is not made by "
+                f"server.asgi(); put it around: served = server.asgi(around={target.name})",
+                mendable=True,
+            )
+    return _choose(target, module, Server)
 
 
 def load_or_serve(target: Target, voice: Voice, on_stdio: OnStdio) -> "Server | None":
@@ -212,6 +233,14 @@ def _loaded(target: Target, voice: Voice, once: _Once | None, name: str = "") ->
     except Exception as error:
         words = _why(target, error)
         raise Trouble(words, FAILED, lines=voice.trace(error), mendable=True) from None
+
+
+def _is_asgi(value: Any) -> bool:
+    """Whether this looks like an application of a web framework."""
+    import inspect
+
+    call = getattr(value, "__call__", value)  # noqa: B004
+    return inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call)
 
 
 def _put_first(folder: str) -> None:

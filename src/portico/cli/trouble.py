@@ -53,16 +53,29 @@ class Trouble(Exception):
 class Voice:
     """How the command speaks: sentences on standard error, or records of the log."""
 
-    def __init__(self, *, log_json: bool = False, debug: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        log_json: bool = False,
+        debug: bool = False,
+        log_level: str | None = None,
+        access_log: bool = False,
+    ) -> None:
         self.debug = debug
         self._log_json = log_json
+        self._log_level = log_level
+        self._access_log = access_log
 
     def prepare(self) -> None:
         """Log as it was asked for, before anything else logs."""
-        if self._log_json:
-            from portico.logs import log_json
+        if self._log_json or self._log_level is not None or self._access_log:
+            from functools import partial
 
-            log_json()
+            from portico.logs import log_json
+            from portico.transport.http_settings import prepare_log
+
+            json = partial(log_json, None) if self._log_json else None
+            prepare_log(self._log_level, access_log=self._access_log, json=json)
 
     def prepare_debug(self) -> None:
         """Log more, in the way that is set up by now."""
@@ -73,7 +86,8 @@ class Voice:
 
     def arguments(self) -> list[str]:
         """The same as it is typed."""
-        return ["--debug"] * self.debug + ["--log-json"] * self._log_json
+        level = ["--log-level", self._log_level] if self._log_level is not None else []
+        return ["--debug"] * self.debug + ["--log-json"] * self._log_json + level
 
     def complain(self, trouble: Trouble) -> None:
         """Say what is wrong."""

@@ -46,7 +46,7 @@ _PARAM = re.compile(rb"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 def beside(headers: Headers, policy: HostPolicy) -> Pairs | None:
     """The headers of every answer to a page that is admitted; None for anybody else."""
     origin = headers.get(b"origin")
-    if origin is None or not passes_origin(origin, policy):
+    if origin is None or not passes_origin(headers, policy):
         return None
     return [(b"access-control-allow-origin", origin), _SHOWN, _VARIES]
 

@@ -62,8 +62,11 @@ class Refusal(Fault):
         kind: FaultKind = FaultKind.INVALID_REQUEST,
         headers: tuple[tuple[str, str], ...] = (),
         data: Any = None,
+        detail: str = "",
     ) -> None:
         super().__init__(kind, message, data)
+        # For the log of whoever runs the server; never sent.
+        self.detail = detail
         self.status: int = status  # pyright: ignore[reportIncompatibleVariableOverride]
         self.headers = headers
 
@@ -159,22 +162,24 @@ class HostPolicy(Struct, frozen=True):
     ) -> "HostPolicy":
         """What is safe for a server on this address; `port` is the one that it really got.
 
-        On loopback it may be reached as localhost, 127.0.0.1 and [::1], and as `hosts`. On any
-        other address nobody but the operator knows its names, and to guess "all" would let
-        every web page in: without `hosts` this raises `LocalProtocolError`.
+        It may be reached as localhost, 127.0.0.1 and [::1] on any port (D47: a forwarded port has
+        another number, and no web page can make these names its own), and as `hosts`. Beside
+        loopback nobody but the operator knows its names, and to guess "all" would let every web
+        page in: without `hosts` this raises `LocalProtocolError`.
         """
         if not 0 < port <= _MAX_PORT:
             raise LocalProtocolError(f"port {port} is none; ask after the server has bound one")
-        if is_loopback_host(host):
-            own = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host}
-            return cls.of(*(f"{name}:{port}" for name in own), *hosts, origins=origins)
+        own = {"localhost", "127.0.0.1", "[::1]"}
         named = tuple(hosts)
-        if not named:
+        if is_loopback_host(host):
+            own.add(f"[{host}]" if ":" in host else host.lower())
+        elif not named:
             raise LocalProtocolError(
                 f"a server on {host!r} needs to know by which names it is reached: pass "
                 f"hosts=['mcp.example.com'], or serve 127.0.0.1"
             )
-        return cls.of(*named, origins=origins)
+        served = cls.of(*(f"{name}:{port}" for name in own), *named, origins=origins)
+        return cls(served.hosts | {f"{name}:*" for name in own}, served.origins)
 
     def allows_host(self, name: str, port: str) -> bool:
         """Whether this name may be asked for, on this port; none stands for a default one."""
@@ -182,6 +187,10 @@ class HostPolicy(Struct, frozen=True):
         if "*" in hosts or f"{name}:*" in hosts:
             return True
         return any(f"{name}:{each}" in hosts for each in ([port] if port else ("80", "443")))
+
+    def serves_pages(self, name: str) -> bool:
+        """Whether what this name serves on any port is ours: its pages are where we are (D47)."""
+        return f"{name}:*" in self.hosts
 
     def allows_origin(self, scheme: str, name: str, port: str) -> bool:
         """Whether pages of this origin may use the server; no port stands for the default one."""
@@ -244,11 +253,10 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
     HTTP itself says. No Origin at all is fine: only browsers send it.
     """
     origin = headers.get(b"origin")
-    if origin is not None and not passes_origin(origin, policy):
+    if origin is not None and not passes_origin(headers, policy):
         raise Refusal(FORBIDDEN, f"Origin {_shown(origin)} is not allowed; add it to origins")
     host = headers.get(b"host")
-    found = None if host is None else _AUTHORITY.fullmatch(host.decode("latin-1"))
-    parts = found and _canonical(found[1], found[2])
+    parts = _host_parts(host)
     if not parts or parts[1] == "*":
         raise Refusal(BAD_REQUEST, f"Host {_shown(host)} is not one host; send exactly one")
     if not policy.allows_host(*parts):
@@ -262,13 +270,11 @@ def passes_probe(headers: Headers, policy: HostPolicy) -> bool:
     A web page that rebinds its own name is given away by that name: an address in `Host` is never
     rebound, and a browser always sends one.
     """
-    origin, host = headers.get(b"origin"), headers.get(b"host")
-    if origin is not None and not passes_origin(origin, policy):
+    if b"origin" in headers and not passes_origin(headers, policy):
         return False
-    if host is None:
+    if b"host" not in headers:
         return True
-    found = _AUTHORITY.fullmatch(host.decode("latin-1"))
-    parts = found and _canonical(found[1], found[2])
+    parts = _host_parts(headers[b"host"])
     if parts is None or "*" in parts:
         return False
     return policy.allows_host(*parts) or parts[0] == "localhost" or _is_address(parts[0])
@@ -281,14 +287,31 @@ def _is_address(name: str) -> bool:
         return False
 
 
-def passes_origin(origin: bytes, policy: HostPolicy) -> bool:
-    """Whether pages of this origin may use the server."""
+def _host_parts(host: bytes | None) -> tuple[str, str] | None:
+    found = None if host is None else _AUTHORITY.fullmatch(host.decode("latin-1"))
+    return _canonical(found[1], found[2]) if found else None
+
+
+def passes_origin(headers: Headers, policy: HostPolicy) -> bool:
+    """Whether pages of the origin that a request names may use the server.
+
+    Those of the very host and port that the request was sent to may where a name is ours on every
+    port: by a forwarded port, a page of ours comes from another number than the one that is bound.
+    A page of the same name on another port is somebody else's (D47).
+    """
     # `null` (sandboxed frames, files) and lists of origins do not match the form.
-    found = _ORIGIN.fullmatch(origin.decode("latin-1"))
+    found = _ORIGIN.fullmatch(headers.get(b"origin", b"").decode("latin-1"))
     parts = found and _canonical(found[2], found[3])
-    return bool(
-        found and parts and parts[1] != "*" and policy.allows_origin(found[1].lower(), *parts)
-    )
+    if not found or not parts or parts[1] == "*":
+        return False
+    scheme, (name, port) = found[1].lower(), parts
+    if policy.allows_origin(scheme, name, port):
+        return True
+    default = _DEFAULT_PORTS.get(scheme)
+    if default is None or not policy.serves_pages(name):
+        return False
+    asked = _host_parts(headers.get(b"host"))
+    return asked is not None and (asked[0], asked[1] or default) == (name, port or default)
 
 
 def _shown(value: bytes | None) -> str:
@@ -389,6 +412,9 @@ class Gate:
     a pass is remembered.
     """
 
+    # Whether it is for everybody who comes by a name of ours: no guard is asked.
+    public: bool = False
+
     def __init__(self, policy: HostPolicy, methods: tuple[str, ...]) -> None:
         self.policy = policy
         self.methods = methods
@@ -421,6 +447,21 @@ class Gate:
                 self._passed.clear()
             self._passed[key] = answers
         return answers
+
+
+class RouteGate(Gate):
+    """The checks before a route of the program's own: Origin, Host and method; the rest is its."""
+
+    public = True
+
+    def check(self, method: str, headers: Headers) -> Answers:
+        """Raises `Refusal`: 403 or 400, 405."""
+        check_origin(headers, self.policy)
+        if method not in self.methods:
+            allow = ", ".join(self.methods)
+            words = f"{method[:20]!r} is not answered here; use {allow}"
+            raise Refusal(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
+        return _EITHER
 
 
 def check_encoding(value: bytes) -> None:

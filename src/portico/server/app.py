@@ -11,7 +11,7 @@ import logging as logs
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from portico.errors import LocalProtocolError
@@ -38,8 +38,9 @@ if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP w
     from portico.server.door import Door
     from portico.server.handles import Handles
     from portico.server.interviewing import Interviewer
-    from portico.server.options import AsgiOptions, HttpOptions
+    from portico.server.options import AsgiOptions, HttpOptions, RunOptions
     from portico.server.sealing import Keys
+    from portico.transport.http_custom_routes import HttpRequest, Route
     from portico.transport.http_server import HttpApp
 
 log: logs.Logger = logs.getLogger("portico.server")
@@ -54,6 +55,7 @@ Http = Literal["http", "streamable-http"]
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Middleware)
+F = TypeVar("F", bound="Callable[[HttpRequest], Any]")
 Kind = Literal["tools", "resources", "prompts", "completions"]
 Lifespan = (
     Callable[["Server"], contextlib.AbstractAsyncContextManager[Any]]
@@ -133,6 +135,8 @@ class Server(Offering):
         self._lifespan = lifespan
         self._layers: list[Middleware] = []
         self._mounts: list[Server] = []
+        self._routes: list[Route] = []
+        self._access_logged = False
         self._declares = _kinds(declares)
         self._seen: frozenset[str] = frozenset()
         self._identity: Identity | None = None
@@ -223,6 +227,36 @@ class Server(Offering):
         """The same as a decorator: `@server.middleware`."""
         self.add_middleware(function)
         return function
+
+    def route(self, path: str, *, methods: Iterable[str] = ("GET",)) -> Callable[[F], F]:
+        """Serve plain HTTP beside MCP, where this server is served over HTTP:
+
+        >>> @server.route("/version")
+        ... async def version(request: HttpRequest) -> dict[str, str]:
+        ...     return {"version": "1.0"}
+
+        Return a text, bytes, `HttpResponse(…)`, what JSON can hold, None for 204, or the response
+        of a web framework. `/items/{id}` gives `request.path_params["id"]`. A route is for
+        everybody who reaches the server: neither `auth=` nor `verify=` is asked.
+        """
+
+        def add(function: F) -> F:
+            from portico.transport.http_custom_routes import Route
+
+            made = Route(path, methods, function, self.workers.run)
+            for one in self._routes:
+                if one.path == made.path and set(one.methods) & set(made.methods):
+                    raise LocalProtocolError(
+                        f"the route {made.path!r} is there already; give it other methods"
+                    )
+            self._routes.append(made)
+            return function
+
+        return add
+
+    def _all_routes(self) -> "list[Route]":
+        """Our routes, and those of what is mounted here."""
+        return [*self._routes, *(route for one in self._mounts for route in one._all_routes())]
 
     @hinted
     def mount(self, other: "Server", namespace: str | None = None) -> None:
@@ -472,13 +506,14 @@ class Server(Offering):
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    def run(self, transport: Http, **options: "Unpack[HttpOptions]") -> None: ...
+    def run(self, transport: Http, **options: "Unpack[RunOptions]") -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`.
 
         On HTTP one line on standard output says where, unless `started` is given: it is told
-        instead. On stdio a person at a terminal is told what is waited for. Raises what the
-        lifespan raised, and `LocalProtocolError` for an address that cannot be served.
+        instead. What is not given is taken from the environment (`PORTICO_PORT=9000`). On stdio a
+        person at a terminal is told what is waited for. Raises what the lifespan raised, and
+        `LocalProtocolError` for an address that cannot be served.
         """
         try:
             asyncio.get_running_loop()
@@ -495,7 +530,8 @@ class Server(Offering):
         elif transport in get_args(Http):
             from portico.transport.http_run import run
 
-            run(self.asgi(**_taken(options)), **options)
+            settings = _settled(options)
+            run(self.asgi(**_taken(settings)), **settings)
         else:
             raise _no_such(transport)
 
@@ -531,11 +567,21 @@ class Server(Offering):
             from portico.auth.seal import load
 
             load()  # now, and not while all callers wait for the first who is asked
+        if options.get("access_log") and not self._access_logged:
+            from portico.middleware import log as logged
+
+            self._access_logged = True
+            self._layers.insert(0, logged())
+            self._dispatch.use(self._layers)
+        path = options.get("path", "/mcp").rstrip("/") or "/"
+        if any(route.match(path) is not None for route in self._all_routes()):
+            raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
         if self._auth is None:
-            return HttpApp(self, **options)
+            return HttpApp(self, routes=self._all_routes, **options)
         if "verify" in options:
             raise LocalProtocolError("auth= says who comes in, and verify= too; leave one out")
-        return HttpApp(self, guard=self._door(self._auth, options.get("path", "/mcp")), **options)
+        door = self._door(self._auth, options.get("path", "/mcp"))
+        return HttpApp(self, guard=door, routes=self._all_routes, **options)
 
     def _door(self, auth: "Protection", path: str) -> "Door":
         from portico.server.door import Door
@@ -613,6 +659,24 @@ def _entered(
     except (TypeError, ValueError):
         takes = True
     return lifespan(server) if takes else lifespan()
+
+
+def _settled(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a process of our own: those that are given, and those of the environment."""
+    from portico.transport.http_settings import prepare_log, read_limits, settled
+
+    found = settled(options)
+    as_json, level = found.pop("log_json", False), found.pop("log_level", None)
+    from portico.logs import log_json
+
+    access = bool(found.get("access_log"))
+    prepare_log(level, access_log=access, json=partial(log_json, None) if as_json else None)
+    words = found.pop("limit", ())
+    if words:
+        limits, run_limits = read_limits(words)
+        found.setdefault("limits", limits)
+        found.setdefault("run_limits", run_limits)
+    return found
 
 
 def _taken(options: dict[str, Any]) -> dict[str, Any]:

@@ -310,7 +310,8 @@ class Dispatch:
         uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
         if session is None:
-            raise Fault(FaultKind.INVALID_REQUEST, "a subscription needs a session")
+            words = "a subscription needs a session, and this server keeps none; read it again"
+            raise Fault(FaultKind.INVALID_REQUEST, words)
         found = self._catalogue.find_resource(uri)
         followed = [*([found[0]] if found is not None else []), *self._below(uri)]
         if not followed:

@@ -80,7 +80,8 @@ class Door:
         needed = [self._needs(item) for item in items if isinstance(item, Request)]
         wanted = frozenset[str]().union(*needed)
         if not wanted <= granted:
-            raise self._protection.challenge(wanted, self._metadata(root))
+            metadata = self._metadata(root)
+            raise self._protection.challenge(wanted, metadata, granted=granted)
 
     async def document(self, path: str, root: str) -> bytes | None:
         """A document for clients that look for the way in."""

@@ -75,6 +75,8 @@ class AppOptions(TypedDict, total=False):
     around: "App"
     verify: Verify
     limits: "Limits"
+    stateless: bool
+    access_log: bool
 
 
 class AsgiOptions(AppOptions, total=False):
@@ -93,6 +95,15 @@ class HttpOptions(AppOptions, total=False):
     hosts: Iterable[str]
     origins: Iterable[str]
     started: Callable[[Any], None]
+    ssl_certfile: str
+    ssl_keyfile: str
+
+
+class RunOptions(HttpOptions, total=False):
+    """The keywords of `server.run("http")`, which owns the process, and its log with it."""
+
+    log_level: str
+    log_json: bool
 
 
 # ---------------------------------------------------------------- spellings of other libraries
@@ -175,7 +186,7 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "on_duplicate_tools": "leave it out: the later one counts, and the log says so",
         "port": _SETTING,
         "prefix": "write namespace=",
-        "stateless_http": "leave it out: requests of the newest revision stand for themselves",
+        "stateless_http": "write stateless=True where it is served: run('http', stateless=True)",
         "streamable_http_path": "write path= where it is served: server.run('http', path='/mcp')",
         "token_verifier": "write auth=Protection(URL, Jwt('https://login.example.com'))",
         "tools": "register each: server.tool(function)",

@@ -72,6 +72,9 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     unread_s: float = 30.0
     # 20,000 streams and as many callers as a machine can answer.
     connections: int = 30_000
+    # After a wish to end, for so long requests are still taken and /ready says 503: balancers that
+    # look every few seconds send nothing more by then. 0 where none looks.
+    shutdown_delay_s: float = 0.0
 
 
 DEFAULT_LIMITS: Final = RunLimits()

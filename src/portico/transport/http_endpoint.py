@@ -25,6 +25,7 @@ from portico.errors import (
     ScopeRequired,
 )
 from portico.ports import Passport, Shown
+from portico.protocol.httprules_challenges import INSUFFICIENT_SCOPE, read_challenges
 from portico.protocol.httprules_gate import JSON_TYPE
 from portico.protocol.jsonrpc import Failure, decode
 from portico.protocol.reading import read
@@ -85,6 +86,7 @@ class Endpoint:
         names = {name.lower() for name, _ in own}
         if taken := sorted(names & OURS) + sorted(n for n in names if n.startswith("mcp-param-")):
             raise LocalProtocolError(f"{taken[0]} is written with each message; leave it out")
+        self._shows_token = "authorization" in names
         self._own = own + [pair for pair in USUAL if pair[0] not in names]
 
     def _use(self, url: str) -> None:
@@ -236,15 +238,26 @@ class Endpoint:
                 refusal.status = answer.status
         return refusal
 
+    def _unauthorized(self, where: str, answer: Answer) -> AuthError:
+        asked = answer.header("www-authenticate")
+        challenges = read_challenges([asked] if asked else [])
+        reason = challenges.reason
+        kind = AuthError
+        if answer.status == 401:
+            kind = LoginRequired
+        elif any(one.error == INSUFFICIENT_SCOPE for one in challenges.ours):
+            kind = ScopeRequired
+        words = f"{where}: {_why(answer.status, reason, self._shows_token)}"
+        error = kind(words, server=self.where)
+        error.reason, error.scopes = reason, challenges.scopes or ()
+        error.token_sent = self._shows_token or reason.startswith("invalid_token")
+        return error
+
     def _refusal(self, method: str, answer: Answer, body: bytes) -> PorticoError:
         status = answer.status
         where = f"{self.where} answered {method} with {status}"
-        if status == 401:
-            return LoginRequired(f"{where}: it wants to know who you are", server=self.where)
-        if status == 403:
-            asked = answer.header("www-authenticate") or ""
-            kind = ScopeRequired if "insufficient_scope" in asked else AuthError
-            return kind(f"{where}: you may not do this", server=self.where)
+        if status in REFUSALS:
+            return self._unauthorized(where, answer)
         if status == 407:
             words = f"{where}: the proxy wants another name or password"
             return CannotConnect(words, server=self.where)
@@ -265,6 +278,15 @@ class Endpoint:
         shown = body[:SHOWN_CHARACTERS].decode("utf-8", "replace").strip()
         words = f"{words} It begins: {shown!r}" if shown else words
         return RemoteProtocolError(words, server=self.where)
+
+
+def _why(status: int, reason: str, token_sent: bool) -> str:
+    """Why a server refused somebody: in its own words, where it has any."""
+    if reason:
+        return reason
+    if status == 401:
+        return "it refuses the token" if token_sent else "it wants to know who you are"
+    return "you may not do this"
 
 
 def error_of(failure: Failure) -> RemoteError:

@@ -12,6 +12,7 @@ finish until the deadline. Whoever cancels `serve` finds nothing of it left.
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
@@ -32,6 +33,7 @@ from portico.transport.http_connection import DEFAULT_LIMITS, Connection, RunLim
 from portico.transport.http_lifespan import Span
 from portico.transport.http_outbox import Outbox
 from portico.transport.http_server import HttpApp
+from portico.transport.http_settings import tls_context
 from portico.transport.http_visit import Receive, Scope, Send
 from portico.transport.naming import called
 from portico.transport.signals import Signals, close
@@ -91,8 +93,11 @@ class Site:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         run_limits: RunLimits = DEFAULT_LIMITS,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
     ) -> None:
         self.app = app
+        self._tls = tls_context(ssl_certfile, ssl_keyfile)
         app.heeds_signals = False
         self.host = host
         self.port: int = port
@@ -123,7 +128,8 @@ class Site:
     def url(self) -> str:
         """Where the endpoint is."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{self.app.path}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{host}:{self.port}{self.app.path}"
 
     # ------------------------------------------------------------ beginning
 
@@ -149,13 +155,16 @@ class Site:
                 )
             self._config.load()
             await self._span.enter()
-            self._server = await loop.create_server(self._connect, sock=bound, backlog=2048)
+            self._server = await loop.create_server(
+                self._connect, sock=bound, backlog=2048, ssl=self._tls
+            )
         except BaseException:
             bound.close()
             await self._span.leave()
             raise
         self._step(loop)
         self.is_ready = True
+        log.info("serving %s on %s (process %d)", self._named, self.url, os.getpid())
 
     def _connect(self) -> Connection:
         return Connection(self._config, self._state, self._span.state, self.limits, self._outbox)
@@ -175,12 +184,24 @@ class Site:
 
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
-        if path in (HEALTH, READY) and scope["type"] == "http" and not self.app.has_around:
+        if path in (HEALTH, READY) and scope["type"] == "http" and self._answers_probes(scope):
             if not passes_probe(gather(scope["headers"]), self.app.policy):
                 return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
-            return _say(send, 200 if fine else 503, b"ok" if fine else b"not ready")
+            words = b"ok" if fine else b"not ready"
+            return _say(send, 200 if fine else 503, words, closing=self.app.draining)
+        if self.app.draining and scope["type"] == "http" and self.app.has_around:
+            # Another application's paths: what is ours is refused by our own.
+            return _say(send, 503, b"this server is shutting down", closing=True)
         return self.app(scope, receive, send)
+
+    @property
+    def _named(self) -> str:
+        return " ".join(called(self.app.service.identity.info).split())
+
+    def _answers_probes(self, scope: Scope) -> bool:
+        """Whether /health and /ready are ours: the program may have its own."""
+        return not self.app.has_around and self.app.route_for(scope) is None
 
     # ------------------------------------------------------------ end
 
@@ -192,17 +213,25 @@ class Site:
     async def stop(self, drain_s: float | None = None) -> None:
         """Refuse what is new, let what runs finish until the deadline, and leave the service.
 
+        New connections are taken until then, and answered 503 with `Retry-After`: a balancer reads
+        that of /ready, and a refused connection would look like a crash.
         Raises what the service raised when it was left.
         """
         if self._server is None:
             return
+        began = asyncio.get_running_loop().time()
         self.is_ready = False
-        self._server.close()
+        delay_s = self.limits.shutdown_delay_s if drain_s is None and not self._drains else 0.0
+        if delay_s:
+            log.info("stopping %s in %g s; /ready says so", self._named, delay_s)
+            await asyncio.sleep(delay_s)
         self.app.draining = True  # from here on no connection outlives its answer
         self._hang_up_idle()
         if not self._drains:  # a second wish does not wait for what the first one began
             self._drains = True
+            log.info("stopping %s; %d requests are running", self._named, len(self.app.sweep))
             await self.app.drain(drain_s)
+        self._close_listener()
         failure: Exception | None = None
         try:
             await self._span.leave()
@@ -210,14 +239,19 @@ class Site:
             failure = error
         await self._flush(FLUSH_S if drain_s != 0 else HURRIED_FLUSH_S)
         self.abort()
+        took_s = asyncio.get_running_loop().time() - began
+        log.info("stopped %s after %.1f s", self._named, took_s)
         if failure is not None:
             raise failure
 
-    def abort(self) -> None:
-        """Leave nothing open, now."""
+    def _close_listener(self) -> None:
         if self._server is not None:
             self._server.close()
-            self._server = None
+
+    def abort(self) -> None:
+        """Leave nothing open, now."""
+        self._close_listener()
+        self._server = None
         self._span.abort()
         for connection in list(self._connections):
             connection.transport.abort()
@@ -267,6 +301,8 @@ async def serve(
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
     run_limits: RunLimits = DEFAULT_LIMITS,
+    ssl_certfile: str | None = None,
+    ssl_keyfile: str | None = None,
     started: Callable[[Site], None] | None = None,
 ) -> bool:
     """Serve until SIGTERM, SIGINT or `site.end()`, drain, and return; a second one ends it at once.
@@ -274,7 +310,16 @@ async def serve(
     `started` is told once the port is bound and the service runs. Gives whether Ctrl-C ended it.
     Cancelled, it ends as at once as by a second signal.
     """
-    site = Site(app, host, port, hosts=hosts, origins=origins, run_limits=run_limits)
+    site = Site(
+        app,
+        host,
+        port,
+        hosts=hosts,
+        origins=origins,
+        run_limits=run_limits,
+        ssl_certfile=ssl_certfile,
+        ssl_keyfile=ssl_keyfile,
+    )
     wishes = site.wishes = Wishes()
     loop = asyncio.get_running_loop()
     signals = Signals(wishes.add, alone=True)
@@ -347,7 +392,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _say(send: Send, status: int, body: bytes) -> None:
+async def _say(send: Send, status: int, body: bytes, *, closing: bool = False) -> None:
     headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(body))]
+    if closing:
+        headers += [(b"connection", b"close"), (b"retry-after", b"1")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

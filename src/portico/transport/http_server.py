@@ -17,7 +17,8 @@ import asyncio
 import inspect
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -41,6 +42,7 @@ from portico.protocol.httprules_gate import (
     Headers,
     HostPolicy,
     Refusal,
+    RouteGate,
     endpoint_methods,
     gather,
     require_events,
@@ -48,17 +50,26 @@ from portico.protocol.httprules_gate import (
 from portico.protocol.httprules_params import check_params
 from portico.protocol.identity import Identity
 from portico.protocol.jsonrpc import Batch, Frame, Request, decode, encode_failure
-from portico.protocol.negotiation import Peer, Recogniser
+from portico.protocol.link import PING
+from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser
 from portico.protocol.questions import Question
 from portico.protocol.revision import Binding, Revision, number
 from portico.protocol.shape import Shaper
 from portico.protocol.sse import write
 from portico.protocol.types import CallToolRequestParams
+from portico.transport.http_custom_routes import Route
 from portico.transport.http_entrance import admit, described
 from portico.transport.http_lifespan import Keeper, Lifespan
+from portico.transport.http_refusals import RefusalLog
 from portico.transport.http_session import Session
 from portico.transport.http_sessions import Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
+from portico.transport.http_stateless import (
+    NO_BATCHES,
+    answer_initialize,
+    answer_ping,
+    peers_without_session,
+)
 from portico.transport.http_sweep import Sweep
 from portico.transport.http_visit import (
     CLOSE_HEADER,
@@ -81,6 +92,8 @@ from portico.transport.http_visit import (
 from portico.transport.signals import Signals
 
 log: logging.Logger = logging.getLogger("portico.transport")
+# Where `middleware.log` writes of each request, too.
+access: logging.Logger = logging.getLogger("portico.requests")
 
 # After the end of everything was said, what still runs may clean up for so long.
 ENDING_S = 1.0
@@ -97,6 +110,8 @@ class HttpTurn(Visit, RequestFields):  # pyright: ignore[reportIncompatibleVaria
     exchange: Exchange
     fault: Fault | None = None
     root: str = ""
+    # Whose connection this is, where a guard stands; empty where nothing was shown to it.
+    client: str = ""
 
     @property
     def wire(self) -> "HttpTurn":
@@ -140,6 +155,9 @@ class HttpApp:
         guard: Guard | None = None,
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
+        stateless: bool = False,
+        routes: Callable[[], Sequence[Route]] = tuple,
+        access_log: bool = False,
     ) -> None:
         named, pages = tuple(hosts), tuple(origins)
         if named or pages:
@@ -164,20 +182,31 @@ class HttpApp:
         self.is_guarded: bool = guard is not None or verify is not None
         self._given_policy = policy
         self._recogniser = Recogniser(service.accepts)
+        self.stateless: bool = stateless
+        # By version header, who sends requests of the handshake revisions without a session.
+        self._alone = peers_without_session(service.accepts) if stateless else {}
         self._set_gates(policy or HostPolicy.of(*LOOPBACK))
         self._identity: Identity | None = None
         self._logs = False
         self._extensions: frozenset[str] = frozenset()
         self._shapers: dict[Revision, Shaper] = {}
+        self._routes = routes
+        self._access_log = access_log
         self._load: dict[str, int] = {}
+        self._refusals = RefusalLog()
         self._sessions = Sessions(service, limits, self.sweep)
         # Around another application only what is ours by name is taken from it.
         below = self.path.rstrip("/") if around is not None else ""
         self._sse_path = below + SSE_PATH
         self._messages_path = below + MESSAGES_PATH
         self._sse = SseSessions(service, limits, self._messages_path, self._sessions.shared)
-        self._has_sessions = bool(service.accepts.handshakes)
-        self._has_sse = any(r.http.binding is Binding.HTTP_SSE for r in service.accepts)
+        self._open = (
+            partial(answer_initialize, service=service) if stateless else self._sessions.open
+        )
+        self._has_sessions = bool(service.accepts.handshakes) and not stateless
+        self._has_sse = not stateless and any(
+            r.http.binding is Binding.HTTP_SSE for r in service.accepts
+        )
         self._keeper = Keeper(self.start, self.stop)
         self._signals = Signals(self._begin_to_end)
         self._ending: asyncio.Task[None] | None = None
@@ -213,12 +242,35 @@ class HttpApp:
     async def _elsewhere(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
         if kind == "lifespan":
             await Lifespan(self.start, self.stop, receive, send).run(scope, self._around)
+        elif kind == "http" and (found := self.route_for(scope)) is not None:
+            await self._serve_route(*found, scope, receive, send)
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
             await self._nothing(receive, send, f"nothing is here; use {self.path}")
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
+
+    def route_for(self, scope: Scope) -> tuple[Route, str] | None:
+        """The program's own route that a request is for, and the path below where we are."""
+        routes = self._routes()
+        if not routes:
+            return None
+        path, root = scope["path"], scope.get("root_path", "")
+        path = path[len(root) :] if root and path.startswith(root) else path
+        path = path.rstrip("/") or "/"
+        fitting = [route for route in routes if route.match(path) is not None]
+        answered = [route for route in fitting if scope["method"] in route.methods]
+        return ((answered or fitting)[0], path) if fitting else None
+
+    async def _serve_route(
+        self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        def answer(turn: HttpTurn, scope: Scope) -> Awaitable[None]:
+            return route.serve(turn, scope, path, (receive, send), self._access_log)
+
+        gate = RouteGate(self._gate.policy, route.methods)
+        await self._serve(scope, receive, send, gate, answer)
 
     async def _described(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer with a document for those who look for the way in; False where it is not ours."""
@@ -265,7 +317,7 @@ class HttpApp:
                 raise overload("this server is shutting down; try another one")
             if self.sweep.count >= self.limits.visits:
                 raise overload("too many requests at once; try again later")
-            if self.is_guarded:
+            if self.is_guarded and not gate.public:
                 await self._admit(turn, scope, gate)
             if self._identity is None:
                 await self._keeper.started()
@@ -292,6 +344,8 @@ class HttpApp:
 
     async def _admit(self, turn: HttpTurn, scope: Scope, gate: Gate) -> None:
         """Who sent this, and may. Raises `AuthError` or `Refusal`."""
+        if b"authorization" in turn.headers:
+            turn.client = _address(scope.get("client"))
         if self._guard is not None:
             turn.root = scope.get("root_path", "")
             place = "" if gate is self._gate else scope["path"]
@@ -375,9 +429,11 @@ class HttpApp:
             raw_id = frame.raw_id
             if self._guard is not None:
                 self._guard.check(frame, turn.scopes or frozenset(), turn.root)
+            if self._alone and frame.method != HANDSHAKE_METHOD:  # of which nothing is kept
+                known = self._alone.get(headers.get(b"mcp-protocol-version"))
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
-                await self._sessions.open(turn, frame)
+                await self._open(turn, frame)
                 return
             peer = admission.peer
             if session is not None and peer is known:
@@ -386,21 +442,29 @@ class HttpApp:
                 await session.post(turn, frame, admission.head)
                 return
             row, head = admission.row, admission.head
-            if row.params is CallToolRequestParams and isinstance(head.name, str):
+            if (
+                peer is not known
+                and row.params is CallToolRequestParams
+                and isinstance(head.name, str)
+            ):
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
                 require_events(turn.answers)
                 turn.until = turn.expires
             shaper = self._shaper(peer.revision)
-            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=self._logs)
+            logs = self._logs and peer is not known
+            exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=logs)
             if turn.scopes is not None:
                 exchange.scopes = turn.scopes
         except Fault as fault:
-            known_revision = session.peer.revision if session is not None else None
+            known_revision = known.revision if known not in (None, rules.ENDED) else None
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
             return
         turn.exchange = exchange
         turn.working = True
+        if peer is known and row.name == PING:
+            await answer_ping(turn, frame)
+            return
         # What the exchange lets go of while it is answered is not kept here.
         del body, frame, admission, head, exchange
         await self._answer(turn)
@@ -453,6 +517,8 @@ class HttpApp:
             raise rules.unknown_session()
         revision = session.peer.revision if session is not None else None
         if isinstance(frame, Batch):
+            if self.stateless:
+                raise Fault(FaultKind.INVALID_REQUEST, NO_BATCHES)
             rules.admit_batch(frame, revision)
             if self._guard is not None:
                 self._guard.check(frame, turn.scopes or frozenset(), turn.root)
@@ -464,7 +530,7 @@ class HttpApp:
         status = rules.accept_post(frame, ruling.revision)
         if session is not None:
             session.take(frame)
-        elif ruling.revision.handshake:
+        elif ruling.revision.handshake and not self.stateless:
             rules.require_session(turn.headers)
         await turn.reply(status, b"")
 
@@ -519,6 +585,11 @@ class HttpApp:
     ) -> None:
         """Say no: the status, and an error where there is something to say."""
         status = rules.status_of(refused, revision, admitted=False)
+        if self._access_log:
+            facts = {"outcome": "refused", "status": status, "reason": str(refused)}
+            access.info("refused with %d: %s", status, refused, extra={"request": facts})
+        if isinstance(visit, HttpTurn) and visit.client:
+            self._refusals.note(refused, visit.client, self._sessions.shared.clock())
         headers = _own_headers(refused) or []
         body = b""
         if isinstance(refused, Fault):
@@ -538,7 +609,8 @@ class HttpApp:
             self._set_gates(policy)
 
     def _set_gates(self, policy: HostPolicy) -> None:
-        self._gate = Gate(policy, endpoint_methods(self.service.accepts))
+        methods = ("POST",) if self.stateless else endpoint_methods(self.service.accepts)
+        self._gate = Gate(policy, methods)
         self._gate_get = Gate(policy, ("GET",))
         self._gate_post = Gate(policy, ("POST",))
 
@@ -621,6 +693,11 @@ def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
     if isinstance(refused, Refusal):
         return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
     return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
+
+
+def _address(client: Any) -> str:
+    """The address of a connection as ASGI has it; that of a proxy, where one stands in front."""
+    return str(client[0])[:64] if client else "an unknown address"
 
 
 def _unverified(error: Exception) -> Refusal:

@@ -1,7 +1,8 @@
 """What a server says in `WWW-Authenticate`: which schemes it takes, and where to learn more.
 
 Rules: pure. A stranger wrote every character: what does not fit the grammar (RFC 9110, 11.6.1)
-ends the reading, and what was read before it counts. Nothing is repeated into an error.
+ends the reading, and what was read before it counts. Only `reason` is repeated into an error:
+short, on one line, and with nothing in it that is not seen.
 """
 
 import re
@@ -10,12 +11,18 @@ from typing import Final
 
 from msgspec import Struct
 
+from portico.text import visible
+
 # All `WWW-Authenticate` lines of one answer; a challenge takes some hundred characters.
 MAX_CHARACTERS = 16 * 1024
 # Bearer, DPoP, Basic, Negotiate: nobody has more to offer than this.
 MAX_CHALLENGES = 16
 MAX_PARAMETERS = 32
 
+# Of what a server says about a refusal, in an error for people.
+MAX_REASON = 300
+
+INSUFFICIENT_SCOPE: Final = "insufficient_scope"
 BEARER: Final = "bearer"
 DPOP: Final = "dpop"
 
@@ -68,6 +75,20 @@ class Challenges(Struct, frozen=True):
     def scopes(self) -> tuple[str, ...] | None:
         """The scopes that this request needs; None where none of ours says."""
         return next((one.scopes for one in self.ours if one.scopes is not None), None)
+
+    @property
+    def reason(self) -> str:
+        """Why it refused, for people: `invalid_token: the token has expired`; empty where none of
+        ours says. Where scopes are missing, they are named."""
+        for one in self.ours:
+            if one.error:
+                words = one.parameters.get("error_description", "")
+                if one.error == INSUFFICIENT_SCOPE and one.scopes:
+                    words = f"it needs the scope {' '.join(one.scopes)}"
+                said = f"{one.error}: {words}" if words else one.error
+                line = visible(" ".join(said.split()))
+                return line[:MAX_REASON] + ("…" if len(line) > MAX_REASON else "")
+        return ""
 
     @property
     def wants_dpop(self) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.auth.challenges import MAX_CHALLENGES, read_challenges
+from portico.protocol.httprules_challenges import MAX_CHALLENGES, read_challenges
 
 
 @pytest.mark.spec("R0309")
