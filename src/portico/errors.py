@@ -35,6 +35,7 @@ class PorticoError(Exception):
     end of the sentence; `status` is that of the HTTP answer behind it.
     """
 
+    args: tuple[Any, ...]
     status: int | None = None
     server: str | None = None
     hint: str = ""
