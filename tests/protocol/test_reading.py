@@ -628,7 +628,15 @@ def test_a_page_is_read_without_the_items_that_cannot_be() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [b"[1]", b"no JSON", b'{"tools": 7}', b'{"tools": [], "nextCursor": 7}', b"{}"]
+    "page",
+    [
+        b"[1]",
+        b"no JSON",
+        b'{"tools": 7}',
+        b'{"tools": [], "nextCursor": 7}',
+        b'{"tools": [7]}',
+        b"{}",
+    ],
 )
 def test_a_page_that_is_wrong_elsewhere_stays_as_it_is(page: bytes) -> None:
     assert readable_items(t.ListToolsResult, page) == (Raw(page), [])

@@ -69,7 +69,7 @@ def read_once(kind: type[T], raw: Raw | bytes) -> T:
 
 def readable_items(kind: type, raw: Raw | bytes) -> tuple[Raw, list[str]]:
     """A page of a list that cannot be read, without the items that are to blame, and what is wrong
-    with each of them; as it is where no item is."""
+    with each of them; as it is where no item is to blame, or every one: then nothing is a list."""
     try:
         members = _one_level.decode(raw)
     except _UNREADABLE:
@@ -87,14 +87,17 @@ def _without_bad(shape: inspect.Type, raw: Raw, wrong: list[str]) -> Raw:
     items = _one_level.decode(raw)
     if not isinstance(items, list):
         return raw
-    kept: list[Raw] = []
+    kept, bad = list[Raw](), list[str]()
     for item in items:
         try:
             read_once(cast("inspect.StructType", shape).cls, item)
         except Fault as fault:
-            wrong.append(fault.message)
+            bad.append(fault.message)
         else:
             kept.append(item)
+    if not kept:
+        return raw
+    wrong += bad
     return Raw(msgspec.json.encode(kept))
 
 
