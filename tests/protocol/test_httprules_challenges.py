@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.protocol.httprules_challenges import MAX_CHALLENGES, read_challenges
+from portico.protocol.httprules_challenges import MAX_CHALLENGES, MAX_REASON, read_challenges
 
 
 @pytest.mark.spec("R0309")
@@ -62,3 +62,34 @@ def test_cl_01_nobody_makes_us_read_for_ever() -> None:
 
 def test_an_empty_scope_is_one_that_was_said() -> None:
     assert read_challenges(['Bearer scope=""']).scopes == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("Bearer", ""),
+        ('Bearer scope="a"', ""),
+        ('Bearer error="invalid_token"', "invalid_token"),
+        ('Basic error="x", Bearer realm="y"', ""),
+        (
+            'Bearer error="invalid_token", error_description="the token has expired"',
+            "invalid_token: the token has expired",
+        ),
+        (
+            'Bearer error="insufficient_scope", error_description="no", scope="a b"',
+            "insufficient_scope: it needs the scope a b",
+        ),
+        ('Bearer error="insufficient_scope", error_description="no"', "insufficient_scope: no"),
+        ('DPoP algs="ES256", Bearer error="invalid_token"', "invalid_token"),
+        ('Bearer error="a", error_description="b\t \u202e c"', "a: b \\u202e c"),
+        ("Bearer /abc", ""),
+    ],
+)
+def test_the_reason_of_a_refusal_is_one_line_for_people(line: str, reason: str) -> None:
+    assert read_challenges([line]).reason == reason
+
+
+def test_the_reason_of_a_refusal_is_cut_where_it_is_long() -> None:
+    found = read_challenges([f'Bearer error="a", error_description="{"b" * 5000}"']).reason
+    assert len(found) == MAX_REASON + 1
+    assert found.endswith("b…")

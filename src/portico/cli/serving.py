@@ -28,8 +28,10 @@ if TYPE_CHECKING:  # what only one of the two needs is loaded by it
     from portico.cli.reload import Watch
     from portico.cli.target import Target
     from portico.server.app import Server
+    from portico.transport.http_connection import RunLimits
     from portico.transport.http_run import Site
     from portico.transport.http_server import HttpApp
+    from portico.transport.http_visit import Limits
 
 
 # How a setting is typed, and those that belong to the application rather than to the port.
@@ -48,10 +50,11 @@ class Address:
         self.log_level: str | None = found.pop("log_level", None)
         self.log_json: bool = found.pop("log_json", False)
         words = found.pop("limit", ())
-        self.limits, self.run_limits = read_limits(words)
-        self.limited = any(
-            word.partition("=")[0] in self.limits.__struct_fields__ for word in words
-        )
+        limits, run_limits = read_limits(words)
+        self.limits: Limits = limits
+        self.run_limits: RunLimits = run_limits
+        names = {word.partition("=")[0] for word in words}
+        self.limited: bool = not names.isdisjoint(limits.__struct_fields__)
         self.host: str = found.get("host", "127.0.0.1")
         self.port: int = found.get("port", 8000)
         self.hosts: tuple[str, ...] = tuple(found.get("hosts", ()))

@@ -129,8 +129,7 @@ def _read_parameters(text: str, at: int, into: dict[str, str]) -> int:
         value = _after(_SPACE, text, equals + 1)
         quoted, plain = _QUOTED.match(text, value), _TOKEN.match(text, value)
         matched = quoted or plain
-        if matched is None:
-            return len(text)
+        assert matched is not None  # as `_is_parameter` has seen
         said = _ESCAPE.sub(r"\1", quoted.group(1)) if quoted is not None else matched.group()
         into.setdefault(name.group().lower(), said)
         at = _after(_SPACE, text, matched.end())

@@ -131,8 +131,9 @@ class HttpResponse:
         if not 200 <= status_code <= 599:
             raise LocalProtocolError(f"status_code={status_code}: a response has 200 to 599")
         self.status_code = status_code
-        self.body, usual = _written(content)
-        self.headers = dict(headers or {})
+        body, usual = _written(content)
+        self.body: bytes = body
+        self.headers: dict[str, str] = dict(headers or {})
         if media_type is not None:
             usual = media_type
             if media_type.startswith("text/") and "charset" not in media_type:
@@ -179,7 +180,7 @@ class Route:
         if not wanted:
             raise LocalProtocolError(f"{called}: no method is served; write methods=['GET']")
         _check_handler(called, handle)
-        self.path = path.rstrip("/") or "/"
+        self.path: str = path.rstrip("/") or "/"
         self.methods: tuple[str, ...] = tuple(
             dict.fromkeys([*wanted, *(["HEAD"] if "GET" in wanted else [])])
         )
