@@ -378,12 +378,12 @@ async def test_every_request_of_a_client_carries_its_token(
                 return await send(method, there, pairs, body)
 
             way._pool.send = watched
-            await client.call_tool("whoami", {})
             await client.list_tools()
+            await client.call_tool("whoami", {})
             async with client.listen(tools=True):
                 await client.call_tool("whoami", {})
         methods = [json.loads(body)["method"] for body, _ in seen]
-        assert methods == ["tools/call", "tools/list", "subscriptions/listen", "tools/call"]
+        assert methods == ["tools/list", "tools/call", "subscriptions/listen", "tools/call"]
         assert all(shown.startswith("Bearer ey") for _, shown in seen)
 
 

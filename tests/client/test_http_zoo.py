@@ -396,7 +396,7 @@ async def forbidden(visitor: Visitor, heard: Heard) -> None:
     await visitor.say(whole(403, b"no", "text/plain"))
 
 
-@animal(ScopeRequired, "with 403: you may not do this", status=403)
+@animal(ScopeRequired, "with 403: insufficient_scope: it needs the scope write", status=403)
 async def too_small_a_scope(visitor: Visitor, heard: Heard) -> None:
     line = 'WWW-Authenticate: Bearer error="insufficient_scope", scope="write"'
     await visitor.say(whole(403, b"", "", line))

@@ -540,7 +540,7 @@ async def test_a_handshake_may_be_answered_on_a_stream_that_breaks(soon: None) -
 
     async with beast(NOVEMBER_2025, opened=False, special={"initialize": begin}) as (client, _):
         error = await outcome(client.open(NOVEMBER_2025))
-        assert isinstance(error, ConnectionLost)
+        assert isinstance(error, CannotConnect)
     async with beast(NOVEMBER_2025, done, special={"initialize": well}) as (client, hand):
         assert (await client.call_tool("t", timeout_s=PATIENT_S)).text == "done"
         assert hand.heard[1].headers["mcp-session-id"] == SESSION

@@ -204,7 +204,7 @@ class Speaker:
         unless it was ended here."""
         if self._closed is not None:
             return lost
-        error = CannotConnect(*lost.args)
+        error = CannotConnect(*lost.args, server=lost.server, hint=lost.hint, output=lost.output)
         error.status = lost.status
         return error
 

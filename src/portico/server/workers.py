@@ -378,6 +378,10 @@ class Workers:
                     if job.abandoned or (self._abandoned and not self._may_begin(job)):
                         self._shells -= job.abandoned
                         continue
+                    if job.future.cancelled():  # before the loop has told this of it
+                        job.state = DONE
+                        job.drop()
+                        continue
                     job.state = RUNNING
                     return job
                 self._ends -= job is None
