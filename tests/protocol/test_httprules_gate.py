@@ -331,6 +331,34 @@ def test_a_page_may_use_the_server_through_a_forwarded_port_only_where_it_came_f
         assert beside(headers, LOCAL) is None
 
 
+@pytest.mark.parametrize(
+    ("hosts", "host", "origin", "status"),
+    [
+        ([], b"localhost:9000", None, 200),
+        ([], b"[::1]", None, 200),
+        ([], b"mcp.example.com", None, 403),
+        ([], b"localhost:9000", b"http://localhost:9000", 200),
+        ([], b"localhost:9000", b"http://localhost:3000", 403),
+        ([], b"localhost:9000", b"http://localhost", 403),
+        ([], b"localhost:9000", b"https://app.example", 200),
+        (["mcp.example.com"], b"localhost:9000", b"http://localhost:3000", 403),
+        (["mcp.example.com"], b"localhost:9000", b"http://localhost:9000", 200),
+        (["mcp.example.com"], b"mcp.example.com", b"https://mcp.example.com", 200),
+        (["mcp.example.com"], b"mcp.example.com", b"https://app.example", 200),
+        (["localhost:*"], b"localhost:9000", b"http://localhost:3000", 200),
+    ],
+)
+def test_an_application_that_does_not_know_its_port_admits_the_pages_that_serve_admits(
+    hosts: list[str], host: bytes, origin: bytes | None, status: int
+) -> None:
+    policy = HostPolicy.for_mount(*hosts, origins=["https://app.example"])
+    headers = GOOD | {b"host": host} | ({b"origin": origin} if origin is not None else {})
+    if status == 200:
+        Gate(policy, ("POST",)).check("POST", headers)
+    else:
+        assert refused(Gate(policy, ("POST",)), "POST", headers) == status
+
+
 def test_any_other_address_of_loopback_is_a_name_too() -> None:
     policy = HostPolicy.for_bind("127.0.0.9", 80)
     assert host_status(b"127.0.0.9", policy) == host_status(b"localhost", policy) == 200

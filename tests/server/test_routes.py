@@ -172,6 +172,17 @@ async def test_a_foreign_host_or_page_reaches_no_route() -> None:
 
 
 @live
+async def test_an_application_of_asgi_admits_no_page_of_another_port_of_localhost() -> None:
+    assert not served().asgi().policy.allows_origin("http", "localhost", "3000")
+    async with up(hosts=["mcp.example.com"]) as caller:
+        assert (await get(caller, "/version", host="localhost:9000")).status == 200
+        for port, status in ((9000, 200), (3000, 403)):
+            page = f"http://localhost:{port}"
+            answer = await get(caller, "/version", host="localhost:9000", origin=page)
+            assert answer.status == status
+
+
+@live
 async def test_a_route_that_fails_says_nothing_of_why_to_strangers(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -120,6 +120,7 @@ _ORIGIN = re.compile(
     rf"([A-Za-z][0-9A-Za-z+.-]{{0,31}})://{_NAME_OR_ADDRESS}(?::([1-9][0-9]{{0,4}}|\*))?"
 )
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _MAX_PORT = 65535
 
 
@@ -128,7 +129,7 @@ class HostPolicy(Struct, frozen=True):
 
     >>> HostPolicy.of("mcp.example.com", origins=["https://app.example.com"])
 
-    Make one with `of` or `for_bind`; the sets hold what these made of their words.
+    Make one with `of`, `for_bind` or `for_mount`; the sets hold what these made of their words.
     """
 
     hosts: frozenset[str]
@@ -169,7 +170,7 @@ class HostPolicy(Struct, frozen=True):
         """
         if not 0 < port <= _MAX_PORT:
             raise LocalProtocolError(f"port {port} is none; ask after the server has bound one")
-        own = {"localhost", "127.0.0.1", "[::1]"}
+        own = set(_LOOPBACK_NAMES)
         named = tuple(hosts)
         if is_loopback_host(host):
             own.add(f"[{host}]" if ":" in host else host.lower())
@@ -180,6 +181,19 @@ class HostPolicy(Struct, frozen=True):
             )
         served = cls.of(*(f"{name}:{port}" for name in own), *named, origins=origins)
         return cls(served.hosts | {f"{name}:*" for name in own}, served.origins)
+
+    @classmethod
+    def for_mount(cls, *hosts: str, origins: Iterable[str] = ()) -> "HostPolicy":
+        """What is safe for an application that does not know its address.
+
+        As with `for_bind` it may be reached by the names of loopback on any port, and as `hosts`.
+        A page of a loopback name may use it where it came from the very port that it calls (D47).
+        """
+        own = {f"{name}:*" for name in _LOOPBACK_NAMES}
+        if not hosts:
+            return cls(frozenset(own), frozenset(_allowed_origin(one) for one in origins))
+        named = cls.of(*hosts, origins=origins)
+        return cls(named.hosts | own, named.origins)
 
     def allows_host(self, name: str, port: str) -> bool:
         """Whether this name may be asked for, on this port; none stands for a default one."""

@@ -97,8 +97,6 @@ access: logging.Logger = logging.getLogger("portico.requests")
 
 # After the end of everything was said, what still runs may clean up for so long.
 ENDING_S = 1.0
-# An application that does not know its address is reached by these names, and those it is given.
-LOOPBACK = ("localhost:*", "127.0.0.1:*", "[::1]:*")
 # Where clients look for how to get in (RFC 9728); the path of the endpoint follows.
 WELL_KNOWN = "/.well-known/oauth-"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
@@ -161,7 +159,7 @@ class HttpApp:
     ) -> None:
         named, pages = tuple(hosts), tuple(origins)
         if named or pages:
-            policy = HostPolicy.of(*LOOPBACK, *named, origins=pages)
+            policy = HostPolicy.for_mount(*named, origins=pages)
         if not path.startswith("/"):
             raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
         if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -185,7 +183,7 @@ class HttpApp:
         self.stateless: bool = stateless
         # By version header, who sends requests of the handshake revisions without a session.
         self._alone = peers_without_session(service.accepts) if stateless else {}
-        self._set_gates(policy or HostPolicy.of(*LOOPBACK))
+        self._set_gates(policy or HostPolicy.for_mount())
         self._identity: Identity | None = None
         self._logs = False
         self._extensions: frozenset[str] = frozenset()
