@@ -90,6 +90,35 @@ async def test_with_names_it_is_reached_by_them_and_those_of_loopback_alone() ->
             writer.transport.abort()
 
 
+@live
+async def test_an_application_with_names_of_its_own_needs_none_with_the_address() -> None:
+    app = HttpApp(FakeService(), hosts=["mcp.example.com"])
+    async with listening(app, host="0.0.0.0", port=0) as site:
+        for host, status in ((b"mcp.example.com", 200), (b"10.0.0.1:8000", 403)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+            writer.write(discover(site.port).replace(b"127.0.0.1:%d" % site.port, host))
+            assert int((await reader.readline()).split()[1]) == status
+            writer.transport.abort()
+
+
+@live
+async def test_names_that_would_not_count_are_refused() -> None:
+    for settings in ({"hosts": ["mcp.example.com"]}, {"origins": ["https://app.example.com"]}):
+        for own in ({"hosts": ["other.example"]}, {"origins": ["https://other.example"]}):
+            site = Site(HttpApp(FakeService(), **own), port=0, **settings)
+            with pytest.raises(LocalProtocolError, match=r"of its own.*server\.asgi"):
+                await site.start()
+
+
+@live
+async def test_an_application_that_has_only_origins_still_needs_names_where_others_reach_it() -> (
+    None
+):
+    site = Site(HttpApp(FakeService(), origins=["https://app.example.com"]), "0.0.0.0", 0)
+    with pytest.raises(LocalProtocolError, match="hosts="):
+        await site.start()
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
 @pytest.mark.parametrize("guarded", [True, False])
 @live

@@ -137,15 +137,14 @@ class Site:
         """Bind, start the service, accept.
 
         Raises `AddressError` where the address cannot be had, `LocalProtocolError` where others
-        can reach it and nobody said by which names (`hosts`), and what the service raised.
+        can reach it and nobody said by which names (`hosts`), or where the application has names
+        of its own and others are given here, and what the service raised.
         """
         bound = bind(self.host, self.port)
         loop = asyncio.get_running_loop()
         try:
             self.port = int(bound.getsockname()[1])
-            self.app.use_policy(
-                HostPolicy.for_bind(self.host, self.port, hosts=self._hosts, origins=self._origins)
-            )
+            self._name()
             if not self.app.is_guarded and not is_loopback_host(self.host):
                 log.warning(
                     "everybody who reaches %s:%d may use this server, since nobody is asked who "
@@ -165,6 +164,17 @@ class Site:
         self._step(loop)
         self.is_ready = True
         log.info("serving %s on %s (process %d)", self._named, self.url, os.getpid())
+
+    def _name(self) -> None:
+        """Say to the application by which names it is reached, unless it was told before."""
+        app, named, pages = self.app, self._hosts, self._origins
+        if app.has_policy and (named or pages):
+            raise LocalProtocolError(
+                "the application has hosts or origins of its own, and those given with the address "
+                "would not count; say them all in server.asgi(…)"
+            )
+        if not app.has_names:
+            app.use_policy(HostPolicy.for_bind(self.host, self.port, hosts=named, origins=pages))
 
     def _connect(self) -> Connection:
         return Connection(self._config, self._state, self._span.state, self.limits, self._outbox)

@@ -158,6 +158,8 @@ class HttpApp:
         access_log: bool = False,
     ) -> None:
         named, pages = tuple(hosts), tuple(origins)
+        # Whether it was said by which names this is reached, and not only which pages may use it.
+        self.has_names: bool = bool(named) or policy is not None
         if named or pages:
             policy = HostPolicy.for_mount(*named, origins=pages)
         if not path.startswith("/"):
@@ -616,6 +618,11 @@ class HttpApp:
     def policy(self) -> HostPolicy:
         """By which names this is reached."""
         return self._gate.policy
+
+    @property
+    def has_policy(self) -> bool:
+        """Whether names or origins were given, so that `use_policy` changes nothing."""
+        return self._given_policy is not None
 
     @property
     def has_around(self) -> bool:
