@@ -103,8 +103,12 @@ async def test_an_application_with_names_of_its_own_needs_none_with_the_address(
 
 @live
 async def test_names_that_would_not_count_are_refused() -> None:
-    for settings in ({"hosts": ["mcp.example.com"]}, {"origins": ["https://app.example.com"]}):
-        for own in ({"hosts": ["other.example"]}, {"origins": ["https://other.example"]}):
+    given: list[dict[str, Any]] = [
+        {"hosts": ["mcp.example.com"]},
+        {"origins": ["https://app.example.com"]},
+    ]
+    for own in given:
+        for settings in given:
             site = Site(HttpApp(FakeService(), **own), port=0, **settings)
             with pytest.raises(LocalProtocolError, match=r"of its own.*server\.asgi"):
                 await site.start()

@@ -50,7 +50,7 @@ Handle = Callable[["HttpRequest"], Any]
 RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
-class RequestHeaders(Mapping[str, str]):
+class RouteHeaders(Mapping[str, str]):
     """The headers of a request, whose names have no case."""
 
     def __init__(self, found: Mapping[bytes, bytes]) -> None:
@@ -78,7 +78,7 @@ class HttpRequest:
         self.method: str = scope["method"]
         self.path = path
         self.path_params = path_params
-        self.headers: Mapping[str, str] = RequestHeaders(visit.headers)
+        self.headers: Mapping[str, str] = RouteHeaders(visit.headers)
         client = scope.get("client")
         self.client: str | None = str(client[0]) if client else None
 
