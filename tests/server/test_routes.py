@@ -282,3 +282,25 @@ def test_a_response_that_is_none_is_refused_where_it_is_made() -> None:
     with pytest.raises(LocalProtocolError, match="is no header"):
         HttpResponse("", headers={"X": "a\r\nSet-Cookie: b"})
     assert repr(HttpResponse("ab", 201)) == "HttpResponse(201, 2 bytes)"
+
+
+def test_a_route_where_the_server_answers_itself_is_refused_since_it_would_never_be_asked() -> None:
+    for path in ("/sse", "/messages/"):
+        server = Server("routed")
+        server.route(path)(print)
+        with pytest.raises(LocalProtocolError, match="which this server answers itself"):
+            server.asgi()
+        server.asgi(stateless=True)
+
+
+@live
+async def test_a_route_with_a_parameter_leaves_the_endpoint_where_it_is() -> None:
+    server = Server("routed")
+
+    @server.route("/{page}")
+    async def show(request: HttpRequest) -> str:
+        return request.path_params["page"]
+
+    async with up(server, stateless=True) as caller:
+        assert (await get(caller, "/about")).body == b"about"
+        assert (await get(caller, "/mcp")).status == 405

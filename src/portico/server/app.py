@@ -573,9 +573,6 @@ class Server(Offering):
             self._access_logged = True
             self._layers.insert(0, logged())
             self._dispatch.use(self._layers)
-        path = options.get("path", "/mcp").rstrip("/") or "/"
-        if any(route.match(path) is not None for route in self._all_routes()):
-            raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
         if self._auth is None:
             return HttpApp(self, routes=self._all_routes, **options)
         if "verify" in options:

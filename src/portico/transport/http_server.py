@@ -207,6 +207,7 @@ class HttpApp:
         self._has_sse = not stateless and any(
             r.http.binding is Binding.HTTP_SSE for r in service.accepts
         )
+        self._check_routes()
         self._keeper = Keeper(self.start, self.stop)
         self._signals = Signals(self._begin_to_end)
         self._ending: asyncio.Task[None] | None = None
@@ -262,6 +263,18 @@ class HttpApp:
         fitting = [route for route in routes if route.match(path) is not None]
         answered = [route for route in fitting if scope["method"] in route.methods]
         return ((answered or fitting)[0], path) if fitting else None
+
+    def _check_routes(self) -> None:
+        """Refuse a route that would never be asked. One with a parameter in the place of our path
+        is asked for all others."""
+        for path in {route.path for route in self._routes()}:
+            if path == self.path:
+                raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
+            if self._has_sse and path in (self._sse_path, self._messages_path):
+                raise LocalProtocolError(
+                    f"a route is at {path}, which this server answers itself for clients of "
+                    "2024-11-05; move it"
+                )
 
     async def _serve_route(
         self, route: Route, path: str, scope: Scope, receive: Receive, send: Send
