@@ -1,7 +1,7 @@
 """Prompts and completions: typed arguments from strings, messages of every kind, suggestions."""
 
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -291,3 +291,9 @@ def test_the_likeliest_comes_first() -> None:
         *("python3", "PYTHON", "my python", "Opython", "cpython-dev", "pxyxtxhxoxn", "ruby")
     ]
     assert closeness("anything", "") == 0
+
+
+@pytest.mark.parametrize("role", ["system", "hi", None])
+def test_a_message_of_a_role_that_the_protocol_does_not_have_is_refused(role: Any) -> None:
+    with pytest.raises(LocalProtocolError, match=r"write Message\('hello', 'user'\)"):
+        Message("user", role)

@@ -35,8 +35,6 @@ MAX_SHOWN = 5
 # behind a link, or on pages.
 MAX_RESULT_BYTES = 32 * 1024 * 1024
 
-log: logging.Logger = logging.getLogger("portico.server")
-
 Block: TypeAlias = t.ContentBlock
 
 
@@ -188,6 +186,11 @@ class Message:
     """One message of a prompt: text, or anything that a tool could return, and who says it."""
 
     def __init__(self, content: Any, role: t.Role = "user") -> None:
+        if role not in ("user", "assistant"):
+            raise LocalProtocolError(
+                f"{role!r} is no role of a message, 'user' and 'assistant' are, and the text comes "
+                "first: write Message('hello', 'user')"
+            )
         self.content = content
         self.role: t.Role = role
 
