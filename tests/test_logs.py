@@ -229,6 +229,8 @@ def test_a_member_that_is_named_like_a_secret_is_blotted_out_whatever_it_is(name
         "https://example.com/a/b?c=d",
         "user@example.com",
         "a secretary, a token of thanks",
+        "refused 127.0.0.1: invalid_token: the token has expired",
+        "refused 127.0.0.1: invalid_token: this is no access token",
     ],
 )
 def test_plain_words_stay(text: str) -> None:

@@ -40,9 +40,11 @@ _SECRETS = re.compile(
     r"|\bgh[a-z]_[A-Za-z0-9]{20,}+|\bgithub_pat_[A-Za-z0-9_]{20,}+|\bglpat-[A-Za-z0-9_-]{16,}+"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bxox[a-z]-[A-Za-z0-9-]{10,}+|\bAIza[A-Za-z0-9_-]{30,}+"
 )
+# An unquoted value is one word, and these two begin a sentence: `invalid_token: the token has
+# expired`.
 _NAMED = re.compile(
     rf"""((?:{_NAMES})[A-Za-z0-9_-]{{0,40}}+["']?\s{{0,4}}[=:]\s{{0,4}}+)"""
-    r"""(?!\[redacted)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s,;&"'}\])]++)""",
+    r"""(?!\[redacted|(?:the|this)\s)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s,;&"'}\])]++)""",
     re.IGNORECASE,
 )
 _IN_ADDRESS = re.compile(r"(://)[^\s/?#@]{1,512}@")

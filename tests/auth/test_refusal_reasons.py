@@ -19,6 +19,7 @@ from live import live
 from portico import Jwt, connect
 from portico.cli.talking import sentence
 from portico.errors import AuthError, LoginRequired, ScopeRequired
+from portico.logs import redacted
 from portico.protocol.httprules_gate import Refusal
 from portico.transport.http_refusals import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
 
@@ -80,6 +81,7 @@ async def row(reason: str, caplog: pytest.LogCaptureFixture) -> Row:
             async with connect(url, headers={"Authorization": f"Bearer {bad}"}):
                 pass
         (line,) = [one.getMessage() for one in caplog.records if one.name == "portico.auth"]
+        assert redacted(line) == line  # as --log-json writes it
         _, words, mend, code = failure(
             await looked_at(url, headers=(f"Authorization: Bearer {bad}",))
         )
