@@ -311,6 +311,37 @@ async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_s
     assert line.endswith("; it was started again, and what it held in memory is gone")
 
 
+CHATTY = """
+import os, sys
+from portico import Server
+
+server = Server("chatty")
+
+@server.tool
+def pid() -> int:
+    print("a line\\nanother", file=sys.stderr, flush=True)
+    return os.getpid()
+"""
+
+
+@live
+async def test_what_a_child_wrote_last_stands_after_the_sentence_that_it_was_started_again(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "chatty.py").write_text(CHATTY)
+    heard: list[str] = []
+    async with connect(str(tmp_path / "chatty.py"), on_stderr=heard.append) as client:
+        with Records("portico.client") as records:
+            pid = (await client.call_tool("pid", returns=int)).data
+            await until(lambda: "another" in heard)
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: client.conversation.link.phase is Phase.CLOSED)
+            await client.call_tool("pid")
+    (line,) = records.lines
+    told = "; it was started again, and what it held in memory is gone; its last lines:"
+    assert line.endswith(f"{told}\n    a line\n    another")
+
+
 # ---------------------------------------------------------------- sentences
 
 

@@ -357,8 +357,8 @@ class Speaker:
             await self._leave("it is begun anew")
             opening = await self._find()
             if why is not None:
-                words = "%s; it was started again, and what it held in memory is gone"
-                log.warning(words, why)
+                words = "%s; it was started again, and what it held in memory is gone%s"
+                log.warning(words, why.sentence, why.output)
             assert self._tried is not None
             await self._renewed(self._tried, opening)
             self._conversation = self._tried
