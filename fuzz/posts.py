@@ -33,7 +33,8 @@ from portico.protocol.reading import read
 from portico.protocol.revision import ALL, EVERY, NEWEST, Revision, number
 
 STATUSES: Final = frozenset({200, 202, 400, 401, 403, 404, 405, 406, 413, 415})
-PORT: Final = ":8080"
+PORT: Final = "8080"
+DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 TOOL: Final = param_headers(TOOL_SCHEMA)
 EXTENSIONS: Final = frozenset({t.TASKS_EXTENSION_ID})
 CLIENT: Final = read(t.ClientCapabilities, msgspec.json.encode(CLIENT_CAN))
@@ -169,26 +170,40 @@ def _values(pairs: Pairs, name: bytes) -> list[bytes]:
 
 
 def check_gate(method: str, pairs: Pairs) -> None:
-    """Who passed the gate asked for this server, and no other page made them."""
+    """Who passed the gate asked for this machine, and no page of another place made them (D47)."""
     hosts, origins = _values(pairs, b"host"), _values(pairs, b"origin")
-    held(len(hosts) == 1 and _is_ours(hosts[0].decode("latin-1")), f"let in for {hosts}")
+    asked = hosts[0].decode("latin-1").strip(" \t").lower() if len(hosts) == 1 else ""
+    held(_is_loopback(_split(asked)[0]), f"let in for {hosts}")
     for origin in origins:
-        scheme, _, host = origin.decode("latin-1").partition("://")
+        scheme, _, host = origin.decode("latin-1").strip(" \t").lower().partition("://")
         held(len(origins) == 1, f"let in with {origins}")
-        held(scheme.lower() in ("http", "https") and _is_ours(host), f"let in from {origins}")
+        held(scheme in DEFAULT_PORTS and _is_ours(host, asked, scheme), f"let in from {origins}")
     if method == "POST":
         types = {value.strip(b" \t")[:16].lower() for value in _values(pairs, b"content-type")}
         held(types == {b"application/json"}, f"let in with {types}")
 
 
-def _is_ours(host: str) -> bool:
-    name, found, port = host.lower().rpartition(":")
-    if found + port != PORT:
-        return False
+def _split(host: str) -> tuple[str, str]:
+    """A name, and its port if it has one; the colons of an address stand in brackets."""
+    name, found, port = host.rpartition(":")
+    return (name, port) if found and not port.endswith("]") else (host, "")
+
+
+def _is_loopback(name: str) -> bool:
     try:
         return name == "localhost" or ip_address(name.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _is_ours(host: str, asked: str, scheme: str) -> bool:
+    """Whether pages of this host are: on the port that is bound, or where the request went."""
+    name, port = _split(host)
+    to_name, to_port = _split(asked)
+    if not _is_loopback(name):
+        return False
+    usual = DEFAULT_PORTS[scheme]
+    return port == PORT or (name, port or usual) == (to_name, to_port or usual)
 
 
 def check_refusal(fault: Fault, revision: Revision | None) -> None:
