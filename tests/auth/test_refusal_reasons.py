@@ -191,11 +191,15 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
     async def verify(headers: Any) -> str:
         raise LoginRequired(f"who is {headers[b'authorization'].decode()}?")
 
-    async with listening(notes().asgi(verify=verify), port=0) as site:
+    caplog.set_level(logging.INFO, "portico.requests")
+    async with listening(notes().asgi(verify=verify, access_log=True), port=0) as site:
         caller = Bearer(site.port, "s3cret")
         assert (await caller.modern("tools/list")).status == 401
         await caller.__aexit__()
     assert "refused 127.0.0.1: verify= raised LoginRequired" in caplog.text
+    (line,) = [one for one in caplog.records if one.name == "portico.requests"]
+    assert line.getMessage() == "refused with 401: verify= raised LoginRequired"
+    assert "s3cret" not in str(vars(line))
     assert "s3cret" not in caplog.text
 
 

@@ -138,14 +138,15 @@ class Context(Situation):
     @property
     def claims(self) -> dict[str, Any]:
         """What the caller's token says (`sub`, `email`, …), after it was verified; a copy, and
-        empty without a token. Over HTTP only."""
+        empty without a token. Over Streamable HTTP only: not on `/sse`."""
         from copy import deepcopy  # on use
 
         return deepcopy(dict(getattr(self._turn, "claims", None) or {}))
 
     @property
     def headers(self) -> "RequestHeaders":
-        """The headers of the HTTP request, by name in any case; empty where there is no HTTP.
+        """The headers of the HTTP request, by name in any case; empty where there is no HTTP, and
+        on `/sse`.
 
         Credentials are not among them: see `principal` and `claims`.
         """

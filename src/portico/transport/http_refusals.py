@@ -54,11 +54,15 @@ class RefusalLog:
         return reason, client
 
 
+def unverified_words(refused: AuthError) -> str:
+    """What a log says of a verifier of the program's own: its words may have the token in them."""
+    return f"verify= raised {type(refused).__name__}"
+
+
 def _reason(refused: Fault | AuthError) -> tuple[str, str]:
     """Why, and what the guard says of it; an empty reason where no credentials were refused."""
     if isinstance(refused, AuthError):
-        # A verifier of the program's own: its words may have the token in them.
-        return f"verify= raised {type(refused).__name__}", ""
+        return unverified_words(refused), ""
     if not isinstance(refused, Refusal):
         return "", ""
     lines = [value for name, value in refused.headers if name.lower() == "www-authenticate"]

@@ -60,7 +60,7 @@ from portico.protocol.types import CallToolRequestParams
 from portico.transport.http_custom_routes import Route
 from portico.transport.http_entrance import admit, described
 from portico.transport.http_lifespan import Keeper, Lifespan
-from portico.transport.http_refusals import RefusalLog
+from portico.transport.http_refusals import RefusalLog, unverified_words
 from portico.transport.http_session import Session
 from portico.transport.http_sessions import Sessions
 from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH, SseSessions
@@ -599,8 +599,9 @@ class HttpApp:
         """Say no: the status, and an error where there is something to say."""
         status = rules.status_of(refused, revision, admitted=False)
         if self._access_log:
-            facts = {"outcome": "refused", "status": status, "reason": str(refused)}
-            access.info("refused with %d: %s", status, refused, extra={"request": facts})
+            reason = unverified_words(refused) if isinstance(refused, AuthError) else str(refused)
+            facts = {"outcome": "refused", "status": status, "reason": reason}
+            access.info("refused with %d: %s", status, reason, extra={"request": facts})
         if isinstance(visit, HttpTurn) and visit.client:
             self._refusals.note(refused, visit.client, self._sessions.shared.clock())
         headers = _own_headers(refused) or []
