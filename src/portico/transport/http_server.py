@@ -45,6 +45,7 @@ from portico.protocol.httprules_gate import (
     RouteGate,
     endpoint_methods,
     gather,
+    name_list,
     require_events,
 )
 from portico.protocol.httprules_params import check_params
@@ -159,7 +160,7 @@ class HttpApp:
         routes: Callable[[], Sequence[Route]] = tuple,
         access_log: bool = False,
     ) -> None:
-        named, pages = tuple(hosts), tuple(origins)
+        named, pages = name_list("hosts", hosts), name_list("origins", origins)
         if named or pages:
             policy = HostPolicy.of(*LOOPBACK, *named, origins=pages)
         if not path.startswith("/"):
