@@ -241,6 +241,13 @@ def test_origins_are_allowed_by_scheme_name_and_port(origin: bytes, status: int)
     assert origin_status(origin, policy) == status
 
 
+def test_one_string_in_place_of_a_list_of_hosts_or_origins_is_refused() -> None:
+    with pytest.raises(LocalProtocolError, match=r"write hosts=\['mcp\.example\.com'\]$"):
+        HostPolicy.for_bind("0.0.0.0", 8000, hosts="mcp.example.com")
+    with pytest.raises(LocalProtocolError, match=r"write origins=\['https://a\.example'\]$"):
+        HostPolicy.of("mcp.example.com", origins="https://a.example")
+
+
 def test_the_words_of_a_refusal_show_no_control_characters_and_are_short() -> None:
     with pytest.raises(Refusal) as caught:
         check_origin({b"origin": b"\x1b[2J" + b"x" * 5000}, LOCAL)

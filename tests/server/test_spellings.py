@@ -1,6 +1,7 @@
 """What people type who come from FastMCP or the official SDK: it works, or they are told what to
 write. And middleware, as it is spelled."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from live import live
 from portico import BlockingContext, Context, Handler, LocalProtocolError, Server, Turn, connect
 from portico.protocol import types as t
 from portico.protocol.revision import Revision
-from portico.server.options import ATTRIBUTES, KEYWORDS
+from portico.server.options import ATTRIBUTES, KEYWORDS, SERVED
 from portico.transport.address import AddressError, bind
 from server.talk import talk, words
 
@@ -57,6 +58,62 @@ def test_keywords_of_other_libraries_are_answered_with_what_to_write() -> None:
         lambda: server.mount("maps", Server("o")), LocalProtocolError
     )
     assert "missing 1 required positional argument" in said(lambda: make(), TypeError)
+
+
+@pytest.mark.parametrize("name", sorted(SERVED))
+def test_an_option_of_other_libraries_is_answered_with_what_to_write(name: str) -> None:
+    server: Any = Server("s")
+    given: dict[str, Any] = {name: True}
+    for options in (given, {"transport": "http", **given}):
+        words = said(lambda options=options: asyncio.run(server.serve(**options)), TypeError)
+        assert words == f"Server.serve() has no keyword {name!r}; {SERVED[name]}"
+    assert said(lambda: server.asgi(**given), TypeError) == (
+        f"Server.asgi() has no keyword {name!r}; {SERVED[name]}"
+    )
+
+
+def test_an_unknown_option_of_run_is_refused_before_anything_is_served() -> None:
+    server: Any = Server("s")
+    assert said(lambda: server.run(transport="http", stateless_http=True), TypeError) == (
+        "Server.run() has no keyword 'stateless_http'; write stateless=True"
+    )
+    assert said(lambda: server.run(show_banner=False), TypeError) == (
+        "Server.run() has no keyword 'show_banner'; leave it out: there is no banner"
+    )
+    assert said(lambda: server.run(port=8000), TypeError) == (
+        "Server.run() has no keyword 'port'; write server.run('http', port=...)"
+    )
+    assert said(lambda: server.run("http", prot=8000), TypeError).endswith("did you mean 'port'?")
+    assert "; there are access_log, around, " in said(lambda: server.asgi(zzz=1), TypeError)
+    assert "no transport 'pigeon'" in said(lambda: server.run("pigeon", x=1), LocalProtocolError)
+
+
+@pytest.mark.parametrize("name", ["hosts", "origins"])
+def test_one_string_in_place_of_a_list_of_names_is_refused_where_it_is_served(name: str) -> None:
+    server: Any = Server("s")
+    options = {name: "https://mcp.example.com"}
+    words = f"{name}= takes a list: write {name}=['https://mcp.example.com']"
+    assert said(lambda: server.asgi(**options), LocalProtocolError) == words
+    assert said(lambda: server.run("http", port=0, **options), LocalProtocolError) == words
+
+
+def test_a_route_without_its_path_is_refused_with_what_to_write() -> None:
+    server: Any = Server("s")
+
+    async def version(request: Any) -> str:
+        return "1"
+
+    assert said(lambda: server.route(version), LocalProtocolError) == (
+        "@server.route needs a path, and not version: "
+        'write @server.route("/version") above the function'
+    )
+
+
+def test_a_client_that_is_made_by_hand_is_answered_with_connect() -> None:
+    make: Any = portico.Client
+    for options in ({}, {"timeout": 5}):
+        words = said(lambda options=options: make(Server("s"), **options), TypeError)
+        assert "write connect(server)" in words
 
 
 def test_annotations_of_a_tool_are_spelled_out() -> None:
@@ -219,6 +276,11 @@ def test_what_is_no_middleware_is_refused_with_what_to_write() -> None:
     )
     with pytest.raises(LocalProtocolError, match="no middleware"):
         Server("s", middleware=[server])
+    make: Any = Server
+    for alone in (one, None, 1):
+        assert "write middleware=[timing]" in said(
+            lambda alone=alone: make("s", middleware=alone), LocalProtocolError
+        )
 
 
 def test_hints_are_of_names_that_are_there() -> None:

@@ -227,6 +227,12 @@ async def test_the_access_log_has_one_record_for_each_request(
     assert records[2].getMessage().startswith("refused with 403: Host 'evil.example'")
 
 
+@pytest.mark.parametrize("level", ["loud", 20])
+def test_a_log_level_that_is_none_is_refused_as_the_command_does(level: Any) -> None:
+    with pytest.raises(LocalProtocolError, match=f"^'{level}' is no log level; there are debug, "):
+        Server("s").run("http", port=0, log_level=level)
+
+
 def test_the_log_is_set_up_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     root, requests = logging.getLogger(), logging.getLogger("portico.requests")
     before, level, own = root.level, requests.level, list(root.handlers)

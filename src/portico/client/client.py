@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from msgspec import UNSET, Raw
 
@@ -63,6 +63,17 @@ N = TypeVar("N", bound=t.Noun)
 class Client(Asker):
     """One server, as a program sees it. `connect` makes one that is open already; whoever makes
     one by hand says how the server is reached, and calls `open`."""
+
+    if not TYPE_CHECKING:  # where the signature is the one that is inherited
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            if "info" not in options:  # as FastMCP has it: Client(server)
+                raise TypeError(
+                    "Client(...) needs a transport and info=; to connect, write connect(server): "
+                    "`async with connect(server) as client`, where server is a Server, a URL "
+                    "or a command"
+                )
+            super().__init__(*args, **options)
 
     async def __aenter__(self) -> "Client":
         return self

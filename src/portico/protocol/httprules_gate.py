@@ -124,6 +124,14 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _MAX_PORT = 65535
 
 
+def name_list(keyword: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names that `hosts=` or `origins=` was given. Raises `LocalProtocolError` for one string,
+    which is iterable, too, letter by letter."""
+    if isinstance(names, str):
+        raise LocalProtocolError(f"{keyword}= takes a list: write {keyword}=[{names[:200]!r}]")
+    return tuple(names)
+
+
 class HostPolicy(Struct, frozen=True):
     """By which names a server may be reached, and pages of which origins may use it.
 
@@ -146,7 +154,7 @@ class HostPolicy(Struct, frozen=True):
         if not hosts:
             raise LocalProtocolError("no host is allowed, so nobody could connect; name one")
         allowed: set[str] = set()
-        pages: set[str] = set()
+        pages = {_allowed_origin(one) for one in name_list("origins", origins)}
         for host in hosts:
             if host == "*":
                 allowed.add("*")
@@ -155,7 +163,7 @@ class HostPolicy(Struct, frozen=True):
             for each in (port,) if port else _DEFAULT_PORTS.values():
                 allowed.add(f"{name}:{each}")
                 pages |= {f"{scheme}://{name}:{each}" for scheme in _DEFAULT_PORTS}
-        return cls(frozenset(allowed), frozenset(pages | {_allowed_origin(o) for o in origins}))
+        return cls(frozenset(allowed), frozenset(pages))
 
     @classmethod
     def for_bind(
@@ -171,7 +179,7 @@ class HostPolicy(Struct, frozen=True):
         if not 0 < port <= _MAX_PORT:
             raise LocalProtocolError(f"port {port} is none; ask after the server has bound one")
         own = set(_LOOPBACK_NAMES)
-        named = tuple(hosts)
+        named = name_list("hosts", hosts)
         if is_loopback_host(host):
             own.add(f"[{host}]" if ":" in host else host.lower())
         elif not named:

@@ -25,7 +25,7 @@ from portico.protocol.revision import EVERY, Revisions
 from portico.server.binding import Body, Crashes, Surroundings
 from portico.server.catalogue import PAGE_SIZE, Catalogue, Shelf
 from portico.server.dispatch import Dispatch, Listing
-from portico.server.hints import hinted, no_attribute
+from portico.server.hints import check_options, hinted, no_attribute
 from portico.server.offering import Offering, checked_ttls
 from portico.server.workers import THREADS, Workers
 
@@ -112,6 +112,11 @@ class Server(Offering):
         if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             words = f"threads is {threads!r}; give how many sync functions may run at once, above 0"
             raise LocalProtocolError(words)
+        if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            one = getattr(middleware, "__name__", type(middleware).__name__)
+            raise LocalProtocolError(
+                f"middleware= takes a list of functions, and not {one}: write middleware=[timing]"
+            )
         if page_size < 1:
             raise LocalProtocolError("page_size is a number of entries above 0")
         if lifespan is not None:
@@ -239,6 +244,11 @@ class Server(Offering):
         of a web framework. `/items/{id}` gives `request.path_params["id"]`. A route is for
         everybody who reaches the server: neither `auth=` nor `verify=` is asked.
         """
+        if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise LocalProtocolError(
+                f"@server.route needs a path, and not {getattr(path, '__name__', repr(path))}: "
+                'write @server.route("/version") above the function'
+            )
 
         def add(function: F) -> F:
             from portico.transport.http_custom_routes import Route
@@ -523,6 +533,8 @@ class Server(Offering):
             raise LocalProtocolError(
                 f"a loop is already running here: use `await server.serve({transport!r})`"
             )
+        if options:
+            _check_options("Server.run", transport, options)
         if transport == "stdio":
             from portico.transport.stdio import run_stdio
 
@@ -544,6 +556,8 @@ class Server(Offering):
 
         Cancelled, it leaves nothing behind in the loop.
         """
+        if options:
+            _check_options("Server.serve", transport, options)
         if transport == "stdio":
             from portico.transport.stdio import serve_stdio
 
@@ -563,6 +577,8 @@ class Server(Offering):
         """
         from portico.transport.http_server import HttpApp
 
+        if options:
+            check_options("Server.asgi", "http", options)
         if any(one._surroundings.asks for one in (self, *self.mounted)):
             from portico.auth.seal import load
 
@@ -681,6 +697,12 @@ def _taken(options: dict[str, Any]) -> dict[str, Any]:
     from portico.server.options import AppOptions
 
     return {name: options.pop(name) for name in AppOptions.__optional_keys__ if name in options}
+
+
+def _check_options(called: str, transport: str, options: dict[str, Any]) -> None:
+    if transport not in ("stdio", *get_args(Http)):
+        raise _no_such(transport)  # rather than a word about its keywords
+    check_options(called, transport, options)
 
 
 def _no_such(transport: str) -> LocalProtocolError:

@@ -7,7 +7,7 @@ Rules: the tables are loaded when a mistake was made. Nothing here makes a mista
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -42,6 +42,20 @@ def _keyword_words(function: Callable[..., Any], name: str) -> str:
     known = list(inspect.signature(function).parameters)[1:]
     hint = KEYWORDS.get(called, {}).get(name) or KEYWORDS.get(called.split(".")[0], {}).get(name)
     return f"{called}() has no keyword {name!r}{_said(hint, name, known)}"
+
+
+def check_options(called: str, transport: str, options: Mapping[str, Any]) -> None:
+    """Refuse the options that `server.run`, `serve` or `asgi` does not have on this transport, with
+    what to write instead. Raises `TypeError`."""
+    from portico.server.options import SERVED, RunOptions, known_options
+
+    known = known_options(called, transport)
+    for name in options:
+        if name not in known:
+            hint = SERVED.get(name)
+            if hint is None and name in RunOptions.__optional_keys__:
+                hint = f"write server.run('http', {name}=...)"
+            raise TypeError(f"{called}() has no keyword {name!r}{_said(hint, name, known)}")
 
 
 def no_attribute(owner: object, name: str) -> AttributeError:

@@ -220,6 +220,29 @@ KEYWORDS: dict[str, dict[str, str]] = {
     },
     "@server.prompt": {"enabled": "write server.disable(name) after it"},
 }
+_PATH = "write path='/mcp'"
+# The keywords of other libraries where a server is served: `run`, `serve` and `asgi`.
+SERVED: dict[str, str] = {
+    "allowed_hosts": "write hosts=['mcp.example.com']",
+    "allowed_origins": "write origins=['https://app.example.com']",
+    "auth": "write Server('name', auth=Protection(...))",
+    "debug": "write Server('name', debug=True)",
+    "json_response": "leave it out: one JSON body is the response where nothing else is sent",
+    "lifespan": "write Server('name', lifespan=...)",
+    "middleware": (
+        "write Server('name', middleware=[...]) for MCP requests; "
+        "an ASGI middleware goes around server.asgi()"
+    ),
+    "mount_path": _PATH,
+    "show_banner": "leave it out: there is no banner",
+    "stateless_http": "write stateless=True",
+    "streamable_http_path": _PATH,
+    "transport_security": "write hosts=[...] and origins=[...]",
+    "uvicorn_config": (
+        "write host=, port=, ssl_certfile=, log_level= or run_limits=RunLimits(...), "
+        "or give server.asgi() to uvicorn"
+    ),
+}
 _HINTS = {
     "readOnlyHint": "read_only",
     "destructiveHint": "destructive",
@@ -227,6 +250,14 @@ _HINTS = {
     "openWorldHint": "open_world",
     "title": "title",
 }
+
+
+def known_options(called: str, transport: str) -> list[str]:
+    """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted."""
+    if transport == "stdio":
+        return ["started", "streams"]
+    options = {"Server.run": RunOptions, "Server.serve": HttpOptions, "Server.asgi": AsgiOptions}
+    return sorted(options[called].__optional_keys__)
 
 
 def spelled_annotations(given: Any) -> str:

@@ -26,6 +26,7 @@ from portico.protocol.httprules_gate import (
     HostPolicy,
     gather,
     is_loopback_host,
+    name_list,
     passes_probe,
 )
 from portico.transport.address import bind
@@ -105,8 +106,8 @@ class Site:
             raise LocalProtocolError("run_limits= takes RunLimits(...); Limits(...) are limits=")
         self.limits = run_limits
         self.is_ready: bool = False
-        self._hosts = tuple(hosts)
-        self._origins = tuple(origins)
+        self._hosts = name_list("hosts", hosts)
+        self._origins = name_list("origins", origins)
         self._state = ServerState()
         self._outbox = Outbox()
         self._config = Config(

@@ -45,6 +45,7 @@ from portico.protocol.httprules_gate import (
     RouteGate,
     endpoint_methods,
     gather,
+    name_list,
     require_events,
 )
 from portico.protocol.httprules_params import check_params
@@ -157,7 +158,7 @@ class HttpApp:
         routes: Callable[[], Sequence[Route]] = tuple,
         access_log: bool = False,
     ) -> None:
-        named, pages = tuple(hosts), tuple(origins)
+        named, pages = name_list("hosts", hosts), name_list("origins", origins)
         # Whether it was said by which names this is reached, and not only which pages may use it.
         self.has_names: bool = bool(named) or policy is not None
         if named or pages:

@@ -52,9 +52,10 @@ def read_flag(value: str) -> bool:
 
 def read_level(value: str) -> str:
     """The least level that is logged. Raises `LocalProtocolError`."""
-    if value.lower() in LEVELS:
-        return value.lower()
-    raise LocalProtocolError(f"{value[:40]!r} is no log level; there are {', '.join(LEVELS)}")
+    name = str(value).lower()  # `logging.INFO` is a number
+    if name in LEVELS:
+        return name
+    raise LocalProtocolError(f"{str(value)[:40]!r} is no log level; there are {', '.join(LEVELS)}")
 
 
 def _words(value: str) -> tuple[str, ...]:
@@ -167,8 +168,8 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
 
 def prepare_log(level: str | None, *, access_log: bool, json: Callable[[int], None] | None) -> None:
     """Log as it was asked for; where nothing was, as the program has it. Only for whoever owns
-    the process. `json` sets up lines of JSON."""
-    number = logging.getLevelNamesMapping()[(level or "warning").upper()]
+    the process. `json` sets up lines of JSON. Raises `LocalProtocolError` for no level."""
+    number = logging.getLevelNamesMapping()[read_level(level or "warning").upper()]
     if json is not None:
         json(number)
     elif level is not None or access_log:
