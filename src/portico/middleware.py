@@ -26,7 +26,14 @@ from weakref import ref
 from msgspec import Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 
-from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError
+from portico.errors import (
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Refused,
+    ToolError,
+)
 from portico.ports import Handler, Middleware, Session, Turn, Wire
 from portico.protocol import types as t
 from portico.protocol.exchange import LISTEN, Exchange, RequestFields
@@ -369,6 +376,10 @@ def log(
             raise
         except ConnectionLost:
             outcome, fault = "gone", None
+            raise
+        except (Refused, ToolError):  # of middleware further in; a tool call has a result then
+            outcome = "refused"
+            fault = None if turn.method == "tools/call" else fault
             raise
         finally:
             took_ms = round((clock() - began) * 1000, 3)

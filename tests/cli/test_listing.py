@@ -243,6 +243,49 @@ def test_whoever_reads_no_more_is_no_error(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_config_explain_ends_quietly_where_its_output_is_closed(tmp_path: Path) -> None:
+    """As `portico config explain | head -1` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    try:
+        done = subprocess.run(
+            [*COMMAND, "config", "explain", "mcp.json"],
+            cwd=tmp_path,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=WAIT_S,
+            env=environment(),
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+@pytest.mark.parametrize(
+    "arguments", [["ls", "hand.py"], ["ls", "hand.py", "--json"], ["config", "explain"], ["--help"]]
+)
+def test_output_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    written(tmp_path, hand=by_hand(tools_list=tool()))
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=WAIT_S,
+            env=environment(HOME=str(tmp_path)),
+            text=True,
+        )
+    words = "portico: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, words)
+
+
 @pytest.mark.parametrize("verb", ["ls", "inspect"])
 def test_both_take_the_name_of_one_server_in_a_file(tmp_path: Path, verb: str) -> None:
     two = 'from portico import Server\n\nmaps = Server("maps")\nweather = Server("weather")\n'

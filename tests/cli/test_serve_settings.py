@@ -112,7 +112,8 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
         (["--limit", "body_bytes=much"], "give a whole number"),
         (["--log-level", "loud"], "is no log level"),
         (["--ssl-certfile", "none.pem"], "TLS cannot be served with none.pem"),
-        (["--ssl-keyfile", "none.pem"], "needs a certificate"),
+        (["--ssl-keyfile", "none.pem"], "--ssl-keyfile without --ssl-certfile; TLS needs"),
+        (["--ssl-certfile", "server.py"], "name one with --ssl-certfile"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_ends_it_in_one_sentence(

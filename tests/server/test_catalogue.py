@@ -1,5 +1,6 @@
 """What is offered: pages, changes that every client hears of, hiding, mounting, middleware."""
 
+import logging
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,8 +9,9 @@ from typing import Any
 import pytest
 
 from live import live
-from portico import Context, LocalProtocolError, Server, ToolError
+from portico import Context, LocalProtocolError, Refused, Server, ToolError
 from portico.errors import Fault, FaultKind
+from portico.middleware import log
 from portico.ports import Handler, Turn
 from portico.protocol import types as t
 from portico.protocol.revision import Pushing, Revision
@@ -378,6 +380,34 @@ async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> N
         with pytest.raises(Rejected, match="closed on Sundays") as caught:
             await client.ask("prompts/get", {"name": "p"})
         assert caught.value.code == -32603
+
+
+@live
+async def test_middleware_that_raises_refused_is_no_crash_and_the_caller_reads_why(
+    revision: Revision, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server("s")
+    add_tools(server, "a")
+    server.prompt(name="p")(lambda: "x")
+    server.add_middleware(log())
+
+    @server.middleware
+    async def closed(turn: Turn, inner: Handler) -> t.Noun:
+        if turn.method in ("tools/call", "prompts/get"):
+            raise Refused("not today")
+        return await inner(turn)
+
+    caplog.set_level(logging.INFO, "portico")
+    async with talk(server, revision) as client:
+        assert await client.failure("a") == "not today"
+        with pytest.raises(Rejected, match="not today") as caught:
+            await client.ask("prompts/get", {"name": "p"})
+        assert caught.value.code == -32603
+    facts = [vars(one)["request"] for one in caplog.records if one.name == "portico.requests"]
+    found = [(one["method"], one["outcome"], one.get("code")) for one in facts]
+    assert ("tools/call", "refused", None) in found
+    assert ("prompts/get", "refused", -32603) in found
+    assert all(one.levelno < logging.WARNING for one in caplog.records)
 
 
 # ---------------------------------------------------------------- what is said wrong

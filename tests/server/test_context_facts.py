@@ -99,5 +99,14 @@ def test_headers_are_found_in_any_case_and_shown_without_their_values() -> None:
     assert 5 not in headers
     assert len(headers) == 1
     assert repr(headers) == "RequestHeaders(x-tenant)"
-    with pytest.raises(KeyError):
-        headers["authorization"]
+    with pytest.raises(KeyError, match="x-other"):
+        headers["x-other"]
+
+
+def test_a_header_with_credentials_is_refused_with_what_to_use_instead() -> None:
+    headers = RequestHeaders({b"authorization": b"Bearer word"})
+    with pytest.raises(
+        KeyError, match=r"Authorization is withheld.*ctx\.principal and ctx\.claims"
+    ):
+        headers["Authorization"]
+    assert headers.get("Authorization") is None

@@ -3,6 +3,7 @@ lines of its log."""
 
 import asyncio
 import logging
+import re
 import ssl
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,32 @@ def test_files_that_are_no_certificate_are_refused_in_words(tmp_path: Path) -> N
     ):
         with pytest.raises(LocalProtocolError, match=words):
             tls_context(cert, secret)
+
+
+def test_what_is_wrong_with_the_files_of_tls_is_said_in_words(tmp_path: Path) -> None:
+    both = Path(certified(Authority(tmp_path), tmp_path)).read_bytes()
+    begin = both.index(b"-----BEGIN CERTIFICATE")
+    end = both.index(b"-----END CERTIFICATE-----\n") + len(b"-----END CERTIFICATE-----\n")
+    other_folder = tmp_path / "other"
+    other_folder.mkdir()
+    other = certified(Authority(other_folder), other_folder)
+    cert, key, text = (str(tmp_path / name) for name in ("c.pem", "k.pem", "t.pem"))
+    Path(cert).write_bytes(both[begin:end])
+    Path(key).write_bytes(both[:begin] + both[end:])
+    Path(text).write_text("no PEM")
+    assert tls_context(cert, key) is not None
+    for certfile, keyfile, words in (
+        (cert, None, f"{cert} has no key; name the file of its key with ssl_keyfile="),
+        (key, cert, "the files are swapped"),
+        (key, None, f"{key} has no certificate in PEM"),
+        (text, key, f"{text} has no certificate in PEM"),
+        (cert, text, f"{text} has no key in PEM"),
+        (cert, cert, f"{cert} has no key in PEM"),
+        (cert, other, "the key does not belong to the certificate"),
+    ):
+        with pytest.raises(LocalProtocolError, match=re.escape(words)) as caught:
+            tls_context(certfile, keyfile)
+        assert "[SSL" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- the lines of the log

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from portico.cli.entry_file import EntryFile
+from portico.cli.output import output
 from portico.cli.reaching import SCRIPTS, address, header, variable
 from portico.cli.standing import Standing
 from portico.cli.target import CONFIGURATIONS, read
@@ -84,8 +85,9 @@ def add_target(wish: Wish) -> int:
             voice.say(words)
         return 0
     shown = snippet(dialect, name, said(dialect, _hidden(wish, server)))
-    sys.stdout.write(shown)
-    sys.stdout.flush()
+    with output():
+        sys.stdout.write(shown)
+        sys.stdout.flush()
     voice.say(f"this belongs in {file.shown}; --write puts it there")
     return 0
 

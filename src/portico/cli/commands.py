@@ -20,6 +20,7 @@ from portico.cli.commands_chat import CHAT
 from portico.cli.commands_config import config
 from portico.cli.commands_doctor import DOCTOR
 from portico.cli.commands_talking import TALKING, Deed
+from portico.cli.output import OutputClosed, output
 from portico.cli.trouble import INTERRUPTED, USAGE, Trouble, Voice
 from portico.errors import LocalProtocolError
 
@@ -218,7 +219,8 @@ _MISSING = {
 def start(arguments: list[str]) -> int:
     """Do what the arguments say; the exit code."""
     try:
-        deed: Deed | int = portico.main(arguments, prog_name="portico", standalone_mode=False)
+        with output():  # of what click shows: help, and the version
+            deed: Deed | int = portico.main(arguments, prog_name="portico", standalone_mode=False)
         return deed if isinstance(deed, int) else deed()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -227,6 +229,8 @@ def start(arguments: list[str]) -> int:
         return _refuse(Trouble(_sentence(error)))
     except Trouble as trouble:
         return _refuse(trouble)
+    except OutputClosed:
+        return 0
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
 

@@ -13,6 +13,7 @@ import sys
 import threading
 from typing import IO, Final
 
+from portico.cli.output import output
 from portico.cli.text import clean, cut, one_line
 from portico.cli.trouble import Trouble
 
@@ -87,8 +88,9 @@ class Screen:
     def write(self, text: str) -> None:
         """Text of our own making."""
         self.clear()
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        with output():
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
     def show(self, text: str, *, ended: bool = True) -> None:
         """Text that somebody else wrote: as it is, but on a terminal without what acts on it.
@@ -102,8 +104,9 @@ class Screen:
     def write_bytes(self, data: bytes) -> None:
         """Bytes, as they are."""
         self.clear()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with output():
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
 
     # ------------------------------------------------------------ standard error
 

@@ -247,7 +247,10 @@ def _unserved(error: LocalProtocolError, address: Address) -> Trouble:
             f"on {host} others can reach it, so say by which names: --allow-host mcp.example.com, "
             "once for each; or serve 127.0.0.1"
         )
-    return Trouble(str(error), USAGE)
+    words = str(error)
+    for name in ("ssl_certfile", "ssl_keyfile"):
+        words = words.replace(f"{name}=", f"--{name.replace('_', '-')}")
+    return Trouble(words, USAGE)
 
 
 def _serve_again(words: str, target: "Target", voice: Voice, address: Address) -> int:

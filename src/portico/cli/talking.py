@@ -7,13 +7,12 @@ the command ends, however it ends. What a server wrote never acts on a terminal.
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from portico.cli.output import discard_output
 from portico.cli.questions import asker
 from portico.cli.reached import Many, One
 from portico.cli.reaching import Reach, Terms, is_configuration, reach
@@ -72,7 +71,7 @@ def run(terms: Terms, screen: Screen, work: Coroutine[Any, Any, int]) -> int:
         with telling(terms):
             return asyncio.run(work)
     except BrokenPipeError:
-        _let_go_of_output()
+        discard_output()
         return 0  # whoever reads has seen enough
     finally:
         screen.clear()
@@ -176,11 +175,3 @@ def prepare_log(debug: bool) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     if debug:
         logging.getLogger("portico").setLevel(logging.DEBUG)
-
-
-def _let_go_of_output() -> None:
-    """Nobody reads any more: what is still to be written at the end goes nowhere."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

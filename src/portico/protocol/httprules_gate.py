@@ -178,7 +178,7 @@ class HostPolicy(Struct, frozen=True):
         """
         if not 0 < port <= _MAX_PORT:
             raise LocalProtocolError(f"port {port} is none; ask after the server has bound one")
-        own = set(_LOOPBACK_NAMES)
+        own: set[str] = {*_LOOPBACK_NAMES}
         named = name_list("hosts", hosts)
         if is_loopback_host(host):
             own.add(f"[{host}]" if ":" in host else host.lower())

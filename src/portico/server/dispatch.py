@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from portico.errors import ConnectionLost, Fault, FaultKind, LocalProtocolError, ToolError
+from portico.errors import (
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Refused,
+    ToolError,
+)
 from portico.ports import Handler, Middleware, Turn, stack
 from portico.protocol import types as t
 from portico.protocol.budget import Budget
@@ -105,7 +112,7 @@ class Dispatch:
                 raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
             try:
                 result = await handler(turn)
-            except ToolError as error:  # of a layer, in words that whoever asked may read
+            except (ToolError, Refused) as error:  # of middleware, in words for the caller
                 if exchange.row.params is not CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))

@@ -30,7 +30,11 @@ class RequestHeaders(Mapping[str, str]):
         }
 
     def __getitem__(self, name: str) -> str:
-        return self._values[name.lower()]
+        key = name.lower()
+        if key in SECRET:
+            words = f"{name} is withheld from handlers, as all credentials are; "
+            raise KeyError(words + "ctx.principal and ctx.claims say who the caller is")
+        return self._values[key]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower() in self._values

@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # with them comes the web server, which not every command nee
 # All variables begin with it; the command's own ones, too.
 ENV_PREFIX: Final = "PORTICO_"
 MAX_PORT: Final = 65535
+# Of a file that TLS refused, to say why; a chain of certificates with its key has some 10 KiB.
+MAX_PEM_BYTES: Final = 1024 * 1024
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 # How a log line looks that is for people.
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -154,13 +156,39 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
         # A password is never asked for at a prompt: nobody sits there.
         context.load_cert_chain(certfile, keyfile, password=lambda: "")
     except OSError as error:  # of the file, or of what is in it
-        why = error.strerror or str(error)
         files = certfile if keyfile is None else f"{certfile} and {keyfile}"
-        raise LocalProtocolError(
-            f"TLS cannot be served with {files}: {why}; "
-            "name a certificate chain and its key in PEM, without a password"
-        ) from None
+        why = _tls_problem(certfile, keyfile, error)
+        raise LocalProtocolError(f"TLS cannot be served with {files}: {why}") from None
     return context
+
+
+def _tls_problem(certfile: str, keyfile: str | None, error: OSError) -> str:
+    """What is wrong with these files, and what to do; OpenSSL says neither."""
+    has_certificate, has_key = _pem_parts(certfile)
+    certificate_in_keyfile, key_in_keyfile = _pem_parts(keyfile) if keyfile else (False, has_key)
+    if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+        return "the key does not belong to the certificate; name the key of this certificate"
+    if None not in (has_certificate, key_in_keyfile):  # both files can be read
+        if not has_certificate and has_key and certificate_in_keyfile:
+            return "the files are swapped; ssl_certfile= is the certificate, ssl_keyfile= its key"
+        if not has_certificate:
+            return f"{certfile} has no certificate in PEM; name one with ssl_certfile="
+        if not key_in_keyfile and keyfile is None:
+            return f"{certfile} has no key; name the file of its key with ssl_keyfile="
+        if not key_in_keyfile:
+            return f"{keyfile} has no key in PEM; name the key with ssl_keyfile="
+    why = error.strerror or str(error)
+    return f"{why}; name a certificate chain and its key in PEM, without a password"
+
+
+def _pem_parts(file: str) -> tuple[bool | None, bool | None]:
+    """Whether a certificate and a key are in a file; None where it cannot be read."""
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(MAX_PEM_BYTES)
+    except OSError:
+        return None, None
+    return b"-----BEGIN CERTIFICATE-----" in data, b"PRIVATE KEY-----" in data
 
 
 # ---------------------------------------------------------------- the log
