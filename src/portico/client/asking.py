@@ -27,7 +27,7 @@ from portico.client.rounds import MAX_ROUNDS, NUMBERS, Rounds
 from portico.client.speaking import Speaker
 from portico.client.tools import Tools
 from portico.client.visiting import Visits
-from portico.client.ways import OneWay, Way
+from portico.client.ways import MemoryWay, OneWay, Way
 from portico.errors import (
     ChannelError,
     ConnectionLost,
@@ -146,6 +146,7 @@ class Asker:
         self._tools = Tools(self._way.name)
         # Held by the one call that lists them for their output schemas.
         self._learning = asyncio.Lock()
+        self._is_local = isinstance(self._way, MemoryWay)
         self._closing: asyncio.Task[None] | None = None
         # The one that it was opened in: to ask for it at each call takes a system call, in some
         # Pythons.

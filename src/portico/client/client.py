@@ -151,9 +151,15 @@ class Client(Asker):
         except PorticoError as error:
             result = await self._call_again(error, params, timeout_s, report, headers)
         structured, wrapped = result.structured_content, False
-        if structured is not UNSET and not self._tools.asked and not result.is_error:
+        may_wrap = type(structured) is dict and may_be_wrapped(structured)
+        if (
+            structured is not UNSET
+            and not self._tools.asked
+            and not result.is_error
+            and (may_wrap or not self._is_local)  # a server in this process checks its own values
+        ):
             await self._learn_schemas()
-        if type(structured) is dict and may_be_wrapped(structured):
+        if may_wrap:
             wrapped = self._is_wrapped(name, result)
         output = self._tools.output(name) if self._tools.outputs else None
         if result.is_error and isinstance(self._way, ChildWay) and not self._way.is_heard:
