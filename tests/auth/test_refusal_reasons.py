@@ -27,7 +27,7 @@ REASONS = ("audience", "expiry", "issuer", "signature", "scope")
 WORDS = {
     "audience": "invalid_token: the token is not for this server",
     "expiry": "invalid_token: the token has expired",
-    "issuer": "invalid_token: the token is of nobody who is trusted here",
+    "issuer": "invalid_token: the issuer of the token is not trusted here",
     "signature": "invalid_token: the token's signature is wrong",
     "scope": "insufficient_scope: it needs the scope notes:admin",
 }

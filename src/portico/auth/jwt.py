@@ -60,7 +60,7 @@ Json = dict[str, Any]
 
 
 class BadToken(Exception):
-    """A token is not to be trusted. The words may be told to whoever sent it.
+    """A token is not to be trusted. The words may be told to its sender.
 
     `detail` is for the operator's log alone: what was expected and what was found. Of a token whose
     signature was not verified a stranger wrote what was found, so it comes through `quoted`.
@@ -72,7 +72,7 @@ class BadToken(Exception):
 
 
 def quoted(value: object) -> str:
-    """A claim for the log: in ASCII, on one line, and short, whoever wrote it."""
+    """A claim for the log: in ASCII, on one line, and short: its sender chose it."""
     if isinstance(value, list):
         members = cast("list[object]", value)
         more = [f"and {len(members) - MAX_QUOTED} more"] if len(members) > MAX_QUOTED else []

@@ -266,7 +266,7 @@ class Protection:
         found = f"iss {quoted(signed.claims.get('iss'))}" if signed is not None else "no JWT"
         expected = " or ".join(self.issuers) or "a static token"
         return BadToken(
-            "the token is of nobody who is trusted here", f"{found}, trusted {expected}"
+            "the issuer of the token is not trusted here", f"{found}, trusted {expected}"
         )
 
     def _remember(self, digest: bytes, trusted: Trusted, now: float, for_s: float) -> None:

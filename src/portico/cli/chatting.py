@@ -189,7 +189,7 @@ class Chat:
 
     def interrupt(self) -> bool:
         """End the turn; at the prompt, drop what was typed, the first time. False where that was
-        the second time, or nobody sits at a terminal."""
+        the second time, or there is no user at a terminal."""
         if self._turn is not None:
             return self._turn.cancel()
         if self._warned or not self._screen.can_ask:

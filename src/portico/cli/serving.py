@@ -60,7 +60,7 @@ class Address:
         self.hosts: tuple[str, ...] = tuple(found.get("hosts", ()))
         self.origins: tuple[str, ...] = tuple(found.get("origins", ()))
         self.access_log: bool = found.get("access_log", False)
-        # For `server.asgi`, and for whoever binds the port.
+        # For `server.asgi`, and for what binds the port.
         self.app: dict[str, Any] = {
             name: found[name] for name in _OF_THE_APPLICATION if name in found
         }

@@ -74,7 +74,7 @@ SETTINGS: Final[dict[str, Row]] = {
 # What is of one server alone, and no default for all.
 OWN: Final = frozenset({"namespace", "aliases"})
 
-# A server that somebody switched off is not started, whichever program's file says so.
+# A server that is switched off is not started, whichever program's file says so.
 _SWITCHED: Final = {
     "enabled": Row(Kind.FLAG, "enabled"),
     "disabled": Row(Kind.FLAG, "disabled"),

@@ -164,7 +164,7 @@ class Offers:
         return self._schemas.output(tool)
 
     async def learn_schemas(self, caller: str) -> None:
-        """List the tools for what they give, where nobody has: results are checked in any case."""
+        """List the tools for their output schemas, where that was not done yet."""
         if not self._schemas.asked:
             await self.tools.seen(caller, min(SCHEMAS_S, self._settings.timeout_s))
 

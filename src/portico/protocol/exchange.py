@@ -207,7 +207,7 @@ class RequestFields:
     """What a request says, read-only: for middleware, which is given whatever has an exchange.
 
     Nothing is decoded before it is asked for, and then anew each time: what is changed in it is
-    changed for nobody.
+    not changed in the request.
     """
 
     __slots__ = ()

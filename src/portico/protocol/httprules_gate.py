@@ -65,7 +65,7 @@ class Refusal(Fault):
         detail: str = "",
     ) -> None:
         super().__init__(kind, message, data)
-        # For the log of whoever runs the server; never sent.
+        # For the log of the server; never sent.
         self.detail = detail
         self.status: int = status  # pyright: ignore[reportIncompatibleVariableOverride]
         self.headers = headers
@@ -319,7 +319,7 @@ def passes_origin(headers: Headers, policy: HostPolicy) -> bool:
 
     Those of the very host and port that the request was sent to may where a name is ours on every
     port: by a forwarded port, a page of ours comes from another number than the one that is bound.
-    A page of the same name on another port is somebody else's (D47).
+    A page of the same name on another port is another origin (D47).
     """
     # `null` (sandboxed frames, files) and lists of origins do not match the form.
     found = _ORIGIN.fullmatch(headers.get(b"origin", b"").decode("latin-1"))

@@ -101,7 +101,7 @@ _KEPT = (bytes,)
 
 def _finite(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """Decimals without NaN and Infinity, which msgspec lets through and pydantic does not."""
-    from decimal import Decimal  # whoever wrote the annotation has loaded it
+    from decimal import Decimal  # the module of the annotation has loaded it
 
     def checked(raw: bytes) -> Any:
         value = decode(raw)

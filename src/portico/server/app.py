@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # what few servers need is loaded when it is used, and HTTP w
     from portico.server.door import Door
     from portico.server.handles import Handles
     from portico.server.interviewing import Interviewer
-    from portico.server.options import AsgiOptions, HttpOptions, RunOptions
+    from portico.server.options import AsgiOptions, HttpOptions, HttpRunOptions
     from portico.server.sealing import Keys
     from portico.transport.http_custom_routes import HttpRequest, Route
     from portico.transport.http_server import HttpApp
@@ -516,7 +516,7 @@ class Server(Offering):
     @overload
     def run(self, transport: Literal["stdio"] = "stdio") -> None: ...
     @overload
-    def run(self, transport: Http, **options: "Unpack[RunOptions]") -> None: ...
+    def run(self, transport: Http, **options: "Unpack[HttpRunOptions]") -> None: ...
     def run(self, transport: str = "stdio", **options: Any) -> None:
         """Serve until the end: on stdio, or `run("http", port=8000)`.
 

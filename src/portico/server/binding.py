@@ -273,7 +273,7 @@ def _parameters(function: Any) -> list[inspect.Parameter]:
 
 
 def _refuse_generator(function: Any, name: str) -> None:
-    """A result is one value: what a generator yields would reach nobody."""
+    """A result is one value: what a generator yields would not be sent."""
     plain = unwrapped(function)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         raise LocalProtocolError(

@@ -47,13 +47,13 @@ def _keyword_words(function: Callable[..., Any], name: str) -> str:
 def check_options(called: str, transport: str, options: Mapping[str, Any]) -> None:
     """Refuse the options that `server.run`, `serve` or `asgi` does not have on this transport, with
     what to write instead. Raises `TypeError`."""
-    from portico.server.options import SERVED, RunOptions, known_options
+    from portico.server.options import SERVED, HttpRunOptions, known_options
 
     known = known_options(called, transport)
     for name in options:
         if name not in known:
             hint = SERVED.get(name)
-            if hint is None and name in RunOptions.__optional_keys__:
+            if hint is None and name in HttpRunOptions.__optional_keys__:
                 hint = f"write server.run('http', {name}=...)"
             raise TypeError(f"{called}() has no keyword {name!r}{_said(hint, name, known)}")
 

@@ -99,7 +99,7 @@ class HttpOptions(AppOptions, total=False):
     ssl_keyfile: str
 
 
-class RunOptions(HttpOptions, total=False):
+class HttpRunOptions(HttpOptions, total=False):
     """The keywords of `server.run("http")`, which owns the process, and its log with it."""
 
     log_level: str
@@ -111,7 +111,7 @@ class RunOptions(HttpOptions, total=False):
 _ASGI = "write server.asgi(path='/mcp')"
 _SERVE = "write await server.serve('http', port=8000), or server.run('http', port=8000)"
 _STATE = "keep state behind a handle that the caller carries: server.handles('basket', Basket)"
-_SETTING = "it belongs to whoever serves: server.run('http', port=8000, host=...)"
+_SETTING = "it is an option of serving: server.run('http', port=8000, host=...)"
 
 # By class, the attributes that FastMCP and `mcp` have under another name.
 ATTRIBUTES: dict[str, dict[str, str]] = {
@@ -256,7 +256,11 @@ def known_options(called: str, transport: str) -> list[str]:
     """The keywords of `Server.run`, `Server.serve` or `Server.asgi` on a transport, sorted."""
     if transport == "stdio":
         return ["started", "streams"]
-    options = {"Server.run": RunOptions, "Server.serve": HttpOptions, "Server.asgi": AsgiOptions}
+    options = {
+        "Server.run": HttpRunOptions,
+        "Server.serve": HttpOptions,
+        "Server.asgi": AsgiOptions,
+    }
     return sorted(options[called].__optional_keys__)
 
 

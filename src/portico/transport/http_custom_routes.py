@@ -9,7 +9,7 @@ None for 204, or the response of a web framework (an ASGI application such as St
 `Response`).
 
 Rules: a route passes the same checks of Host and Origin as the endpoint, and the same limits on
-bodies and requests; credentials are not asked for, whoever guards the endpoint. What a handler
+bodies and requests; credentials are not asked for, also where the endpoint does. What a handler
 raised is in the log, and not in the response.
 """
 

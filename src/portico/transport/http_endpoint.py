@@ -281,7 +281,7 @@ class Endpoint:
 
 
 def _why(status: int, reason: str, token_sent: bool) -> str:
-    """Why a server refused somebody: in its own words, where it has any."""
+    """Why a server refused a request: in its own words, where it has any."""
     if reason:
         return reason
     if status == 401:

@@ -153,7 +153,7 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A password is never asked for at a prompt: nobody sits there.
+        # A password is never asked for at a prompt: there is no user.
         context.load_cert_chain(certfile, keyfile, password=lambda: "")
     except OSError as error:  # of the file, or of what is in it
         files = certfile if keyfile is None else f"{certfile} and {keyfile}"
