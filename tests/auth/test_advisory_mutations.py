@@ -44,7 +44,11 @@ CUTS: dict[str, Cut] = {
         "what_is_mounted",
     ),
     "62 an empty list lets nobody in": Cut(
-        RULES, "        if not hosts:\n", "        if False:\n", GATE, "a_policy_without_a_host"
+        RULES,
+        "        if not hosts:\n            raise LocalProtocolError(",
+        "        if False:\n            raise LocalProtocolError(",
+        GATE,
+        "a_policy_without_a_host",
     ),
     "63 a bind that others reach": Cut(
         RULES,
