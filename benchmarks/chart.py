@@ -3,7 +3,7 @@
     scripts/bench chart             all of them, but that of the suite
     scripts/bench chart start       docs/start.svg, from what scripts/bench start prints
     scripts/bench chart demo        docs/demo.svg, from what scripts/demo prints
-    scripts/bench chart inspect     docs/inspect.svg, from what `portico inspect` shows at a terminal
+    scripts/bench chart inspect     docs/inspect.svg, from what `colonnade inspect` shows at a terminal
     scripts/bench --record          docs/benchmark.svg, from what the suite has measured
 
 Rules: nothing is drawn that a run has not printed.
@@ -49,7 +49,7 @@ CHARTED = (
 LINES = 44
 # The terminal of `inspect`: so wide that its lines fit the picture.
 PLACES = 96
-INSPECTED = ("portico", "inspect", "weather.py")
+INSPECTED = ("colonnade", "inspect", "weather.py")
 # What each style of a terminal looks like on the picture.
 PLAIN = "fill='#e6e6e0'"
 STYLES = {
@@ -133,7 +133,7 @@ def benchmark(figures: Mapping[str, Figure], foot: list[str]) -> str:
         ]
         less = ", less is better" if figure.better == "less" else ""
         drawn_of.append((f"{figure.title} ({figure.unit}{less})", rows))
-    return groups("Portico, its peers, and the limit of Python", drawn_of, foot)
+    return groups("Colonnade, its peers, and the limit of Python", drawn_of, foot)
 
 
 def _said(figure: Figure, entrant: str) -> str:
@@ -221,7 +221,7 @@ def start_rows(printed: str) -> list[tuple[str, float, str, bool]]:
         if found := re.match(r"(\d{4}-\d\d-\d\d)\s+best", line):
             era = found[1]
         elif found := re.match(r"  (\S.*?)\s+(\d+) ms\s+\d+ ms\s+([\d.]+) MiB", line):
-            ours = found[1].startswith("portico")
+            ours = found[1].startswith("colonnade")
             said = f"{found[2]} ms, {found[3]} MiB"
             rows.append((f"{found[1]}, {era}", float(found[2]), said, ours))
     return rows

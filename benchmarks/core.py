@@ -2,14 +2,14 @@
 
 Three ways to the same answer, in turns in one run:
 
-    portico   gate, decode and split, recognise, header rules, dispatch, read the arguments,
+    colonnade   gate, decode and split, recognise, header rules, dispatch, read the arguments,
               call, shape, encode: everything but the socket
     bare      msgspec.json.decode, a dict look-up, the call, msgspec.json.encode: no checks
     typed     the same with a struct for every object, built once: the least that msgspec can do
 
     scripts/bench core [ROUNDS]
 
-Ends with 1 where portico takes more than three times what bare does.
+Ends with 1 where colonnade takes more than three times what bare does.
 """
 
 import json
@@ -22,16 +22,16 @@ from typing import Any
 
 import msgspec
 
-from portico.protocol import jsonrpc
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
-from portico.protocol.httprules import admit, signs, status_of
-from portico.protocol.httprules_gate import Gate, HostPolicy
-from portico.protocol.httprules_params import check_params
-from portico.protocol.negotiation import Recogniser
-from portico.protocol.revision import EVERY, JULY_2026
-from portico.protocol.shape import Shaper
-from portico.protocol.signature import Signature
+from colonnade.protocol import jsonrpc
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.httprules import admit, signs, status_of
+from colonnade.protocol.httprules_gate import Gate, HostPolicy
+from colonnade.protocol.httprules_params import check_params
+from colonnade.protocol.negotiation import Recogniser
+from colonnade.protocol.revision import EVERY, JULY_2026
+from colonnade.protocol.shape import Shaper
+from colonnade.protocol.signature import Signature
 
 # What `scripts/bench core` promises, against `bare`.
 MOST_TIMES_BARE = 3.0
@@ -70,7 +70,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-# ---------------------------------------------------------------- portico
+# ---------------------------------------------------------------- colonnade
 
 GATE = Gate(HostPolicy.for_bind("127.0.0.1", 8000), ("POST",))
 RECOGNISER = Recogniser(EVERY)
@@ -78,7 +78,7 @@ SHAPER = Shaper(JULY_2026, t.Implementation(name="bench", version="1.0"))
 TOOLS = {"add": (add, Signature(add))}
 
 
-def portico(body: bytes) -> bytes | None:
+def colonnade(body: bytes) -> bytes | None:
     GATE.check("POST", HEADERS)
     request = jsonrpc.decode(body)
     assert isinstance(request, jsonrpc.Request)
@@ -168,7 +168,7 @@ def typed(body: bytes) -> bytes:
     return ENCODE(Answer("2.0", call.id, result))
 
 
-# ---------------------------------------------------------------- the steps of portico
+# ---------------------------------------------------------------- the steps of colonnade
 
 
 def steps() -> dict[str, Callable[[], object]]:
@@ -223,7 +223,7 @@ def spread(ours: list[float], theirs: list[float]) -> tuple[float, float, float]
 
 def main(rounds: int = ROUNDS) -> int:
     ways: dict[str, Callable[[bytes], bytes | None]] = {
-        "portico": portico,
+        "colonnade": colonnade,
         "bare": bare,
         "typed": typed,
     }
@@ -244,11 +244,11 @@ def main(rounds: int = ROUNDS) -> int:
             row += f"   {middle:5.2f} ({least:.2f} to {most:.2f})      "
         print(row.rstrip())
 
-    print("\nsteps of portico, each by itself")
+    print("\nsteps of colonnade, each by itself")
     for name, times in in_turns(steps(), rounds, CALLS_A_ROUND).items():
         print(f"{name:32}{min(times):9.2f}{statistics.median(times):11.2f}")
 
-    ratio = spread(found["portico"], found["bare"])[0]
+    ratio = spread(found["colonnade"], found["bare"])[0]
     kept = ratio <= MOST_TIMES_BARE
     print(
         f"\n{ratio:.2f} times bare; the promise is at most {MOST_TIMES_BARE}: {'kept' if kept else 'BROKEN'}"

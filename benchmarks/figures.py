@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-OURS = "portico"
+OURS = "colonnade"
 LIMIT = "limit"
 
 Better = Literal["more", "less"]

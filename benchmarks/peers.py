@@ -53,9 +53,9 @@ TYPESCRIPT = Peer("TypeScript", "@modelcontextprotocol/server", "2.4.0", "typesc
 GO = Peer("Go", "go", "1.8.0", "")
 RUST = Peer("Rust", "rust", "3.8.0", "")
 PEERS: tuple[Peer, ...] = (MCP, FASTMCP, TYPESCRIPT, GO, RUST)
-NAMES: tuple[str, ...] = ("limit", "portico", *(peer.name for peer in PEERS))
+NAMES: tuple[str, ...] = ("limit", "colonnade", *(peer.name for peer in PEERS))
 # What runs in our own environment.
-OWN = {"portico": "portico_server.py", "limit": "limit.py", "echo": "echo.py"}
+OWN = {"colonnade": "colonnade_server.py", "limit": "limit.py", "echo": "echo.py"}
 # What the TypeScript server needs beside it under Node; it brings the server of that version along.
 NODE_ADAPTER = ("@modelcontextprotocol/node", "2.1.2")
 TYPESCRIPT_CLIENT = ("@modelcontextprotocol/client", "2.4.0")

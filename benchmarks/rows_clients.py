@@ -23,9 +23,9 @@ PATIENCE_S = 60.0
 FLIGHTS = (1, 16, 256)
 # Who talks to whom: ours and the official one to each other, and the rest to their own.
 PAIRS = (
-    ("portico", "portico"),
-    ("portico", "mcp"),
-    ("mcp", "portico"),
+    ("colonnade", "colonnade"),
+    ("colonnade", "mcp"),
+    ("mcp", "colonnade"),
     ("mcp", "mcp"),
     ("FastMCP", "FastMCP"),
     ("TypeScript", "TypeScript"),
@@ -69,8 +69,8 @@ class Driver:
 
 
 def _command(name: str, target: str) -> list[str]:
-    if name == "portico":
-        return [sys.executable, str(DRIVERS / "portico_client.py"), target]
+    if name == "colonnade":
+        return [sys.executable, str(DRIVERS / "colonnade_client.py"), target]
     if name == TYPESCRIPT.name:
         homes = peers.installed(*peers.TYPESCRIPT_CLIENT), peers.installed(*peers.NODE_ADAPTER)
         script = str(DRIVERS / "typescript_client.mjs")
@@ -91,7 +91,7 @@ def memory_row(settings: Settings) -> list[Figure]:
         return open
 
     figure = Figure("memory", "in memory, one at a time", "calls/s", "more")
-    entrants = ("portico", MCP.name, FASTMCP.name, TYPESCRIPT.name)
+    entrants = ("colonnade", MCP.name, FASTMCP.name, TYPESCRIPT.name)
     return [in_turns(figure, {one: opening(one) for one in entrants}, settings)]
 
 
@@ -114,7 +114,9 @@ def client_row(settings: Settings) -> list[Figure]:
             title = "client and server, HTTP, " + (
                 f"{flight} in flight" if flight > 1 else "one at a time"
             )
-            figure = Figure(f"client-{flight}", title, "calls/s", "more", ours="portico to portico")
+            figure = Figure(
+                f"client-{flight}", title, "calls/s", "more", ours="colonnade to colonnade"
+            )
             openings = {name: _opened(driver, flight) for name, driver in drivers.items()}
             figures.append(in_turns(figure, openings, settings))
     eras = {name: one.revision for name, one in drivers.items() if isinstance(one, Driver)}

@@ -32,8 +32,8 @@ def listen_row(settings: Settings) -> list[Figure]:
     if count < STREAMS:
         memory.notes.append(f"not {STREAMS:,}: no more files may be open at once (ulimit -Hn)")
     try:
-        url = settings.stage.http("portico", *LISTENED)
-        pid = settings.stage.process("portico", *LISTENED).pid
+        url = settings.stage.http("colonnade", *LISTENED)
+        pid = settings.stage.process("colonnade", *LISTENED).pid
         with contextlib.ExitStack() as stack:
             few = Streams(url, 100)  # what is imported and made for the first of them is not theirs
             few.close()
@@ -42,19 +42,19 @@ def listen_row(settings: Settings) -> list[Figure]:
             before = resident_kib(pid)
             streams = Streams(url, count)
             stack.callback(streams.close)
-            memory.samples["portico"] = [(resident_kib(pid) - before) / count]
+            memory.samples["colonnade"] = [(resident_kib(pid) - before) / count]
             memory.notes.append(f"idle, all of them take {idle_ms(pid):.0f} ms of a second")
             caller = Caller(url)
             stack.callback(caller.close)
             for _ in range(settings.rounds + 1):
                 took = streams.all_told(caller.ask()) * 1000
                 caller.answered()
-                fan_out.samples.setdefault("portico", []).append(took)
-            del fan_out.samples["portico"][0]  # everything is made for the first time
+                fan_out.samples.setdefault("colonnade", []).append(took)
+            del fan_out.samples["colonnade"][0]  # everything is made for the first time
     except (Wrong, OSError) as error:
-        leave_out(memory, "portico", error, settings)
+        leave_out(memory, "colonnade", error, settings)
     finally:
-        settings.stage.end("portico", *LISTENED)
+        settings.stage.end("colonnade", *LISTENED)
     return [memory, fan_out]
 
 
@@ -124,9 +124,9 @@ def idle_ms(pid: int) -> float:
 
 
 def _served(settings: Settings, stack: contextlib.ExitStack, *key: str) -> tuple[str, int]:
-    url = settings.stage.http("portico", *key)
-    stack.callback(settings.stage.end, "portico", *key)
-    return url, settings.stage.process("portico", *key).pid
+    url = settings.stage.http("colonnade", *key)
+    stack.callback(settings.stage.end, "colonnade", *key)
+    return url, settings.stage.process("colonnade", *key).pid
 
 
 def _beside_tools(settings: Settings, size: int) -> Opening:

@@ -20,7 +20,7 @@ FEWEST_ROUNDS = 3
 
 def command(name: str, folder: Path) -> list[str]:
     """How somebody's server of one tool is started."""
-    ours = str(peers.installed("portico", "clone") / "bin" / "python")
+    ours = str(peers.installed("colonnade", "clone") / "bin" / "python")
     if name == "limit":
         return [ours, str(SERVERS / "limit.py"), "stdio"]
     if name == TYPESCRIPT.name or name in [peer.name for peer in TOOLCHAINS]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from benchmarks.search_families import FAMILIES
-from portico.protocol import types as t
+from colonnade.protocol import types as t
 
 # One tool a line: its name, its parameters, what it does.
 REFERENCE = {

@@ -2,7 +2,7 @@
 
     scripts/bench size
 
-Installs the clone into a fresh environment, as `pip install portico` would, and lists what is
+Installs the clone into a fresh environment, as `pip install colonnade` would, and lists what is
 there afterwards. Ends with 1 where there are more than 17 distributions.
 """
 
@@ -47,7 +47,7 @@ def install(folder: Path) -> Path:
     python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     if subprocess.run([*pip, "install", "--quiet", str(ROOT)]).returncode:
-        sys.exit("pip could not install portico (above); the package index must be reachable")
+        sys.exit("pip could not install colonnade (above); the package index must be reachable")
     return python
 
 
@@ -62,7 +62,7 @@ def main() -> int:
     theirs = held(Path(peer.stdout.strip()) / "bin" / "python")
     for name, version, size in ours:
         print(f"  {name:<24} {version:<14} {size / 1e6:>6.1f} MB")
-    for whose, all_of_it in (("portico", ours), (" ".join(PEER), theirs)):
+    for whose, all_of_it in (("colonnade", ours), (" ".join(PEER), theirs)):
         total = sum(size for _, _, size in all_of_it) / 1e6
         print(f"{whose:<10} {len(all_of_it)} distributions, {total:.1f} MB")
     kept = len(ours) <= MOST_DISTRIBUTIONS

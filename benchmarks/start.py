@@ -1,6 +1,6 @@
 """What starting costs: a server of one tool on stdio, from `exec` to its first answers.
 
-The same server twice, of portico and of `mcp` 2.3.0 (each installed in an environment of its own,
+The same server twice, of colonnade and of `mcp` 2.3.0 (each installed in an environment of its own,
 which scripts/_peers makes), each started anew in every round, in turns:
 
     2025-11-25   until `initialize` and then a `tools/call` are answered
@@ -11,7 +11,7 @@ alone) when the answer is there. Both find their modules compiled: one round goe
 
     scripts/bench start [ROUNDS]
 
-Ends with 1 where portico's best takes more than a quarter of the time, or half of the memory.
+Ends with 1 where colonnade's best takes more than a quarter of the time, or half of the memory.
 """
 
 import json
@@ -47,7 +47,7 @@ if __name__ == "__main__":
 '''
 QUIET = TOOL.replace("run()", "run(show_banner=False)")
 PROGRAMS = {
-    "portico": f"from portico import Server\n\nserver = Server('one')\n\n\n@server.tool{TOOL}",
+    "colonnade": f"from colonnade import Server\n\nserver = Server('one')\n\n\n@server.tool{TOOL}",
     "mcp": f"from mcp.server import MCPServer\n\nserver = MCPServer('one')\n\n\n@server.tool(){TOOL}",
     "FastMCP": f"from fastmcp import FastMCP\n\nserver = FastMCP('one')\n\n\n@server.tool{QUIET}",
 }
@@ -124,14 +124,14 @@ def peak_kib(pid: int) -> int:
 def commands(folder: Path) -> dict[str, list[str]]:
     """How each server is started."""
     ours, theirs = folder / "ours.py", folder / "theirs.py"
-    ours.write_text(PROGRAMS["portico"])
+    ours.write_text(PROGRAMS["colonnade"])
     theirs.write_text(PROGRAMS["mcp"])
     try:
-        homes = installed("portico", "clone"), installed(*PEER)
+        homes = installed("colonnade", "clone"), installed(*PEER)
     except Missing as missing:
         sys.exit(str(missing))
     return {
-        "portico": [str(homes[0] / "bin" / "python"), str(ours)],
+        "colonnade": [str(homes[0] / "bin" / "python"), str(ours)],
         " ".join(PEER): [str(homes[1] / "bin" / "python"), str(theirs)],
     }
 

@@ -67,7 +67,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for on the command line."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
-        description="Measure Portico, its peers and the limit, in turns in one run.",
+        description="Measure Colonnade, its peers and the limit, in turns in one run.",
         epilog="for example: scripts/bench --only http-async,stdio-16 --rounds 20",
     )
     parser.add_argument("--quick", action="store_true", help="all rows in two minutes")

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 from urllib.request import Request, urlopen
 
-from portico.sync import connect
+from colonnade.sync import connect
 
 URL = os.environ.get("ANTHROPIC_BASE_URL", "https://api.anthropic.com") + "/v1/messages"
 MODEL = os.environ.get("ANTHROPIC_MODEL", "claude-sonnet-4-5")

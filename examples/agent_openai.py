@@ -9,7 +9,7 @@ import sys
 from typing import Any
 from urllib.request import Request, urlopen
 
-from portico.sync import connect
+from colonnade.sync import connect
 
 URL = os.environ.get("OPENAI_BASE_URL", "https://api.openai.com/v1") + "/chat/completions"
 MODEL = os.environ.get("OPENAI_MODEL", "gpt-5-mini")

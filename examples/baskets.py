@@ -3,12 +3,12 @@
 A handle belongs to the principal who got it, and is forgotten when it is not used. With
 `SqliteStore` several processes share what is kept, and it outlives them all.
 
-Run it with `python examples/baskets.py` (stdio) or `portico serve examples/baskets.py` (HTTP).
+Run it with `python examples/baskets.py` (stdio) or `colonnade serve examples/baskets.py` (HTTP).
 """
 
 from dataclasses import dataclass, field
 
-from portico import BlockingContext, Context, Server, ToolError
+from colonnade import BlockingContext, Context, Server, ToolError
 
 server = Server("grocer", version="1.0", instructions="Open a basket, fill it, check it out.")
 

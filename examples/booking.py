@@ -3,14 +3,14 @@
 The same tools serve every client: one is asked by a request of its own, another gets a result that
 says what is missing and calls again. No tool looks at which.
 
-Run it with `python examples/booking.py` (stdio) or `portico serve examples/booking.py` (HTTP).
+Run it with `python examples/booking.py` (stdio) or `colonnade serve examples/booking.py` (HTTP).
 """
 
 from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Literal
 
-from portico import Ask, BlockingContext, Context, Declined, Server
+from colonnade import Ask, BlockingContext, Context, Declined, Server
 
 server = Server("booking", version="1.0", instructions="Books flights; it asks what it must know.")
 

@@ -1,6 +1,6 @@
 """A server of parts: dependencies, a lifespan, a layer around everything, another server inside.
 
-Run it with `python examples/composed.py` (stdio) or `portico serve examples/composed.py` (HTTP).
+Run it with `python examples/composed.py` (stdio) or `colonnade serve examples/composed.py` (HTTP).
 """
 
 import logging
@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, closing
 from typing import Annotated
 
-from portico import Context, Depends, Server, ToolError
-from portico.ports import Handler, Turn
-from portico.protocol.types import Noun
+from colonnade import Context, Depends, Server, ToolError
+from colonnade.ports import Handler, Turn
+from colonnade.protocol.types import Noun
 
 log = logging.getLogger("library")
 visits: Counter[str] = Counter()

@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from portico.auth.seal import KeyRing
-from portico.errors import ToolError
-from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send
-from portico.protocol.exchange import Exchange, read_result
-from portico.protocol.identity import Identity
-from portico.protocol.interview import Interview, recall, subject_of
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import AnyAnswer, Question, questions_of, retry
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, Asking, Revision, Revisions
+from colonnade.auth.seal import KeyRing
+from colonnade.errors import ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send
+from colonnade.protocol.exchange import Exchange, read_result
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.interview import Interview, recall, subject_of
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import AnyAnswer, Question, questions_of, retry
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, Asking, Revision, Revisions
 
 SERVER = Identity(
     t.Implementation(name="airline", version="1.0", title="An airline"),

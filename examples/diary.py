@@ -12,7 +12,7 @@ started it, and no token is asked for.
 import os
 import sys
 
-from portico import Context, Jwt, Protection, Server, ToolError
+from colonnade import Context, Jwt, Protection, Server, ToolError
 
 ISSUER = os.environ.get("ISSUER", "https://login.example.com")
 RESOURCE = os.environ.get("RESOURCE", "https://diary.example.com/mcp")

@@ -1,7 +1,7 @@
 """MCP in a FastAPI application, in one line: `/mcp` is ours, the rest and its lifespan is theirs.
 
     uvicorn --app-dir examples fastapi_app:app         any ASGI server will do
-    python examples/fastapi_app.py [PORT]              with Portico's own
+    python examples/fastapi_app.py [PORT]              with Colonnade's own
 
 The application may do it the other way round and mount: `api.mount("/", server.asgi())` as its last
 route. No lifespan reaches what is mounted, so there the first request starts the server.
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
-from portico import Server, ToolError
+from colonnade import Server, ToolError
 
 
 class Book(BaseModel):

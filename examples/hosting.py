@@ -23,10 +23,10 @@ from typing import Any
 import booking
 import travel
 
-from portico import Declined, Host
-from portico.host.questions import Question
-from portico.host.running import ModelCall
-from portico.host.status import Status
+from colonnade import Declined, Host
+from colonnade.host.questions import Question
+from colonnade.host.running import ModelCall
+from colonnade.host.status import Status
 
 HERE = Path(__file__).parent
 WIDTH = 98
@@ -300,7 +300,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    logging.getLogger("portico").addHandler(Log())
+    logging.getLogger("colonnade").addHandler(Log())
     try:
         with contextlib.redirect_stderr(Voice()):
             asyncio.run(main())

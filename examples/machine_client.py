@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 
-from portico import ClientCredentials, connect
+from colonnade import ClientCredentials, connect
 
 
 async def main(url: str) -> None:

@@ -1,6 +1,6 @@
 """What a tool may return besides data: pictures, sounds, files, links, several of them at once.
 
-Run it with `python examples/media.py` (stdio) or `portico serve examples/media.py` (HTTP).
+Run it with `python examples/media.py` (stdio) or `colonnade serve examples/media.py` (HTTP).
 """
 
 import io
@@ -9,7 +9,7 @@ import struct
 import wave
 import zlib
 
-from portico import Audio, File, Image, Link, Result, Server
+from colonnade import Audio, File, Image, Link, Result, Server
 
 server = Server("studio", version="1.0", instructions="Draws, sounds and writes.")
 

@@ -1,13 +1,13 @@
 """Resources: fixed, by template, binary and of a folder; followed as they change, and completed.
 
-Run it with `python examples/notes.py` (stdio) or `portico serve examples/notes.py` (HTTP).
+Run it with `python examples/notes.py` (stdio) or `colonnade serve examples/notes.py` (HTTP).
 """
 
 import io
 import zipfile
 from pathlib import Path
 
-from portico import Annotations, Server
+from colonnade import Annotations, Server
 
 server = Server("notes", version="1.0", instructions="Notes to read; follow one to hear of edits.")
 

@@ -8,7 +8,7 @@ The login is kept on this machine, encrypted, and renewed by itself: the next ru
 import asyncio
 import sys
 
-from portico import Login, LoginRequired, connect
+from colonnade import Login, LoginRequired, connect
 
 
 async def main(url: str) -> None:

@@ -1,11 +1,11 @@
 """While a tool runs: progress, log messages, the end by cancellation, and by running out of time.
 
-Run it with `python examples/progress.py` (stdio) or `portico serve examples/progress.py` (HTTP).
+Run it with `python examples/progress.py` (stdio) or `colonnade serve examples/progress.py` (HTTP).
 """
 
 import asyncio
 
-from portico import BlockingContext, Context, Server
+from colonnade import BlockingContext, Context, Server
 
 server = Server("kitchen", version="1.0", instructions="Cooks; some dishes take their time.")
 

@@ -1,12 +1,12 @@
 """Prompts: typed arguments, several messages, pictures and files in them, completions.
 
-Run it with `python examples/prompts.py` (stdio) or `portico serve examples/prompts.py` (HTTP).
+Run it with `python examples/prompts.py` (stdio) or `colonnade serve examples/prompts.py` (HTTP).
 """
 
 from enum import Enum
 from typing import Literal
 
-from portico import File, Message, Server
+from colonnade import File, Message, Server
 
 server = Server("editor", version="1.0", instructions="Prompts for people who write and review.")
 

@@ -1,7 +1,7 @@
 """A bit of everything in one server: `walk.py` starts it and walks through it.
 
 Run it with `python examples/travel.py` (stdio), or with a port (HTTP; 0 is any free one), or with
-`portico serve examples/travel.py`.
+`colonnade serve examples/travel.py`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from portico import Ask, Context, Server, ToolError
+from colonnade import Ask, Context, Server, ToolError
 
 
 @asynccontextmanager

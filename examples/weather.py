@@ -1,6 +1,6 @@
 """Tools: typed arguments, structured results, hints for clients, errors that a model can act on.
 
-Run it with `python examples/weather.py` (stdio) or `portico serve examples/weather.py` (HTTP).
+Run it with `python examples/weather.py` (stdio) or `colonnade serve examples/weather.py` (HTTP).
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from portico import Server, ToolError
+from colonnade import Server, ToolError
 
 server = Server("weather", version="1.0", instructions="Forecasts and stations. Cities by name.")
 

@@ -11,20 +11,20 @@ from typing import Final
 
 from msgspec import Raw
 
+from colonnade.errors import ColonnadeError, Fault, FaultKind, RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered, Call, Event, Told
+from colonnade.protocol.exchange import Exchange, check_task_support, read_result
+from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.interview import Interview, Memory, recall, subject_of
+from colonnade.protocol.jsonrpc import Batch, Failure, Reply, RequestId, encode
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.questions import Question, questions_of, read_url_required, retry
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, Revision
 from fuzz.corpus import ANSWERS, FORM, results_of, rows
 from fuzz.target import Finding, check_sent, held, ours
-from portico.errors import Fault, FaultKind, PorticoError, RemoteError
-from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Event, Told
-from portico.protocol.exchange import Exchange, check_task_support, read_result
-from portico.protocol.exchange_subscription import Subscription
-from portico.protocol.interview import Interview, Memory, recall, subject_of
-from portico.protocol.jsonrpc import Batch, Failure, Reply, RequestId, encode
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.questions import Question, questions_of, read_url_required, retry
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, Revision
 
 REFUSAL: Final = Fault(FaultKind.INTERNAL, "it did not work; try again")
 QUESTION: Final = Question(read(t.ElicitRequestParams, json.dumps(FORM).encode()))
@@ -105,7 +105,7 @@ class Application:
 
     def _push(self, exchange: Exchange, way: int) -> None:
         subscription = ours(lambda: Subscription(exchange, OFFERED))
-        if isinstance(subscription, PorticoError):
+        if isinstance(subscription, ColonnadeError):
             self._end(exchange, lambda: exchange.fail(REFUSAL))
             return
         self._say(subscription.acknowledge)
@@ -150,7 +150,7 @@ class Application:
             data, mine = event.outcome.data, self.link.identity.capabilities
             if isinstance(mine, t.ClientCapabilities):
                 ours(lambda: read_url_required(Raw(encode(data)), mine, peer))
-        if row is None or isinstance(event.outcome, PorticoError):
+        if row is None or isinstance(event.outcome, ColonnadeError):
             return
         raw = event.outcome
         result = ours(lambda: read_result(row, raw, peer, peer.extensions))

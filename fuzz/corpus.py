@@ -7,9 +7,9 @@ wrong comes from `fuzz.mutate`. A new method without a seed here fails a test.
 import json
 from typing import Any, NamedTuple
 
-from portico.protocol import types as t
-from portico.protocol.methods import Method
-from portico.protocol.revision import ALL, Revision
+from colonnade.protocol import types as t
+from colonnade.protocol.methods import Method
+from colonnade.protocol.revision import ALL, Revision
 
 JSON = Any  # a decoded JSON value: the mutations look at all of it, and know nothing of its shape
 

@@ -5,9 +5,9 @@ Rules: as in `fuzz.corpus`.
 
 from typing import NamedTuple
 
+from colonnade.protocol import sse
+from colonnade.protocol.revision import ALL, NEWEST
 from fuzz.corpus import EVERY_MESSAGE, MESSAGES, TOOL_SCHEMA, Seed, seed
-from portico.protocol import sse
-from portico.protocol.revision import ALL, NEWEST
 
 # ---------------------------------------------------------------- event streams
 

@@ -10,11 +10,8 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from fuzz.corpus import EVERY_MESSAGE, JSON
-from fuzz.mutate import mutate
-from fuzz.target import Case, check_answer, check_fault, check_sent, held, ours
-from portico.errors import Fault
-from portico.protocol.jsonrpc import (
+from colonnade.errors import Fault
+from colonnade.protocol.jsonrpc import (
     MAX_DEPTH,
     MAX_ID_BYTES,
     Batch,
@@ -31,9 +28,12 @@ from portico.protocol.jsonrpc import (
     encode_request,
     head,
 )
-from portico.protocol.negotiation import choose
-from portico.protocol.negotiation_probe import judge
-from portico.protocol.revision import EVERY
+from colonnade.protocol.negotiation import choose
+from colonnade.protocol.negotiation_probe import judge
+from colonnade.protocol.revision import EVERY
+from fuzz.corpus import EVERY_MESSAGE, JSON
+from fuzz.mutate import mutate
+from fuzz.target import Case, check_answer, check_fault, check_sent, held, ours
 
 # Small enough that mutated lines are longer now and then.
 MAX_LINE = 700

@@ -17,13 +17,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from fuzz.application import Application
-from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, Seed, rows, seed
-from fuzz.frames import NO_JSON, ids_in_text, second_opinion
-from fuzz.mutate import mutate
-from fuzz.scenes import SCENES, Make, Scene, build
-from fuzz.target import MAX_WORDS, Case, check_answer, held
-from portico.protocol.events import (
+from colonnade.protocol.events import (
     Answered,
     Call,
     Cancelled,
@@ -33,19 +27,25 @@ from portico.protocol.events import (
     Send,
     Told,
 )
-from portico.protocol.exchange import Exchange
-from portico.protocol.flight import Sent
-from portico.protocol.handshake import Phase
-from portico.protocol.jsonrpc import Batch, Failure, Frame, Reply
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.flight import Sent
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Reply
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from fuzz.application import Application
+from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, Seed, rows, seed
+from fuzz.frames import NO_JSON, ids_in_text, second_opinion
+from fuzz.mutate import mutate
+from fuzz.scenes import SCENES, Make, Scene, build
+from fuzz.target import MAX_WORDS, Case, check_answer, held
 
 MEAN_LENGTH = 7
 MAX_LENGTH = 30
 # Remembered to be quicker, never to decide: the same message means the same with and without.
 _CACHES = frozenset({"_recogniser", "_shapers", "_terms", "identity", "accepts"})
-_PACKAGE = "portico.protocol."
+_PACKAGE = "colonnade.protocol."
 
 
 # After the end there is one answer; with much going on there are many.

@@ -17,20 +17,20 @@ from typing import Final, cast
 import msgspec
 from msgspec import Raw
 
+from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
+from colonnade.protocol import httprules as http
+from colonnade.protocol import httprules_gate as gates
+from colonnade.protocol import types as t
+from colonnade.protocol.httprules_params import check_params, headers_for_call, param_headers
+from colonnade.protocol.jsonrpc import Batch, Request, decode, encode_failure
+from colonnade.protocol.negotiation import MAX_REMEMBERED, Peer, Recogniser
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, number
 from fuzz.corpus import CLIENT_CAN, EVERY_MESSAGE, JSON, TOOL_SCHEMA, Seed
 from fuzz.corpus_wire import HEADER_NAMES, HEADER_VALUES, POSTS, Post
 from fuzz.frames import Members, second_opinion
 from fuzz.mutate import MAX_INPUT_BYTES, change_bytes, mutate
 from fuzz.target import Case, check_answer, check_fault, held, ours
-from portico.errors import Fault, LocalProtocolError, PorticoError
-from portico.protocol import httprules as http
-from portico.protocol import httprules_gate as gates
-from portico.protocol import types as t
-from portico.protocol.httprules_params import check_params, headers_for_call, param_headers
-from portico.protocol.jsonrpc import Batch, Request, decode, encode_failure
-from portico.protocol.negotiation import MAX_REMEMBERED, Peer, Recogniser
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, EVERY, NEWEST, Revision, number
 
 STATUSES: Final = frozenset({200, 202, 400, 401, 403, 404, 405, 406, 413, 415})
 PORT: Final = "8080"
@@ -255,7 +255,7 @@ def check_mirrored(pairs: Pairs, params: Raw) -> None:
         sent = _values(pairs, header.key)
         held(bool(sent) is (value is not None), f"{header.header} is {sent}, the body has {value}")
     headers = ours(lambda: headers_for_call(TOOL, arguments))
-    if isinstance(headers, PorticoError):
+    if isinstance(headers, ColonnadeError):
         held(isinstance(headers, LocalProtocolError), "our own headers were refused as a peer's")
         return
     for name, value in headers:

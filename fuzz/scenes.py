@@ -7,6 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from colonnade.protocol import types as t
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import INITIALIZE, Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from fuzz.corpus import (
     CLIENT_CAN,
     CLIENT_INFO,
@@ -17,13 +24,6 @@ from fuzz.corpus import (
     params_of,
     results_of,
 )
-from portico.protocol import types as t
-from portico.protocol.identity import Identity
-from portico.protocol.link import Link
-from portico.protocol.methods import INITIALIZE, Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, EVERY, Revision, Revisions
 
 Make = Callable[[Side, Identity, Revisions], Link]
 

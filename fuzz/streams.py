@@ -8,13 +8,13 @@ import re
 from random import Random
 from typing import NamedTuple
 
+from colonnade.errors import Fault
+from colonnade.protocol import sse
 from fuzz.corpus import EVERY_MESSAGE
 from fuzz.corpus_wire import STREAM_TOKENS, STREAMS
 from fuzz.frames import chunks
 from fuzz.mutate import MAX_CHANGES, MAX_INPUT_BYTES, change_bytes
 from fuzz.target import Case, check_fault, held
-from portico.errors import Fault
-from portico.protocol import sse
 
 # Small, so that events break it now and then.
 MAX_EVENT = 400

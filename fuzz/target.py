@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from portico.errors import Fault, PorticoError
-from portico.protocol.jsonrpc import MAX_ID_BYTES, Batch, Failure, Frame, decode, encode_failure
-from portico.protocol.revision import NEWEST, number
+from colonnade.errors import ColonnadeError, Fault
+from colonnade.protocol.jsonrpc import MAX_ID_BYTES, Batch, Failure, Frame, decode, encode_failure
+from colonnade.protocol.revision import NEWEST, number
 
 # Our longest sentence has 300 characters of up to 4 bytes; beside it stand our own dates.
 MAX_ANSWER_BYTES: Final = 2048 + MAX_ID_BYTES
@@ -72,11 +72,11 @@ def held(fact: object, words: str) -> None:
         raise Finding(words)
 
 
-def ours(act: Callable[[], T], longest: int = MAX_WORDS) -> T | PorticoError:
+def ours(act: Callable[[], T], longest: int = MAX_WORDS) -> T | ColonnadeError:
     """What comes of an act, or our own error; any other one gets through."""
     try:
         return act()
-    except PorticoError as error:
+    except ColonnadeError as error:
         held(len(str(error)) <= longest, f"an error of {len(str(error))} characters")
         return error
 

@@ -9,6 +9,17 @@ from typing import Any
 
 import msgspec
 
+from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, ProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.httprules_params import param_headers
+from colonnade.protocol.jsonrpc import MAX_DEPTH
+from colonnade.protocol.questions import Question, check_answer, check_received
+from colonnade.protocol.reading import plain, read, write
+from colonnade.protocol.revision import ALL, Revision
+from colonnade.protocol.schema import Validator
+from colonnade.protocol.shape import Shaper
+from colonnade.protocol.shape_schema import WRAPPED, without_boolean_schemas, wrapped_schema
+from colonnade.protocol.uritemplate import MAX_TEMPLATE_CHARS, Template
 from fuzz.corpus import (
     ANSWERS,
     CLIENT_CAN,
@@ -27,17 +38,6 @@ from fuzz.corpus import (
 from fuzz.corpus_wire import SCHEMAS, TEMPLATE_TOKENS, TEMPLATES, URIS, VALUES
 from fuzz.mutate import MAX_CHANGES, MAX_INPUT_BYTES, mutate
 from fuzz.target import MAX_WORDS, Case, Finding, check_fault, held, ours
-from portico.errors import Fault, LocalProtocolError, PorticoError, ProtocolError
-from portico.protocol import types as t
-from portico.protocol.httprules_params import param_headers
-from portico.protocol.jsonrpc import MAX_DEPTH
-from portico.protocol.questions import Question, check_answer, check_received
-from portico.protocol.reading import plain, read, write
-from portico.protocol.revision import ALL, Revision
-from portico.protocol.schema import Validator
-from portico.protocol.shape import Shaper
-from portico.protocol.shape_schema import WRAPPED, without_boolean_schemas, wrapped_schema
-from portico.protocol.uritemplate import MAX_TEMPLATE_CHARS, Template
 
 # ---------------------------------------------------------------- nouns
 
@@ -127,10 +127,10 @@ class Answers:
         (body,) = case.parts
         if key == "?":
             asked = ours(lambda: self._asked(body, revision))
-            return ["question refused" if isinstance(asked, PorticoError) else "question"]
+            return ["question refused" if isinstance(asked, ColonnadeError) else "question"]
         question = QUESTIONS[key]
         answer = ours(lambda: question.read_answer(body, revision))
-        if isinstance(answer, PorticoError):
+        if isinstance(answer, ColonnadeError):
             held(isinstance(answer, Fault), "a peer's answer was refused as ours")
             return ["answer refused"]
         check_answer(question, answer)
@@ -167,7 +167,7 @@ class Templates:
         text, uri = (part.decode("utf-8", "surrogatepass") for part in case.parts)
         # It is shown whole, so that its author finds the place; some characters take ten to show.
         template = ours(lambda: Template(text), 20 * MAX_TEMPLATE_CHARS)
-        if isinstance(template, PorticoError):
+        if isinstance(template, ColonnadeError):
             held(isinstance(template, LocalProtocolError), "a template was refused as a peer's")
             return ["refused"]
         matched = template.match(uri)
@@ -241,7 +241,7 @@ class Schemas:
 def check_layout(schema: Any, value: Any, fits: bool) -> None:
     """A schema that was laid out for an older peer still means the same."""
     laid_out = ours(lambda: _compiled(schema))
-    if isinstance(laid_out, PorticoError):
+    if isinstance(laid_out, ColonnadeError):
         raise Finding(f"laid out, a good schema is none: {laid_out}: {schema}")
     held((not laid_out.check(value)) is fits, f"laid out, a schema means something else: {schema}")
 

@@ -12,7 +12,7 @@
     server handler A+B C -> VALUE            asks A and B at once, then C, then answers
     client answer VALUE ...                  every open question, in their order
 
-Rules: as little as an application needs; everything that decides is in `portico.protocol`.
+Rules: as little as an application needs; everything that decides is in `colonnade.protocol`.
 """
 
 import json
@@ -21,24 +21,24 @@ from typing import Any, cast
 
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
-from portico.protocol import types as t
-from portico.protocol.events import Answered
-from portico.protocol.exchange import Exchange, check_task_support, read_result
-from portico.protocol.exchange_subscription import Subscription
-from portico.protocol.interview import Interview, recall, subject_of
-from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
-from portico.protocol.methods import Method, Side
-from portico.protocol.negotiation import Peer, choose
-from portico.protocol.negotiation_probe import judge
-from portico.protocol.questions import (
+from colonnade.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered
+from colonnade.protocol.exchange import Exchange, check_task_support, read_result
+from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.interview import Interview, recall, subject_of
+from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
+from colonnade.protocol.methods import Method, Side
+from colonnade.protocol.negotiation import Peer, choose
+from colonnade.protocol.negotiation_probe import judge
+from colonnade.protocol.questions import (
     Question,
     questions_of,
     retry,
 )
-from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, NEWEST, Asking, Revisions
-from portico.protocol.shape import Shaper
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import EVERY, NEWEST, Asking, Revisions
+from colonnade.protocol.shape import Shaper
 from stage import Stage
 
 PRINCIPAL = "ada"

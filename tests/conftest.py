@@ -17,8 +17,8 @@ from requirements.marks import parametrize_revision
 OFFICIAL = Path(__file__).resolve().parent.parent.parent / "shared" / "spec"
 
 # A busy machine is not a defect; a case that is too slow has its own test with its own bound.
-settings.register_profile("portico", deadline=None)
-settings.load_profile("portico")
+settings.register_profile("colonnade", deadline=None)
+settings.load_profile("colonnade")
 
 
 # Whoever runs the tests in the background of a script has Ctrl-C ignored, and every process that
@@ -30,9 +30,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     # What a test, or a command that it starts, keeps for later is never kept in the home of whoever
     # runs the tests. A test that looks at what is kept has a folder of its own.
-    kept = tempfile.TemporaryDirectory(prefix="portico-tests-")
+    kept = tempfile.TemporaryDirectory(prefix="colonnade-tests-")
     config.add_cleanup(kept.cleanup)
-    os.environ["PORTICO_HOME"] = kept.name
+    os.environ["COLONNADE_HOME"] = kept.name
 
 
 def pytest_report_header() -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Fault, FaultKind
-from portico.protocol.jsonrpc import (
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol.jsonrpc import (
     Batch,
     Failure,
     Frame,
@@ -19,7 +19,7 @@ from portico.protocol.jsonrpc import (
     decode,
     encode_failure,
 )
-from portico.protocol.revision import Revision, number
+from colonnade.protocol.revision import Revision, number
 
 PARSE, INVALID = FaultKind.PARSE, FaultKind.INVALID_REQUEST
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, ParamSpec
 import pytest
 import uvloop
 
+from colonnade.transport.http_client import HttpPool
 from live import TEST_S, _watched, until
-from portico.transport.http_client import HttpPool
 
 P = ParamSpec("P")
 WAIT_S = 60.0

@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 
-from portico.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
-from portico.ports import Turn
-from portico.protocol import types as t
-from portico.protocol.events import Told
-from portico.protocol.exchange import LISTEN
-from portico.protocol.exchange_subscription import Subscription
-from portico.protocol.httprules_params import ParamHeader, param_headers
-from portico.protocol.identity import Identity
-from portico.protocol.jsonrpc import encode_notification
-from portico.protocol.negotiation import Peer, incapable
-from portico.protocol.questions import Question
-from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, Revisions
+from colonnade.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
+from colonnade.ports import Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Told
+from colonnade.protocol.exchange import LISTEN
+from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.httprules_params import ParamHeader, param_headers
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.jsonrpc import encode_notification
+from colonnade.protocol.negotiation import Peer, incapable
+from colonnade.protocol.questions import Question
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import EVERY, Revisions
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -14,13 +14,13 @@ import json
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from portico.errors import AuthError, Fault, FaultKind, LoginRequired, ScopeRequired, ToolError
-from portico.protocol import httprules as rules
-from portico.protocol import types as t
-from portico.protocol.events import Call, Dropped, Event, Send
-from portico.protocol.exchange import Exchange
-from portico.protocol.exchange_subscription import Subscription
-from portico.protocol.httprules_gate import (
+from colonnade.errors import AuthError, Fault, FaultKind, LoginRequired, ScopeRequired, ToolError
+from colonnade.protocol import httprules as rules
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Call, Dropped, Event, Send
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.httprules_gate import (
     Answers,
     Gate,
     Headers,
@@ -32,10 +32,10 @@ from portico.protocol.httprules_gate import (
     fold,
     require_events,
 )
-from portico.protocol.httprules_params import check_params, headers_for_call, param_headers
-from portico.protocol.identity import Identity
-from portico.protocol.interview import Interview
-from portico.protocol.jsonrpc import (
+from colonnade.protocol.httprules_params import check_params, headers_for_call, param_headers
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.interview import Interview
+from colonnade.protocol.jsonrpc import (
     Batch,
     Failure,
     Frame,
@@ -45,14 +45,14 @@ from portico.protocol.jsonrpc import (
     encode_failure,
     head,
 )
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser, negotiate
-from portico.protocol.negotiation_probe import judge
-from portico.protocol.questions import Question
-from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, Revision, Revisions, number
-from portico.protocol.sse import Parser, prime, write
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser, negotiate
+from colonnade.protocol.negotiation_probe import judge
+from colonnade.protocol.questions import Question
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import EVERY, Revision, Revisions, number
+from colonnade.protocol.sse import Parser, prime, write
 from script import Script, holds, shown, spelled
 from stage import Message, Stage
 

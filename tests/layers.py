@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-PACKAGE = "portico"
+PACKAGE = "colonnade"
 
 # Lowest first. A unit is a file or a folder directly in the package; units in one row do not
 # know each other.
@@ -184,7 +184,7 @@ def own(module: Module, modules: dict[str, Module]) -> Iterator[tuple[str, int]]
         head, _, name = found.target.partition(".")
         if head != PACKAGE or name == "__version__":  # a constant of the root, which loads nothing
             continue
-        # `from portico.protocol import jsonrpc` names a module, `import Link` something in one.
+        # `from colonnade.protocol import jsonrpc` names a module, `import Link` something in one.
         while name not in modules and name.rpartition(".")[0] in modules and name:
             name = name.rpartition(".")[0]
         if name != module.name and (name, found.line) not in seen:

@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
+from colonnade.protocol.revision import EVERY, Revisions
+from colonnade.transport.http_run import DEFAULT_LIMITS, RunLimits, Site
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_sessions import Sessions
 from http_client import Caller, Response, Wire
 from http_service import FakeService
-from portico.protocol.revision import EVERY, Revisions
-from portico.transport.http_run import DEFAULT_LIMITS, RunLimits, Site
-from portico.transport.http_server import HttpApp
-from portico.transport.http_sessions import Sessions
 
 P = ParamSpec("P")
 # Safety nets for what would never end: a busy machine takes many times as long as a quiet one.

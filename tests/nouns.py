@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec import Raw, inspect
 from msgspec.inspect import type_info
 
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)

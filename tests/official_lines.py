@@ -9,9 +9,9 @@ it is named here by the number of its decision, taken out, and the rest still ha
 from functools import cache
 from typing import Any
 
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
 from official import definitions, problems, published
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
 from stage import Message
 
 TASKS = "extensions/tasks"

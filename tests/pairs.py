@@ -8,18 +8,18 @@ from typing import Any
 
 from msgspec import Raw
 
-from portico.errors import PorticoError, RemoteError, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Event, Send
-from portico.protocol.exchange import Exchange
-from portico.protocol.identity import Identity
-from portico.protocol.jsonrpc import Failure, Reply, RequestId, encode
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer, choose
-from portico.protocol.negotiation_probe import Era, judge
-from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, Revision, Revisions
+from colonnade.errors import ColonnadeError, RemoteError, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered, Call, Event, Send
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer, choose
+from colonnade.protocol.negotiation_probe import Era, judge
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import EVERY, Revision, Revisions
 
 CLIENT = Identity(
     t.Implementation(name="client", version="1", title="Client", website_url="https://c.example/"),
@@ -102,7 +102,7 @@ class Pair:
 
     # ------------------------------------------------------------ the client's application
 
-    def outcome(self, id: RequestId) -> Raw | PorticoError | None:
+    def outcome(self, id: RequestId) -> Raw | ColonnadeError | None:
         """What one of the client's requests came to, if it did."""
         for side, event in self.events:
             if side is Side.CLIENT and isinstance(event, Answered) and event.id == id:
@@ -152,7 +152,7 @@ class Pair:
             raise next(
                 event.outcome
                 for _, event in self.events
-                if isinstance(event, Answered) and isinstance(event.outcome, PorticoError)
+                if isinstance(event, Answered) and isinstance(event.outcome, ColonnadeError)
             )
         return self.client.peer.revision
 

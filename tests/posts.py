@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Fault
-from portico.protocol.httprules import Admission, admit, status_of
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.jsonrpc import Request, decode
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import (
+from colonnade.errors import Fault
+from colonnade.protocol.httprules import Admission, admit, status_of
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.jsonrpc import Request, decode
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
     MARCH_2025,
@@ -24,7 +24,7 @@ from portico.protocol.revision import (
     Revisions,
     number,
 )
-from portico.protocol.types import ClientCapabilities
+from colonnade.protocol.types import ClientCapabilities
 
 MODERN_ONLY = Revisions((JULY_2026,))
 HANDSHAKES = Revisions((NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025))

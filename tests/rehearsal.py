@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from portico.errors import FaultKind
-from portico.protocol import methods
-from portico.protocol import revision as revisions
-from portico.protocol import types as t
-from portico.protocol.methods import Method, Side
-from portico.protocol.revision import ALL, JULY_2026, OutputRoot, Revisions
+from colonnade.errors import FaultKind
+from colonnade.protocol import methods
+from colonnade.protocol import revision as revisions
+from colonnade.protocol import types as t
+from colonnade.protocol.methods import Method, Side
+from colonnade.protocol.revision import ALL, JULY_2026, OutputRoot, Revisions
 
 
 class ReadNotesResult(t.PaginatedResult, kw_only=True):

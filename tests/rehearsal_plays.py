@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from portico.protocol.revision import ALL, JULY_2026
+from colonnade.protocol.revision import ALL, JULY_2026
 from rehearsal import SIXTH
 from script import Script
 from test_transcripts import SCRIPTS, golden, play

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from portico.protocol.methods import Side
-from portico.protocol.revision import Revision
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Revision
 
 FACTS: dict[str, Callable[[Revision], bool]] = {
     "all": lambda revision: True,

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from portico.errors import Fault, LocalProtocolError, PorticoError, RemoteError
-from portico.protocol import types as t
-from portico.protocol.events import (
+from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import (
     Answered,
     Call,
     Cancelled,
@@ -30,16 +30,16 @@ from portico.protocol.events import (
     Send,
     Told,
 )
-from portico.protocol.exchange import Exchange, read_result
-from portico.protocol.identity import Identity
-from portico.protocol.jsonrpc import Lines, RequestId, encode
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import Question
-from portico.protocol.reading import read
-from portico.protocol.revision import EVERY, Revision, Revisions, Tasks
-from portico.protocol.shape import Shaper
+from colonnade.protocol.exchange import Exchange, read_result
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.jsonrpc import Lines, RequestId, encode
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import Question
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import EVERY, Revision, Revisions, Tasks
+from colonnade.protocol.shape import Shaper
 from script import Script, holds, shown, spelled, tokens
 
 ARROWS = {Side.CLIENT: "-->", Side.SERVER: "<--"}
@@ -239,7 +239,7 @@ class Stage:
         """What a caller reads from an answer: the kind of its result, or the error."""
         if isinstance(outcome, RemoteError):
             return f"error {outcome.code}, {outcome.message}"
-        if isinstance(outcome, PorticoError):
+        if isinstance(outcome, ColonnadeError):
             return f"{type(outcome).__name__}, {outcome}"
         link = self.link(side)
         peer = link.peer or Peer(self.revision, t.ServerCapabilities())

@@ -4,16 +4,16 @@ import pickle
 
 import pytest
 
-from portico import (
+from colonnade import (
     CannotConnect,
+    ColonnadeError,
     ConnectionLost,
     LoginRequired,
-    PorticoError,
     RemoteError,
     TimedOut,
     ToolError,
 )
-from portico.errors import Fault, FaultKind, Output
+from colonnade.errors import Fault, FaultKind, Output
 
 
 def test_a_sentence_is_composed_of_what_happened_what_to_do_and_what_was_written() -> None:
@@ -24,7 +24,7 @@ def test_a_sentence_is_composed_of_what_happened_what_to_do_and_what_was_written
     assert str(error) == (
         "it is gone; start it; whether it had an effect is unknown; its last lines: no memory"
     )
-    assert str(PorticoError()) == str(ToolError("")) == ""
+    assert str(ColonnadeError()) == str(ToolError("")) == ""
     assert str(ToolError("no such fruit")) == "no such fruit"
 
 
@@ -56,9 +56,9 @@ def test_a_server_is_named_once_whatever_the_message_says() -> None:
         ToolError("no"),
     ],
 )
-def test_the_same_error_for_another_has_every_field_and_no_traceback(error: PorticoError) -> None:
+def test_the_same_error_for_another_has_every_field_and_no_traceback(error: ColonnadeError) -> None:
     error.status = 503
-    with pytest.raises(PorticoError) as caught:
+    with pytest.raises(ColonnadeError) as caught:
         raise error
     same = caught.value.again()
     assert type(same) is type(error)

@@ -7,13 +7,13 @@ a URL of the user's own choice, or one that came from outside, which is for `aut
 import ast
 from pathlib import Path
 
-import portico
+import colonnade
 from layers import Module, given, imports, read
 
-PORTICO = read(Path(portico.__file__).resolve().parent)
+COLONNADE = read(Path(colonnade.__file__).resolve().parent)
 
 # The HTTP client: its own folder, and who puts it together with the fetcher or a user's own URL.
-HTTP_CLIENT = "portico.transport.http_client"
+HTTP_CLIENT = "colonnade.transport.http_client"
 CLIENT_OF = {
     "transport.http_endpoint",  # a user's URL, and the endpoint of the same origin that it names
     "transport.http_conversation",  # a user's URL
@@ -36,7 +36,7 @@ CALLS_OF = {
     "transport.address": {"getaddrinfo"},  # to serve on
     "transport.http_routes": {"create_connection", "getaddrinfo", "sock_connect"},  # of the pool
 }
-SEAM = "portico.ports.HttpSend"
+SEAM = "colonnade.ports.HttpSend"
 
 
 def touching(modules: dict[str, Module]) -> set[str]:
@@ -75,19 +75,19 @@ def holding(modules: dict[str, Module]) -> set[str]:
 
 
 def test_sf_01_only_these_modules_know_the_http_client() -> None:
-    assert touching(PORTICO) == CLIENT_OF
+    assert touching(COLONNADE) == CLIENT_OF
 
 
 def test_sf_01_only_these_modules_make_connections() -> None:
-    assert calling(PORTICO) == CALLS_OF
+    assert calling(COLONNADE) == CALLS_OF
 
 
 def test_sf_01_only_the_fetcher_sends_to_an_address() -> None:
-    assert holding(PORTICO) == {"auth.fetching", *HANDS}
+    assert holding(COLONNADE) == {"auth.fetching", *HANDS}
     sending = [
         node
         for name in HANDS
-        for node in ast.walk(PORTICO[name].tree)
+        for node in ast.walk(COLONNADE[name].tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "send"
     ]
     assert sending == []
@@ -96,8 +96,8 @@ def test_sf_01_only_the_fetcher_sends_to_an_address() -> None:
 def test_a_module_that_goes_around_the_fetcher_is_found() -> None:
     bad = given(
         auth__keys="import urllib.request",
-        auth__flow="from portico.ports import HttpSend",
-        client__icons="def f():\n    from portico.transport.http_client import HttpPool",
+        auth__flow="from colonnade.ports import HttpSend",
+        client__icons="def f():\n    from colonnade.transport.http_client import HttpPool",
         host__skills="async def f(loop): await loop.create_connection(None, 'a', 1)",
     )
     assert touching(bad) == {"client.icons"}

@@ -1,6 +1,6 @@
 """200,000 mutated inputs through frames, links, streams, HTTP rules and the readers of text.
 
-The seed is fixed, so that a run says the same everywhere; `PORTICO_FUZZ_SEED=7` tries another one.
+The seed is fixed, so that a run says the same everywhere; `COLONNADE_FUZZ_SEED=7` tries another one.
 What a run finds is printed small enough to be kept in `fuzz/regressions/`, which is tried here too.
 """
 
@@ -13,6 +13,21 @@ from random import Random
 import msgspec
 import pytest
 
+from colonnade.errors import Fault
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Dropped, Event, Send
+from colonnade.protocol.handshake import Handshake, Phase
+from colonnade.protocol.httprules_gate import Answers, Gate, Headers
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.incoming import Incoming
+from colonnade.protocol.jsonrpc import Batch, Frame, Request, RequestId, decode
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer, negotiate
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
+from colonnade.protocol.sse import Event as StreamEvent
+from colonnade.protocol.sse import Parser
 from fuzz import run as fuzzing
 from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, params_of, results_of, rows
 from fuzz.corpus_wire import POSTS, STREAMS
@@ -24,24 +39,9 @@ from fuzz.scenes import SCENES, build
 from fuzz.streams import Streams
 from fuzz.target import Case, Finding, Target, attempt, kept_cases
 from fuzz.texts import Nouns
-from portico.errors import Fault
-from portico.protocol import types as t
-from portico.protocol.events import Dropped, Event, Send
-from portico.protocol.handshake import Handshake, Phase
-from portico.protocol.httprules_gate import Answers, Gate, Headers
-from portico.protocol.identity import Identity
-from portico.protocol.incoming import Incoming
-from portico.protocol.jsonrpc import Batch, Frame, Request, RequestId, decode
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer, negotiate
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, EVERY, Revision, Revisions
-from portico.protocol.sse import Event as StreamEvent
-from portico.protocol.sse import Parser
 
 TOTAL = 200_000
-SEED = int(os.environ.get("PORTICO_FUZZ_SEED", fuzzing.DEFAULT_SEED))
+SEED = int(os.environ.get("COLONNADE_FUZZ_SEED", fuzzing.DEFAULT_SEED))
 # A defect that takes more inputs than this would hide from a run over one target's share.
 SOON = 5_000
 

@@ -27,16 +27,16 @@ Check = Callable[[dict[str, Module]], Iterator[str]]
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-PORTICO = read(ROOT / "src" / "portico")
+COLONNADE = read(ROOT / "src" / "colonnade")
 
 
 @pytest.mark.parametrize("check", [upward, cycles, strangers, worldly, dates])
 def test_the_package_keeps_the_rule(check: Check) -> None:
-    assert list(check(PORTICO)) == []
+    assert list(check(COLONNADE)) == []
 
 
 def test_the_package_that_is_checked_is_not_empty() -> None:
-    assert {"", "errors", "protocol", "protocol.jsonrpc"} <= PORTICO.keys()
+    assert {"", "errors", "protocol", "protocol.jsonrpc"} <= COLONNADE.keys()
 
 
 def test_the_rows_on_the_architecture_page_are_the_rows_that_are_checked() -> None:
@@ -58,7 +58,7 @@ def test_the_tree_on_the_architecture_page_says_what_is_here() -> None:
     for names, state in re.findall(r"^  (\w.*?)  .* (here|to come)$", ARCHITECTURE, re.MULTILINE):
         for name in names.split():
             unit = name.strip("/").removesuffix(".py")
-            assert (unit in PORTICO) == (state == "here"), unit
+            assert (unit in COLONNADE) == (state == "here"), unit
 
 
 def test_no_unit_stands_in_two_rows() -> None:
@@ -75,17 +75,17 @@ def red(check: Check, modules: dict[str, Module], words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "source", "words"),
     [
-        ("errors", "from portico.protocol import link", "errors imports protocol, which goes up"),
-        ("errors", "import portico.protocol.link", "goes up"),
-        ("server__app", "from portico.client.client import Client", "goes sideways"),
-        ("server__app", "def f():\n    from portico.host import x", "server__app:2"),
-        ("server__app", "if TYPE_CHECKING:\n    import portico.host", "goes up"),
+        ("errors", "from colonnade.protocol import link", "errors imports protocol, which goes up"),
+        ("errors", "import colonnade.protocol.link", "goes up"),
+        ("server__app", "from colonnade.client.client import Client", "goes sideways"),
+        ("server__app", "def f():\n    from colonnade.host import x", "server__app:2"),
+        ("server__app", "if TYPE_CHECKING:\n    import colonnade.host", "goes up"),
         ("server__app", "from ..host import x", "server imports host"),
-        ("server__app", "from portico import Server", "public names"),
-        ("server__app", "import portico", "public names"),
-        ("protocol__jsonrpc", "from portico.protocol.types import Tool", "goes sideways"),
+        ("server__app", "from colonnade import Server", "public names"),
+        ("server__app", "import colonnade", "public names"),
+        ("protocol__jsonrpc", "from colonnade.protocol.types import Tool", "goes sideways"),
         ("protocol__jsonrpc", "from .link import Link", "jsonrpc imports link, which goes up"),
-        ("protocol__revision", "from portico.protocol import questions", "goes up"),
+        ("protocol__revision", "from colonnade.protocol import questions", "goes up"),
         ("elsewhere", "", "has no row"),
         ("protocol__helpers", "", "has no place"),
     ],
@@ -108,10 +108,10 @@ def test_an_import_that_does_not_go_down_is_found(name: str, source: str, words:
 def test_an_import_that_goes_down_or_stays_in_its_folder_is_fine() -> None:
     modules = given(
         errors="",
-        protocol__jsonrpc="from portico.errors import Fault",
-        protocol__link="from . import jsonrpc\nfrom portico.protocol.jsonrpc import Request",
-        ports="import portico.protocol.link",
-        server__app="from .dispatch import go\nfrom portico import errors, ports",
+        protocol__jsonrpc="from colonnade.errors import Fault",
+        protocol__link="from . import jsonrpc\nfrom colonnade.protocol.jsonrpc import Request",
+        ports="import colonnade.protocol.link",
+        server__app="from .dispatch import go\nfrom colonnade import errors, ports",
         server__dispatch="import json",
     )
     assert list(upward(modules)) == []
@@ -125,7 +125,7 @@ def test_a_folder_resolves_its_own_dots() -> None:
 
 def test_a_cycle_is_found_also_through_functions_and_folders() -> None:
     modules = given(
-        server__a="from portico.server.b import b",
+        server__a="from colonnade.server.b import b",
         server__b="def f():\n    from . import c",
         server__c="if TYPE_CHECKING:\n    from .a import a",
         server__d="from . import a",
@@ -134,8 +134,8 @@ def test_a_cycle_is_found_also_through_functions_and_folders() -> None:
 
 
 def test_a_folder_that_imports_its_files_and_is_imported_by_them_is_a_cycle() -> None:
-    modules = given(server__app="from portico.server import stack")
-    modules["server"] = Module("server", "from portico.server.app import App\nstack = 1", True)
+    modules = given(server__app="from colonnade.server import stack")
+    modules["server"] = Module("server", "from colonnade.server.app import App\nstack = 1", True)
     red(cycles, modules, "a cycle: ")
 
 
@@ -165,7 +165,7 @@ def test_a_library_at_home_is_fine() -> None:
 def test_every_library_that_pip_installs_has_a_home() -> None:
     from importlib.metadata import requires
 
-    named = {line.split(">")[0].replace("-", "_") for line in requires("portico") or []}
+    named = {line.split(">")[0].replace("-", "_") for line in requires("colonnade") or []}
     assert {"msgspec", "jsonschema_rs"} <= named & LIBRARIES.keys()
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.logs import (
+from colonnade.logs import (
     BLOT,
     MAX_CHARACTERS,
     MAX_DEPTH,
@@ -155,8 +155,8 @@ def test_a_whole_process_can_log_as_json() -> None:
     stream = io.StringIO()
     with own_root():
         log_json(stream, logging.INFO)
-        logging.getLogger("portico.server").info("started")
-        logging.getLogger("portico.server").debug("unheard")
+        logging.getLogger("colonnade.server").info("started")
+        logging.getLogger("colonnade.server").debug("unheard")
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.warn("old", DeprecationWarning, stacklevel=1)

@@ -13,12 +13,10 @@ from typing import Any
 
 import pytest
 
-from http_client import Caller
-from live import live, until
-from portico import Context, Server, ToolError
-from portico.errors import Fault, FaultKind, LocalProtocolError, LoginRequired
-from portico.logs import json_lines
-from portico.middleware import (
+from colonnade import Context, Server, ToolError
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, LoginRequired
+from colonnade.logs import json_lines
+from colonnade.middleware import (
     MAX_CALLERS,
     Bucket,
     _Callers,
@@ -28,11 +26,13 @@ from portico.middleware import (
     log,
     timeout,
 )
-from portico.ports import Handler, Middleware, Turn
-from portico.protocol import types as t
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Revision
-from portico.transport.http_run import Site
+from colonnade.ports import Handler, Middleware, Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Revision
+from colonnade.transport.http_run import Site
+from http_client import Caller
+from live import live, until
 from server.talk import Client, Rejected, accept, talk
 
 JSON = dict[str, Any]
@@ -549,7 +549,7 @@ class Log:
     """What is logged while this is entered: the words, and the JSON lines."""
 
     def __init__(self) -> None:
-        self.logger = logging.getLogger("portico.requests")
+        self.logger = logging.getLogger("colonnade.requests")
         self._stream = io.StringIO()
         self._handler = json_lines(self._stream)
         self.words: list[str] = []
@@ -592,7 +592,7 @@ async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision:
             await client.text("hi")
     (line,) = found.lines
     assert line["level"] == "info"
-    assert line["logger"] == "portico.requests"
+    assert line["logger"] == "colonnade.requests"
     assert line["request"] == {
         "method": "tools/call",
         "name": "hi",

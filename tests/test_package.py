@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-import portico
+import colonnade
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "portico"
+SOURCE = ROOT / "src" / "colonnade"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 # Each costs more to load than the whole protocol core, or belongs to a layer above it.
@@ -47,7 +47,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def homes() -> dict[str, str]:
     """The table of lazy names, read from the source as an editor cannot."""
-    return dict(vars(portico)["_HOMES"])
+    return dict(vars(colonnade)["_HOMES"])
 
 
 def stub_names() -> dict[str, str]:
@@ -55,7 +55,7 @@ def stub_names() -> dict[str, str]:
     tree = ast.parse((SOURCE / "__init__.pyi").read_text("utf-8"))
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     return {
-        alias.name: str(node.module).removeprefix("portico.")
+        alias.name: str(node.module).removeprefix("colonnade.")
         for node in imports
         for alias in node.names
         if alias.asname == alias.name
@@ -72,21 +72,21 @@ def test_uvicorn_is_pinned_to_the_minor_version_that_is_tested() -> None:
     assert f"{int(major) + 1}.0.0" not in allowed
 
 
-def test_importing_portico_loads_nothing_but_itself() -> None:
-    assert loaded_by("import portico") == {"portico"}
+def test_importing_colonnade_loads_nothing_but_itself() -> None:
+    assert loaded_by("import colonnade") == {"colonnade"}
 
 
 def test_importing_the_whole_protocol_loads_nothing_heavy() -> None:
-    modules = [f"portico.protocol.{path.stem}" for path in (SOURCE / "protocol").glob("[!_]*.py")]
+    modules = [f"colonnade.protocol.{path.stem}" for path in (SOURCE / "protocol").glob("[!_]*.py")]
     assert modules
-    assert not HEAVY & loaded_by("import " + ", ".join(["portico.errors", *modules]))
+    assert not HEAVY & loaded_by("import " + ", ".join(["colonnade.errors", *modules]))
 
 
 def test_a_lazy_name_is_the_object_of_its_home_and_stays() -> None:
     for name, home in homes().items():
-        value = getattr(portico, name)
-        assert value is getattr(import_module(f"portico.{home}"), name)
-        assert vars(portico)[name] is value
+        value = getattr(colonnade, name)
+        assert value is getattr(import_module(f"colonnade.{home}"), name)
+        assert vars(colonnade)[name] is value
 
 
 def test_the_stub_and_the_lazy_table_agree() -> None:
@@ -95,14 +95,14 @@ def test_the_stub_and_the_lazy_table_agree() -> None:
 
 def test_the_lazy_table_is_sorted_and_is_what_star_and_dir_give() -> None:
     assert list(homes()) == sorted(homes())
-    assert set(homes()) <= set(dir(portico))
+    assert set(homes()) <= set(dir(colonnade))
     starred: dict[str, object] = {}
-    exec("from portico import *", starred)
+    exec("from colonnade import *", starred)
     assert starred.keys() - {"__builtins__"} == homes().keys()
 
 
 def test_every_public_exception_is_a_name_of_the_package() -> None:
-    errors = vars(import_module("portico.errors")).values()
+    errors = vars(import_module("colonnade.errors")).values()
     exceptions = {e.__name__ for e in errors if isinstance(e, type) and issubclass(e, Exception)}
     # A Fault never reaches a user: it is the protocol's own word for what the peer is told.
     assert exceptions - {"Fault"} <= homes().keys()
@@ -110,11 +110,11 @@ def test_every_public_exception_is_a_name_of_the_package() -> None:
 
 def test_a_name_that_does_not_exist_is_an_attribute_error_that_says_it() -> None:
     with pytest.raises(AttributeError, match="no name 'Sever'"):
-        _ = getattr(portico, "Sever")  # noqa: B009
+        _ = getattr(colonnade, "Sever")  # noqa: B009
 
 
 def test_the_version_is_the_one_of_the_project() -> None:
-    assert portico.__version__ == version("portico") == PROJECT["version"]
+    assert colonnade.__version__ == version("colonnade") == PROJECT["version"]
 
 
 def test_the_package_says_that_it_is_typed() -> None:

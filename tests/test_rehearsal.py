@@ -19,16 +19,16 @@ from msgspec.structs import fields
 
 import nouns
 import official
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.httprules import admit
+from colonnade.protocol.jsonrpc import Request, encode
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Recogniser, agree, choose, negotiate, unsupported
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision, Revisions, number
+from colonnade.protocol.shape import Shaper
 from pairs import ADD, Pair
-from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
-from portico.protocol.httprules import admit
-from portico.protocol.jsonrpc import Request, encode
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Recogniser, agree, choose, negotiate, unsupported
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision, Revisions, number
-from portico.protocol.shape import Shaper
 from rehearsal import READ_NOTES, SIX, SIXTH, ReadNotesResult
 
 TESTS = Path(__file__).resolve().parent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from portico.protocol import revision as revisions
+from colonnade.protocol import revision as revisions
 from requirements.index import (
     DATES,
     OFFICIAL,

@@ -6,20 +6,20 @@ from typing import Any
 
 import pytest
 
-from portico.client import asking, client, hearing, list_limits, listening
-from portico.host import catalogue, search
-from portico.protocol import exchange_subscription, incoming, interview, jsonrpc
-from portico.protocol.sse import MAX_EVENT_BYTES
-from portico.server import dispatch, ration
-from portico.transport import http_resuming
-from portico.transport.http_conversation import MAX_BODY_BYTES
-from portico.transport.http_run import DEFAULT_LIMITS as RUN
-from portico.transport.http_subscriptions import (
+from colonnade.client import asking, client, hearing, list_limits, listening
+from colonnade.host import catalogue, search
+from colonnade.protocol import exchange_subscription, incoming, interview, jsonrpc
+from colonnade.protocol.sse import MAX_EVENT_BYTES
+from colonnade.server import dispatch, ration
+from colonnade.transport import http_resuming
+from colonnade.transport.http_conversation import MAX_BODY_BYTES
+from colonnade.transport.http_run import DEFAULT_LIMITS as RUN
+from colonnade.transport.http_subscriptions import (
     SUBSCRIBED_BYTES,
     SUBSCRIBED_BYTES_PER_PRINCIPAL,
 )
-from portico.transport.http_visit import DEFAULT_LIMITS as APP
-from portico.transport.http_visit import SMALL_BODY_BYTES
+from colonnade.transport.http_visit import DEFAULT_LIMITS as APP
+from colonnade.transport.http_visit import SMALL_BODY_BYTES
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "security.md").read_text()
 MIB = 1024 * 1024

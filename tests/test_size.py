@@ -1,4 +1,4 @@
-"""How much is installed with Portico: a bound that no new requirement crosses unseen.
+"""How much is installed with Colonnade: a bound that no new requirement crosses unseen.
 
 Rules: read from the metadata of what is installed here, without a network; `scripts/bench size`
 shows the same of a fresh environment.
@@ -54,13 +54,13 @@ def needs(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS.values(), ids=PLATFORMS)
-def test_portico_brings_no_more_distributions_than_it_promises(platform: dict[str, str]) -> None:
-    found = closure("portico", frozenset(), platform)
-    assert {"portico", "msgspec"} <= found
+def test_colonnade_brings_no_more_distributions_than_it_promises(platform: dict[str, str]) -> None:
+    found = closure("colonnade", frozenset(), platform)
+    assert {"colonnade", "msgspec"} <= found
     assert len(found) <= MOST_DISTRIBUTIONS == 17, sorted(found)
 
 
 def test_a_closure_follows_extras_and_what_those_need() -> None:
-    assert "pydantic" not in closure("portico", frozenset(), {})
-    with_extra = closure("portico", frozenset({"pydantic"}), {})
+    assert "pydantic" not in closure("colonnade", frozenset(), {})
+    with_extra = closure("colonnade", frozenset({"pydantic"}), {})
     assert {"pydantic", "pydantic-core"} <= with_extra

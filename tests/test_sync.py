@@ -18,19 +18,19 @@ import pytest
 
 from client.http_beast import SESSION, Beast, done
 from client.shop import HERE, shop, site
+from colonnade import Client as AsyncClient
+from colonnade import Server, sync
+from colonnade.client.connect import connect as connect_in_loop
+from colonnade.client.listening import Change
+from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import NOVEMBER_2025, Revision
+from colonnade.sync import Client, connect
 from http_hand import Heard, Visitor, by_hand, head
-from portico import Client as AsyncClient
-from portico import Server, sync
-from portico.client.connect import connect as connect_in_loop
-from portico.client.listening import Change
-from portico.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
-from portico.protocol import types as t
-from portico.protocol.revision import NOVEMBER_2025, Revision
-from portico.sync import Client, connect
 
 
 def threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("portico.sync")]
+    return [one.name for one in threading.enumerate() if one.name.startswith("colonnade.sync")]
 
 
 def test_every_name_of_the_client_is_here_with_the_same_parameters() -> None:
@@ -116,7 +116,7 @@ def test_many_threads_use_one_client_and_many_clients_one_loop() -> None:
             worker.start()
         for worker in workers:
             worker.join(60)
-        assert threads().count("portico.sync") == 1
+        assert threads().count("colonnade.sync") == 1
     assert sorted(found) == list(range(20))
     assert threads() == []
 
@@ -171,7 +171,7 @@ def test_what_a_child_writes_beside_its_messages_is_heard() -> None:
     with connect(HERE, on_stderr=hear) as client, pytest.raises(ConnectionLost, match="till"):
         client.call_tool("die")
     assert heard == ["the till is empty"]
-    assert threads_of == {"portico.sync handler"}
+    assert threads_of == {"colonnade.sync handler"}
 
 
 def test_changes_are_a_loop_that_waits(revision: Revision) -> None:
@@ -293,7 +293,7 @@ def test_a_fork_of_this_process_is_told_to_connect_anew() -> None:
 def test_who_forgets_to_close_is_closed_at_exit_with_nothing_left() -> None:
     script = (
         "import os, sys\n"
-        "from portico.sync import connect\n"
+        "from colonnade.sync import connect\n"
         f"client = connect({HERE!r})\n"
         "print(client.call_tool('add', {'a': 1, 'b': 2}).data)\n"
         "print(client.call_tool('where').data['word'])\n"
@@ -319,8 +319,8 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
 
     script = (
         "import sys\n"
-        "from portico.sync import connect\n"
-        "from portico.transport.http_client import HttpPool\n"
+        "from colonnade.sync import connect\n"
+        "from colonnade.transport.http_client import HttpPool\n"
         "HttpPool.__init__.__kwdefaults__['idle_s'] = 0.0\n"
         "print(connect(sys.argv[1], revision='2025-11-25').call_tool('t').text)\n"
     )

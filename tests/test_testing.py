@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import uvloop
 
+from colonnade import Context, Declined, LocalProtocolError, Sample, Server, testing
+from colonnade.errors import RemoteError, TimedOut
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.testing import Clock, Record, Said, connect, every_revision
 from live import live, until
-from portico import Context, Declined, LocalProtocolError, Sample, Server, testing
-from portico.errors import RemoteError, TimedOut
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, Asking, Revision
-from portico.testing import Clock, Record, Said, connect, every_revision
 
 DATES = [one.date for one in ALL]
 
@@ -392,7 +392,7 @@ async def test_a_sealed_state_ends_with_its_time_also_in_a_mounted_server(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A client that gives people more time than ours does.
-    monkeypatch.setattr("portico.client.rounds.MAX_HELD_S", 1000.0)
+    monkeypatch.setattr("colonnade.client.rounds.MAX_HELD_S", 1000.0)
     outer, clock = Server("outer"), Clock()
     outer.mount(slow(), "inner")
 
@@ -590,8 +590,8 @@ def test_a_test_that_is_cancelled_is_cancelled() -> None:
 
 SAMPLE = """
 import pytest
-from portico import Server
-from portico.testing import connect, every_revision
+from colonnade import Server
+from colonnade.testing import connect, every_revision
 
 server = Server("s")
 
@@ -628,7 +628,7 @@ def test_plain_pytest_runs_it_with_fixtures_and_parameters_and_no_plugin(tmp_pat
 
 def test_importing_it_loads_neither_pytest_nor_anything_heavy() -> None:
     heavy = ["pytest", "pydantic", "uvicorn", "cryptography", "click", "jsonschema_rs", "sqlite3"]
-    code = f"import sys, portico.testing; print([n for n in {heavy} if n in sys.modules])"
+    code = f"import sys, colonnade.testing; print([n for n in {heavy} if n in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

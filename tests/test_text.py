@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.auth.flow import said
-from portico.cli.text import clean, first_line, one_line
-from portico.client.notebook import shown
-from portico.text import has_hidden, visible
-from portico.transport.child_output import plain
+from colonnade.auth.flow import said
+from colonnade.cli.text import clean, first_line, one_line
+from colonnade.client.notebook import shown
+from colonnade.text import has_hidden, visible
+from colonnade.transport.child_output import plain
 
 # Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt), and the blank of Braille.
 IGNORABLE = [

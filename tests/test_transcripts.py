@@ -15,10 +15,10 @@ import pytest
 
 import official
 from actors import Actors
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, Revision
 from http_stage import HttpStage
 from official_lines import complaints
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, Revision
 from script import Script, parse
 from stage import ARROWS, Message, Stage
 

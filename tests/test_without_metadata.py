@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-import portico
+import colonnade
 
-SOURCE = Path(portico.__file__).parent
+SOURCE = Path(colonnade.__file__).parent
 
 PROGRAM = """
 import asyncio
@@ -23,15 +23,15 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 try:
-    sys.exit(f"there is metadata of portico {version('portico')}")
+    sys.exit(f"there is metadata of colonnade {version('colonnade')}")
 except PackageNotFoundError:
     pass
 
-import portico
+import colonnade
 
 
 def serve():
-    server = portico.Server("shop")
+    server = colonnade.Server("shop")
 
     @server.tool
     def price(item: str) -> int:
@@ -44,23 +44,23 @@ def serve():
 async def ask():
     here = [sys.executable, "-I", "-S", __file__ if ZIPPED is None else ZIPPED, "serve"]
     for target in (serve(), here):
-        async with portico.connect(target) as client:
+        async with colonnade.connect(target) as client:
             tools = [tool.name for tool in await client.list_tools()]
             print(tools, (await client.call_tool("price", {"item": "tea"})).data)
-    async with portico.Host({"shop": serve()}) as host:
+    async with colonnade.Host({"shop": serve()}) as host:
         print([tool.name for tool in await host.list_tools()])
 
 
 if sys.argv[1:] == ["serve"]:
     serve().run()
 elif sys.argv[1:]:
-    from portico.cli.main import main
+    from colonnade.cli.main import main
 
     main()
 else:
-    print(portico.__version__)
-    for name in portico.__all__:
-        getattr(portico, name)
+    print(colonnade.__version__)
+    for name in colonnade.__all__:
+        getattr(colonnade, name)
     asyncio.run(ask())
 """
 
@@ -71,7 +71,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("libraries")
     for folder in site.getsitepackages():
         for one in Path(folder).iterdir() if Path(folder).is_dir() else ():
-            if "portico" not in one.name and one.suffix != ".pth":
+            if "colonnade" not in one.name and one.suffix != ".pth":
                 (place / one.name).symlink_to(one)
     return place
 
@@ -80,7 +80,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def program(request: pytest.FixtureRequest, tmp_path: Path, libraries: Path) -> Path:
     """A program that has the package inside it."""
     tree = tmp_path / "tree"
-    shutil.copytree(SOURCE, tree / "portico", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCE, tree / "colonnade", ignore=shutil.ignore_patterns("__pycache__"))
     archive = tmp_path / "shop.pyz"
     zipped = request.param == "a zip application"
     # `-I` keeps the folder of a program out of its path, but not an archive.
@@ -101,8 +101,8 @@ def run(program: Path, *arguments: str) -> str:
 
 def test_a_client_a_server_and_a_host_work_without_metadata(program: Path) -> None:
     listed = "['price'] 3\n"
-    assert run(program) == f"{portico.__version__}\n{listed}{listed}['shop__price']\n"
+    assert run(program) == f"{colonnade.__version__}\n{listed}{listed}['shop__price']\n"
 
 
 def test_the_command_line_tells_its_version_without_metadata(program: Path) -> None:
-    assert run(program, "--version") == f"portico {portico.__version__}\n"
+    assert run(program, "--version") == f"colonnade {colonnade.__version__}\n"

@@ -3,7 +3,7 @@
     python limit.py http | stdio
 
 A bare ASGI function under the uvicorn settings of the other servers, or a bare loop on stdin. Its
-answers are byte for byte those of the Portico server. Rules: imports nothing of ours, and on stdio
+answers are byte for byte those of the Colonnade server. Rules: imports nothing of ours, and on stdio
 nothing but msgspec.
 """
 

@@ -52,7 +52,7 @@ PAGE = """\
 </head>
 <body>
 <a class="skip" href="#main">To the text</a>
-<header><a href="{up}index.html">Portico</a></header>
+<header><a href="{up}index.html">Colonnade</a></header>
 <nav aria-label="Pages">
 <ul>
 {nav}
@@ -271,7 +271,7 @@ class Site:
             mark = ' aria-current="page"' if one is page else ""
             items.append(f'<li><a href="{escape(way)}"{mark}>{escape(one.title)}</a></li>')
         return PAGE.format(
-            title=escape(page.title if page.source == HOME else f"{page.title} · Portico"),
+            title=escape(page.title if page.source == HOME else f"{page.title} · Colonnade"),
             up="../" * here.count("/"),
             nav="\n".join(items),
             body=page.body,

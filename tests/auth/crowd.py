@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from portico import Login, connect
-from portico.auth.keeping import Held
-from portico.auth.passport import Passport
+from colonnade import Login, connect
+from colonnade.auth.keeping import Held
+from colonnade.auth.passport import Passport
 
 
 def ended(held: Held) -> Held:
@@ -48,5 +48,5 @@ async def main(url: str, calls: int) -> None:
 
 
 if __name__ == "__main__":
-    os.environ["PORTICO_HOME"] = sys.argv[2]
+    os.environ["COLONNADE_HOME"] = sys.argv[2]
     asyncio.run(main(sys.argv[1], int(sys.argv[3])))

@@ -26,8 +26,8 @@ class Cut(NamedTuple):
 
 def check_missed(cut: Cut, folder: Path) -> None:
     """Fail unless a test fails without the check. `cut.tests` is seen from tests/auth."""
-    shutil.copytree(ROOT / "src" / "portico", folder / "portico")
-    path = folder / "portico" / cut.file
+    shutil.copytree(ROOT / "src" / "colonnade", folder / "colonnade")
+    path = folder / "colonnade" / cut.file
     text = path.read_text("utf-8")
     assert text.count(cut.old) == 1, f"{cut.file} has {text.count(cut.old)} of {cut.old!r}"
     path.write_text(text.replace(cut.old, cut.new), "utf-8")

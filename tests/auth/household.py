@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from portico import ClientCredentials, Login, connect
+from colonnade import ClientCredentials, Login, connect
 
 CHILD = Path(__file__).resolve().parents[2] / "examples" / "weather.py"
 

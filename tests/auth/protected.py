@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from auth.minting import Issuer, Json, Pen, issuing
+from colonnade import Context, Jwt, Protection, Server
+from colonnade.auth.issuers import Trust
+from colonnade.transport.http_run import Site
 from http_client import Caller, Response, Wire
-from portico import Context, Jwt, Protection, Server
-from portico.auth.issuers import Trust
-from portico.transport.http_run import Site
 
 # As clients outside see it, behind a proxy; where it really is served matters to nobody.
 RESOURCE = "https://notes.example/mcp"

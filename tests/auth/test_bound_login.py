@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
+from colonnade import Client, ClientCredentials, LoginRequired, connect
+from colonnade.auth.keeping import remember
+from colonnade.auth.passport import Passport
+from colonnade.auth.signing import generate
 from live import live
-from portico import Client, ClientCredentials, LoginRequired, connect
-from portico.auth.keeping import remember
-from portico.auth.passport import Passport
-from portico.auth.signing import generate
 
 REQUIRED: dict[str, Any] = {"dpop": "required", "nonces": True}
 

@@ -19,10 +19,10 @@ from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, notes, serving
 from auth.test_login_commands import Shell
 from cli.process import COMMAND, environment
+from colonnade import Login, Protection, Server
+from colonnade.auth.keeping import Held
+from colonnade.client.authorizing import kept_login
 from live import live_for
-from portico import Login, Protection, Server
-from portico.auth.keeping import Held
-from portico.client.authorizing import kept_login
 
 pytestmark = pytest.mark.slow
 
@@ -79,10 +79,10 @@ async def test_nothing_of_a_login_is_in_the_environment_or_the_arguments_of_a_pr
     issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    monkeypatch.setenv("PORTICO_HOME", str(home))
+    monkeypatch.setenv("COLONNADE_HOME", str(home))
     pipe = asyncio.subprocess.PIPE
     script = str(Path(__file__).with_name("household.py"))
-    given = surroundings(PORTICO_HOME=str(home), ROBOT_SECRET=ROBOT)
+    given = surroundings(COLONNADE_HOME=str(home), ROBOT_SECRET=ROBOT)
     async with serving(issuer, door=DOOR) as url:
         process = await asyncio.create_subprocess_exec(
             sys.executable, script, url, issuer.url, stdin=pipe, stdout=pipe, env=given
@@ -120,7 +120,7 @@ async def test_a_browser_learns_where_to_go_and_nothing_else(
     issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, seen, opener = tmp_path / "home", tmp_path / "seen.json", tmp_path / "opener"
-    monkeypatch.setenv("PORTICO_HOME", str(home))
+    monkeypatch.setenv("COLONNADE_HOME", str(home))
     opener.write_text(OPENER.format(python=sys.executable, seen=str(seen)))
     opener.chmod(0o700)
     async with serving(issuer, door=DOOR) as url:
@@ -131,7 +131,7 @@ async def test_a_browser_learns_where_to_go_and_nothing_else(
             url,
             *words,
             stdin=asyncio.subprocess.DEVNULL,
-            env=surroundings(PORTICO_HOME=str(home), BROWSER=f"{opener} %s", SHOP=SHOP),
+            env=surroundings(COLONNADE_HOME=str(home), BROWSER=f"{opener} %s", SHOP=SHOP),
         )
         assert await process.wait() == 0
         secrets = secrets_of(await kept_login(Login(keep=True), url), home)
@@ -148,7 +148,7 @@ async def test_a_command_that_uses_a_login_shows_nothing_of_it(
     issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    monkeypatch.setenv("PORTICO_HOME", str(home))
+    monkeypatch.setenv("COLONNADE_HOME", str(home))
     shell = Shell(home)
     called, go_on = asyncio.Event(), asyncio.Event()
 
@@ -164,7 +164,7 @@ async def test_a_command_that_uses_a_login_shows_nothing_of_it(
         return server
 
     async with serving(issuer, door=DOOR, make=slow) as url:
-        assert (await shell.portico("login", url, "--no-browser"))[0] == 0
+        assert (await shell.colonnade("login", url, "--no-browser"))[0] == 0
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
             "call",
@@ -172,7 +172,7 @@ async def test_a_command_that_uses_a_login_shows_nothing_of_it(
             "linger",
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
-            env=surroundings(PORTICO_HOME=str(home)),
+            env=surroundings(COLONNADE_HOME=str(home)),
         )
         await called.wait()
         secrets = secrets_of(await kept_login(Login(keep=True), url), home)

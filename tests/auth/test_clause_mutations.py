@@ -99,7 +99,7 @@ CUTS: dict[str, Cut] = {
     "RS-14 a key that a token shows": Cut(
         "auth/issuers.py",
         FINDING_KEYS,
-        "import portico.auth.jwt as j\n"
+        "import colonnade.auth.jwt as j\n"
         '        own = j.read_key(signed.header.get("jwk"))\n'
         f"        {FINDING_KEYS}\n"
         "        keys = [own] if own is not None else keys",
@@ -282,8 +282,8 @@ CUTS: dict[str, Cut] = {
     ),
     "SF-01 around the fetcher": Cut(
         "auth/issuers_document.py",
-        "from portico.errors",
-        "from portico.ports import HttpSend\nfrom portico.errors",
+        "from colonnade.errors",
+        "from colonnade.ports import HttpSend\nfrom colonnade.errors",
         ALONE,
         "sf_01",
     ),

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, issuer_metadata, json
-from portico.auth.flow import Fetch, Reply
-from portico.auth.keeping import Held
-from portico.auth.logins import Auth, Login
-from portico.auth.oauth_client import Refusal, authorize, renew
-from portico.errors import AuthError, ConnectionLost, LoginRequired, ScopeRequired
+from colonnade.auth.flow import Fetch, Reply
+from colonnade.auth.keeping import Held
+from colonnade.auth.logins import Auth, Login
+from colonnade.auth.oauth_client import Refusal, authorize, renew
+from colonnade.errors import AuthError, ConnectionLost, LoginRequired, ScopeRequired
 
 TOKEN = f"{ISSUER}/token"
 PRM = "https://mcp.example/.well-known/oauth-protected-resource/mcp"

@@ -9,10 +9,10 @@ import pytest
 from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
+from colonnade import connect
+from colonnade.auth.keeping import held_name, packed
+from colonnade.client.authorizing import FileVault, kept_login
 from live import live_for
-from portico import connect
-from portico.auth.keeping import held_name, packed
-from portico.client.authorizing import FileVault, kept_login
 
 PROCESSES, CALLS = 4, 250
 
@@ -21,7 +21,7 @@ PROCESSES, CALLS = 4, 250
 def test_cl_31_a_thousand_calls_of_four_processes_cause_one_refresh_and_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path))
     with issuing() as issuer:
         live_for(600)(crowded)(issuer, tmp_path)
 

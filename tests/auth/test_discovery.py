@@ -3,10 +3,10 @@
 import pytest
 
 from auth.world import ISSUER, NONE, SERVER, World, asks, issuer_metadata, json
-from portico.auth.flow import Reply
-from portico.auth.flow_discovery import Found, discover
-from portico.errors import AuthError, CannotConnect, ConnectionLost, PorticoError
-from portico.protocol.revision import NEWEST
+from colonnade.auth.flow import Reply
+from colonnade.auth.flow_discovery import Found, discover
+from colonnade.errors import AuthError, CannotConnect, ColonnadeError, ConnectionLost
+from colonnade.protocol.revision import NEWEST
 
 PRM = "https://mcp.example/.well-known/oauth-protected-resource"
 EVIL = "https://evil.example"
@@ -121,7 +121,7 @@ def test_a_page_for_people_is_no_document() -> None:
 
 
 @pytest.mark.parametrize("reply", [Reply(500), Reply(503), Reply(429), CannotConnect("no")])
-def test_what_does_not_answer_is_not_what_is_not_there(reply: Reply | PorticoError) -> None:
+def test_what_does_not_answer_is_not_what_is_not_there(reply: Reply | ColonnadeError) -> None:
     """Otherwise whoever can stop a document could choose the older rules."""
     world = World()
     world.places[f"{PRM}/mcp"] = reply

@@ -8,11 +8,11 @@ import pytest
 
 from auth.watching import connects, dns
 from certificates import Authority
+from colonnade.auth.addresses import denied, opened
+from colonnade.auth.fetching import MAX_REDIRECTS, Fetcher
+from colonnade.errors import CannotFetch, LocalProtocolError
 from http_hand import OK, Visitor, answering, by_hand, either_loop, head, pooled, whole
 from live import live
-from portico.auth.addresses import denied, opened
-from portico.auth.fetching import MAX_REDIRECTS, Fetcher
-from portico.errors import CannotFetch, LocalProtocolError
 
 
 async def why(fetcher: Fetcher, url: str, method: str = "GET") -> str:

@@ -19,10 +19,10 @@ import pytest
 from auth.denied_forms import addresses, urls
 from auth.watching import connects, dns
 from certificates import Authority
+from colonnade.auth.fetching import Fetched, Fetcher
+from colonnade.errors import CannotFetch
 from http_hand import OK, Hand, Play, Visitor, by_hand, pooled, whole
 from live import live_for
-from portico.auth.fetching import Fetched, Fetcher
-from portico.errors import CannotFetch
 
 # Some thousand fetches, of which most end before a socket is made.
 WAIT_S = 300.0

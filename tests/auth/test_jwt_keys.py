@@ -13,14 +13,14 @@ import pytest
 from auth.denied_forms import urls
 from auth.minting import Issuer, Pen, issuing
 from auth.watching import connects, dns
+from colonnade.auth.fetching import Fetcher
+from colonnade.auth.issuers import Introspection, Jwt, Trusted, read_token
+from colonnade.auth.jwt import BadToken, read_key
+from colonnade.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
+from colonnade.auth.places import issuer_places
+from colonnade.errors import ChannelError
 from http_hand import pooled
 from live import live
-from portico.auth.fetching import Fetcher
-from portico.auth.issuers import Introspection, Jwt, Trusted, read_token
-from portico.auth.jwt import BadToken, read_key
-from portico.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
-from portico.auth.places import issuer_places
-from portico.errors import ChannelError
 
 US = "https://notes.example/mcp"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from portico.auth.keyring import keyring_key
-from portico.client.authorizing import machine_key
+from colonnade.auth.keyring import keyring_key
+from colonnade.client.authorizing import machine_key
 
 
 class Ring(ModuleType):
@@ -60,6 +60,6 @@ def test_without_one_that_works_the_key_is_in_a_file(
 
 def test_what_is_no_key_in_a_keyring_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = Ring()
-    ring.set_password("portico", "a", "c2hvcnQ=")
+    ring.set_password("colonnade", "a", "c2hvcnQ=")
     installed(monkeypatch, ring)
     assert keyring_key("a") is None

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from auth.issuer import Issuer, issuing
-from http_hand import Visitor, answering, by_hand, pooled, whole
-from live import live, live_for
-from portico import (
+from colonnade import (
     ClientCredentials,
     Context,
     Introspection,
@@ -31,16 +29,18 @@ from portico import (
     Server,
     connect,
 )
-from portico.auth.logins import Auth
-from portico.auth.passport import Passport
-from portico.auth.vault import Vault
-from portico.client.authorizing import kept_login, log_out
-from portico.ports import Shown
-from portico.protocol.revision import Revision
-from portico.store.memory import MemoryStore
-from portico.transport.http_client import HttpPool
-from portico.transport.http_endpoint import Endpoint
-from portico.transport.http_run import Site
+from colonnade.auth.logins import Auth
+from colonnade.auth.passport import Passport
+from colonnade.auth.vault import Vault
+from colonnade.client.authorizing import kept_login, log_out
+from colonnade.ports import Shown
+from colonnade.protocol.revision import Revision
+from colonnade.store.memory import MemoryStore
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_endpoint import Endpoint
+from colonnade.transport.http_run import Site
+from http_hand import Visitor, answering, by_hand, pooled, whole
+from live import live, live_for
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ async def test_a_program_logs_in_by_itself_and_its_secret_goes_to_its_issuer(
 async def test_a_login_is_kept_for_the_next_program_and_given_back(
     issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "home"))
     async with serving(issuer) as url:
         browser = Browser()
         for _ in range(2):

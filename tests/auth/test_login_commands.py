@@ -1,4 +1,4 @@
-"""`portico login`, `whoami` and `logout`, the other commands after a login, and the examples.
+"""`colonnade login`, `whoami` and `logout`, the other commands after a login, and the examples.
 
 Each is a process; a person is a thread that opens the page which was shown.
 """
@@ -39,7 +39,7 @@ class Shell:
     async def run(self, *words: str, **env: str) -> tuple[int | None, str, str]:
         """The exit code, standard output and standard error; a page that is shown is opened."""
         pipe = asyncio.subprocess.PIPE
-        given = environment(PORTICO_HOME=str(self.home), BROWSER="true", **env)
+        given = environment(COLONNADE_HOME=str(self.home), BROWSER="true", **env)
         process = await asyncio.create_subprocess_exec(
             *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=given
         )
@@ -52,7 +52,7 @@ class Shell:
                 self.browser(line.decode().strip())
         return await process.wait(), (await process.stdout.read()).decode(), told
 
-    async def portico(self, *words: str, **env: str) -> tuple[int | None, str, str]:
+    async def colonnade(self, *words: str, **env: str) -> tuple[int | None, str, str]:
         return await self.run(*COMMAND, *words, **env)
 
 
@@ -62,30 +62,30 @@ async def test_a_login_is_for_every_command_until_it_is_given_back(
 ) -> None:
     shell = Shell(tmp_path / "home")
     async with serving(issuer) as url:
-        code, out, told = await shell.portico("ls", url)
+        code, out, told = await shell.colonnade("ls", url)
         assert (code, out) == (3, "")
-        assert f"log in: portico login {url}" in told
+        assert f"log in: colonnade login {url}" in told
         assert "--header-env Authorization=VARIABLE, where VARIABLE is 'Bearer …'" in told
-        assert (await shell.portico("whoami", url))[0] == 3
+        assert (await shell.colonnade("whoami", url))[0] == 3
 
-        code, out, told = await shell.portico("login", url, "--no-browser")
+        code, out, told = await shell.colonnade("login", url, "--no-browser")
         assert (code, out) == (0, f"logged in to {url}, by {issuer.url}\n")
         assert "to log in, open this page" in told
 
-        code, out, told = await shell.portico("call", url, "whoami")
+        code, out, told = await shell.colonnade("call", url, "whoami")
         assert (code, told) == (0, "")
         assert out.strip().endswith("ann")
 
-        code, out, told = await shell.portico("whoami", url, "--json")
+        code, out, told = await shell.colonnade("whoami", url, "--json")
         assert (code, told) == (0, "")
         facts = json.loads(out)
         assert (facts["server"], facts["issuer"]) == (url, issuer.url)
         assert "eyJ" not in out  # how a token begins
 
-        code, out, told = await shell.portico("logout", url)
+        code, out, told = await shell.colonnade("logout", url)
         assert (code, out, told) == (0, f"logged out of {url}\n", "")
-        assert (await shell.portico("ls", url))[0] == 3
-        assert (await shell.portico("logout", url))[0] == 3
+        assert (await shell.colonnade("ls", url))[0] == 3
+        assert (await shell.colonnade("logout", url))[0] == 3
     assert len(shell.browser.opened) == 1
     assert issuer.count("revoked") == 2
 
@@ -94,11 +94,11 @@ async def test_a_login_is_for_every_command_until_it_is_given_back(
 async def test_what_is_typed_wrongly_is_told(issuer: Issuer, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home")
     for words in (("login", "server.py"), ("whoami", "--", "uvx", "x"), ("logout", "server.py")):
-        code, _, told = await shell.portico(*words)
+        code, _, told = await shell.colonnade(*words)
         assert code == 2
         assert "is for an address" in told
     for more in (("--client-id", "a"), ("--client-secret-env", "NOT_THERE")):
-        code, _, told = await shell.portico("login", "https://example.com/mcp", *more)
+        code, _, told = await shell.colonnade("login", "https://example.com/mcp", *more)
         assert code == 2
         assert "issuer" in told or "NOT_THERE" in told
     assert not shell.home.exists()

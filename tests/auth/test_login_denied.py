@@ -15,13 +15,13 @@ from auth.denied_forms import urls
 from auth.test_fetching_denied import never
 from auth.watching import connects, dns
 from certificates import Authority
+from colonnade.auth.logins import Login
+from colonnade.auth.passport import Passport
+from colonnade.auth.vault import Vault
+from colonnade.errors import AuthError, ChannelError
+from colonnade.store.memory import MemoryStore
 from http_hand import Hand, Visitor, by_hand, pooled, whole
 from live import live_for
-from portico.auth.logins import Login
-from portico.auth.passport import Passport
-from portico.auth.vault import Vault
-from portico.errors import AuthError, ChannelError
-from portico.store.memory import MemoryStore
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from colonnade.auth.logins import Login
+from colonnade.auth.loopback import Loopback, open_browser
+from colonnade.auth.passport import Page
+from colonnade.errors import AuthError, LocalProtocolError, LoginRequired
 from live import live
-from portico.auth.logins import Login
-from portico.auth.loopback import Loopback, open_browser
-from portico.auth.passport import Page
-from portico.errors import AuthError, LocalProtocolError, LoginRequired
 
 STATE = "the-state-that-it-waits-for"
 

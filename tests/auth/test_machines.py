@@ -10,20 +10,20 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from auth.world import ISSUER, SERVER, World, asks, json
-from portico.auth.flow import Fetch, Reply
-from portico.auth.flow_tokens import proof
-from portico.auth.jwt import parse
-from portico.auth.keeping import Held
-from portico.auth.logins import (
+from colonnade.auth.flow import Fetch, Reply
+from colonnade.auth.flow_tokens import proof
+from colonnade.auth.jwt import parse
+from colonnade.auth.keeping import Held
+from colonnade.auth.logins import (
     Auth,
     ClientCredentials,
     EnterpriseLogin,
     Login,
     WorkloadIdentity,
 )
-from portico.auth.oauth_client import Refusal, authorize, renew
-from portico.auth.signing import generate, read_key
-from portico.errors import AuthError, LocalProtocolError
+from colonnade.auth.oauth_client import Refusal, authorize, renew
+from colonnade.auth.signing import generate, read_key
+from colonnade.errors import AuthError, LocalProtocolError
 
 TOKEN = f"{ISSUER}/token"
 IDP = "https://idp.example/token"

@@ -16,16 +16,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from auth.minting import Pen, b64
-from portico import Jwt, Protection
-from portico.auth.fetching import Fetcher
-from portico.auth.issuers import read_token
-from portico.auth.jwt import BadToken, Key, parse, read_key, read_object, verify
-from portico.auth.proofs import BadProof, Proof
-from portico.auth.protection import Asked, Surroundings
-from portico.auth.seal import KeyRing
-from portico.ports import Caller
-from portico.protocol.httprules_gate import Refusal
-from portico.store.memory import MemoryStore
+from colonnade import Jwt, Protection
+from colonnade.auth.fetching import Fetcher
+from colonnade.auth.issuers import read_token
+from colonnade.auth.jwt import BadToken, Key, parse, read_key, read_object, verify
+from colonnade.auth.proofs import BadProof, Proof
+from colonnade.auth.protection import Asked, Surroundings
+from colonnade.auth.seal import KeyRing
+from colonnade.ports import Caller
+from colonnade.protocol.httprules_gate import Refusal
+from colonnade.store.memory import MemoryStore
 
 ISSUER, RESOURCE = "https://login.example", "https://notes.example/mcp"
 PEN = Pen("EdDSA")

@@ -18,14 +18,14 @@ import pytest
 from auth.challenge import challenge
 from auth.minting import Pen, b64
 from auth.protected import RESOURCE, Stage, notes, protected
+from colonnade.auth.proofs import NONCE_S, PROOF_S, BadProof, Proof
+from colonnade.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
+from colonnade.ports import Store
+from colonnade.store.limits import Limits
+from colonnade.store.memory import MemoryStore
+from colonnade.store.sqlite import SqliteStore
 from http_client import Response
 from live import Records, live
-from portico.auth.proofs import NONCE_S, PROOF_S, BadProof, Proof
-from portico.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
-from portico.ports import Store
-from portico.store.limits import Limits
-from portico.store.memory import MemoryStore
-from portico.store.sqlite import SqliteStore
 from store.stage import Clock
 
 KEY = Pen(id="")
@@ -317,7 +317,7 @@ async def test_a_store_that_fails_is_503_and_not_a_traceback(problem: Exception)
     async with protected(server=notes(store=BrokenStore(problem))) as stage:
         token = bound(stage)
         given = proof(token)
-        with Records("portico.auth", "portico.transport") as records:
+        with Records("colonnade.auth", "colonnade.transport") as records:
             answer = await sent(stage, token, given)
         assert answer.status == 503
         assert int(answer.headers["retry-after"]) > 0

@@ -12,9 +12,9 @@ import pytest
 
 from auth.protected import Bearer, Stage, notes, protected
 from auth.watching import connects, dns
+from colonnade import Context, Limits, Server
+from colonnade.middleware import log as logged
 from live import Records, live
-from portico import Context, Limits, Server
-from portico.middleware import log as logged
 
 ELICITS = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 
@@ -155,8 +155,8 @@ async def test_a_stream_for_news_ends_with_the_token_that_opened_it(way: str) ->
 async def test_the_principal_is_in_the_log_and_the_token_is_not() -> None:
     server = notes()
     server.add_middleware(logged())
-    logging.getLogger("portico.requests").setLevel(logging.INFO)
-    with Records("portico.requests") as records:
+    logging.getLogger("colonnade.requests").setLevel(logging.INFO)
+    with Records("colonnade.requests") as records:
         async with protected(server=server) as stage:
             ann, _ = people(stage)
             await ann.modern("tools/call", {"name": "whoami"})

@@ -12,12 +12,12 @@ import pytest
 
 from auth.challenge import challenge
 from auth.protected import METADATA, READ, RESOURCE, WRITE, Bearer, notes, protected
+from colonnade import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
+from colonnade.auth.issuers import Trusted
+from colonnade.protocol.revision import ALL, Revision
+from colonnade.testing import connect
 from http_client import Caller, opening
 from live import Records, live
-from portico import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
-from portico.auth.issuers import Trusted
-from portico.protocol.revision import ALL, Revision
-from portico.testing import connect
 
 HANDSHAKES = [one for one in ALL if one.handshake]
 
@@ -137,7 +137,7 @@ async def test_where_the_issuer_does_not_answer_nobody_comes_in() -> None:
     """Neither a stranger nor a friend; and they are asked to come back, not to log in."""
     async with protected() as stage:
         stage.issuer.down = True
-        with Records("portico.auth") as records:
+        with Records("colonnade.auth") as records:
             answer = await stage.caller(stage.token()).modern("tools/list")
         assert answer.status == 503
         assert answer.headers["retry-after"]
@@ -476,7 +476,7 @@ async def test_without_http_nobody_is_asked_for_a_token() -> None:
 
 @live
 async def test_a_caller_without_a_guard_is_answered_as_before() -> None:
-    from portico.transport.http_run import Site
+    from colonnade.transport.http_run import Site
 
     site = Site(notes().asgi(), port=0)
     await site.start()

@@ -1,7 +1,7 @@
 """A refused token leaves a trace: in the server's log, in the client's error, and in doctor's report.
 
 One table, over a real server and a real issuer on this machine: for each reason the line of the log,
-what `connect` raises, what the command prints, and what `portico doctor` says. `pytest -s -k table`
+what `connect` raises, what the command prints, and what `colonnade doctor` says. `pytest -s -k table`
 prints it.
 """
 
@@ -15,13 +15,13 @@ import pytest
 from auth.minting import Pen
 from auth.protected import RESOURCE, WRITE, Stage, protected
 from cli.test_doctor_address import failure, looked_at
+from colonnade import Jwt, connect
+from colonnade.cli.talking import sentence
+from colonnade.errors import AuthError, LoginRequired, ScopeRequired
+from colonnade.logs import redacted
+from colonnade.protocol.httprules_gate import Refusal
+from colonnade.transport.http_refusals import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
 from live import live
-from portico import Jwt, connect
-from portico.cli.talking import sentence
-from portico.errors import AuthError, LoginRequired, ScopeRequired
-from portico.logs import redacted
-from portico.protocol.httprules_gate import Refusal
-from portico.transport.http_refusals import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
 
 REASONS = ("audience", "expiry", "issuer", "signature", "scope")
 WORDS = {
@@ -80,7 +80,7 @@ async def row(reason: str, caplog: pytest.LogCaptureFixture) -> Row:
         with pytest.raises(AuthError) as raised:
             async with connect(url, headers={"Authorization": f"Bearer {bad}"}):
                 pass
-        (line,) = [one.getMessage() for one in caplog.records if one.name == "portico.auth"]
+        (line,) = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
         assert redacted(line) == line  # as --log-json writes it
         _, words, mend, code = failure(
             await looked_at(url, headers=(f"Authorization: Bearer {bad}",))
@@ -148,7 +148,7 @@ async def test_a_login_that_begins_without_a_token_leaves_nothing_in_the_log(
         caplog.clear()
         assert await stage.status(None) == 401
         assert await stage.status(stage.token()) == 200
-        assert not [one for one in caplog.records if one.name == "portico.auth"]
+        assert not [one for one in caplog.records if one.name == "colonnade.auth"]
 
 
 @live
@@ -161,7 +161,7 @@ async def test_a_client_that_tries_again_and_again_is_logged_once(
             await stage.status(stage.token(audience="https://other.example"))
         bad = await stage.status(stage.token(exp=1))
         assert bad == 401
-        lines = [one.getMessage() for one in caplog.records if one.name == "portico.auth"]
+        lines = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
         assert len(lines) == 2  # one for each reason
 
 
@@ -174,7 +174,7 @@ async def test_claims_that_a_stranger_wrote_cannot_break_a_line_or_fill_the_log(
         for iss in ("a\nERROR forged\x1b[31m\u202e" + "x" * 3000, ["a"] * 1000, {"a": "b" * 9000}):
             await stage.status(stage.token(iss=iss))
             await asyncio.sleep(0)
-    (line,) = [one.getMessage() for one in caplog.records if one.name == "portico.auth"]
+    (line,) = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
     assert line.isprintable()
     assert line.isascii()
     assert len(line) < 500
@@ -186,18 +186,18 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     from auth.protected import Bearer, notes
-    from portico.transport.http_run import listening
+    from colonnade.transport.http_run import listening
 
     async def verify(headers: Any) -> str:
         raise LoginRequired(f"who is {headers[b'authorization'].decode()}?")
 
-    caplog.set_level(logging.INFO, "portico.requests")
+    caplog.set_level(logging.INFO, "colonnade.requests")
     async with listening(notes().asgi(verify=verify, access_log=True), port=0) as site:
         caller = Bearer(site.port, "s3cret")
         assert (await caller.modern("tools/list")).status == 401
         await caller.__aexit__()
     assert "refused 127.0.0.1: verify= raised LoginRequired" in caplog.text
-    (line,) = [one for one in caplog.records if one.name == "portico.requests"]
+    (line,) = [one for one in caplog.records if one.name == "colonnade.requests"]
     assert line.getMessage() == "refused with 401: verify= raised LoginRequired"
     assert "s3cret" not in str(vars(line))
     assert "s3cret" not in caplog.text
@@ -238,4 +238,4 @@ def test_what_refuses_no_credentials_is_not_logged(caplog: pytest.LogCaptureFixt
     log.note(Refusal(413, "too large"), "10.0.0.1", 0.0)
     log.note(Refusal(401, "log in", headers=(("WWW-Authenticate", "Bearer"),)), "10.0.0.1", 0.0)
     assert caplog.records == []
-    assert logging.getLogger("portico.auth").isEnabledFor(logging.WARNING)
+    assert logging.getLogger("colonnade.auth").isEnabledFor(logging.WARNING)

@@ -5,9 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
-from portico.auth.flow import Reply
-from portico.auth.flow_clients import Registered
-from portico.auth.keeping import (
+from colonnade.auth.flow import Reply
+from colonnade.auth.flow_clients import Registered
+from colonnade.auth.keeping import (
     Held,
     client_name,
     held_name,
@@ -16,10 +16,10 @@ from portico.auth.keeping import (
     recall,
     remember,
 )
-from portico.auth.logins import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
-from portico.auth.oauth_client import Refusal, authorize, renew
-from portico.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
-from portico.store.memory import MemoryStore
+from colonnade.auth.logins import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
+from colonnade.auth.oauth_client import Refusal, authorize, renew
+from colonnade.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
+from colonnade.store.memory import MemoryStore
 
 DOCUMENT = "https://app.example/client.json"
 OTHER = "https://other.example"

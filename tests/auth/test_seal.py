@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.auth import seal as module
-from portico.auth.seal import (
+from colonnade.auth import seal as module
+from colonnade.auth.seal import (
     KEY_BYTES,
     MAX_SEALED_CHARACTERS,
     MAX_SECRET_BYTES,
     TAG_BYTES,
     KeyRing,
 )
-from portico.errors import Fault, FaultKind
+from colonnade.errors import Fault, FaultKind
 
 OLD, NEW, OTHER = (secrets.token_bytes(KEY_BYTES) for _ in range(3))
 SECRET = b'{"principal":"ada","answers":{"seat":"12A"}}'
@@ -350,8 +350,8 @@ def printed(code: str) -> list[str]:
 def test_the_library_is_loaded_when_something_is_sealed_and_not_before() -> None:
     code = f"""
 import sys
-from portico.auth.seal import KeyRing, SingleUse
-from portico.errors import Fault
+from colonnade.auth.seal import KeyRing, SingleUse
+from colonnade.errors import Fault
 ring = KeyRing()
 {LOADED}
 for rubbish in ("", "rubbish", "A" * 200, "A" * 10**6):
@@ -371,7 +371,7 @@ def test_the_library_is_loaded_when_something_of_ours_is_opened() -> None:
     text = KeyRing([key]).seal(b"x")
     code = f"""
 import sys
-from portico.auth.seal import KeyRing
+from colonnade.auth.seal import KeyRing
 ring = KeyRing([bytes.fromhex("{key.hex()}")])
 {LOADED}
 print(ring.unseal("{text}").decode())
@@ -386,7 +386,7 @@ def test_an_application_loads_the_library_before_its_first_caller_if_it_may_ask(
 ) -> None:
     code = f"""
 import sys
-from portico import Context, Server
+from colonnade import Context, Server
 server, inner = Server("outer"), Server("inner")
 @inner.tool
 async def maybe({parameter}) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from portico.auth.seal import (
+from colonnade.auth.seal import (
     CLOCK_SKEW_S,
     KEY_BYTES,
     MAX_SECRET_BYTES,
@@ -17,12 +17,12 @@ from portico.auth.seal import (
     Depot,
     KeyRing,
 )
-from portico.errors import Fault, FaultKind
-from portico.ports import Store
-from portico.protocol.interview import no_such_state
-from portico.store.limits import Limits
-from portico.store.memory import MemoryStore
-from portico.store.sqlite import SqliteStore
+from colonnade.errors import Fault, FaultKind
+from colonnade.ports import Store
+from colonnade.protocol.interview import no_such_state
+from colonnade.store.limits import Limits
+from colonnade.store.memory import MemoryStore
+from colonnade.store.sqlite import SqliteStore
 
 KEY, OTHER = bytes(range(KEY_BYTES)), bytes(reversed(range(KEY_BYTES)))
 SMALL = b'{"principal":"ada"}'
@@ -154,7 +154,7 @@ def test_a_state_of_another_process_is_warned_of_once_where_the_key_is_our_own(
 ) -> None:
     """RQ-06: where it happens, since one process alone needs no warning."""
     ours, theirs = KeyRing(), KeyRing([KEY])
-    with caplog.at_level(logging.WARNING, "portico.server"):
+    with caplog.at_level(logging.WARNING, "colonnade.server"):
         for _ in range(3):
             with pytest.raises(Fault):
                 ours.unseal(theirs.seal(SMALL))
@@ -167,7 +167,7 @@ def test_nothing_is_said_where_keys_were_given_or_what_came_is_rubbish(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     given, own = KeyRing([KEY]), KeyRing()
-    with caplog.at_level(logging.DEBUG, "portico.server"):
+    with caplog.at_level(logging.DEBUG, "colonnade.server"):
         for ring, text in (
             (given, KeyRing([OTHER]).seal(SMALL)),
             (own, "rubbish"),

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.auth.seal import CLOCK_SKEW_S, KEY_BYTES, MAX_SEALED_CHARACTERS, KeyRing, SingleUse
-from portico.errors import Fault, FaultKind, Refused
-from portico.ports import Store
-from portico.protocol.interview import Interview, Memory, recall, subject_of
-from portico.protocol.revision import JULY_2026, Revision
-from portico.store.limits import Limits
-from portico.store.memory import MemoryStore
-from portico.store.sqlite import SqliteStore
+from colonnade.auth.seal import CLOCK_SKEW_S, KEY_BYTES, MAX_SEALED_CHARACTERS, KeyRing, SingleUse
+from colonnade.errors import Fault, FaultKind, Refused
+from colonnade.ports import Store
+from colonnade.protocol.interview import Interview, Memory, recall, subject_of
+from colonnade.protocol.revision import JULY_2026, Revision
+from colonnade.store.limits import Limits
+from colonnade.store.memory import MemoryStore
+from colonnade.store.sqlite import SqliteStore
 from protocol.asking import SEAT, elicit
 from protocol.dialogue import call, request, server_of
 

@@ -19,17 +19,17 @@ import pytest
 from auth.challenge import challenge
 from auth.minting import Issuer, Pen, b64, issuing, packed
 from auth.protected import READ, RESOURCE, Stage, protected
+from colonnade import Introspection, Jwt, Protection
+from colonnade.auth.fetching import Fetcher
+from colonnade.auth.issuers import MAX_SKEW_S, SKEW_S
+from colonnade.auth.jwt import MAX_TOKEN_CHARACTERS, BadToken, parse
+from colonnade.auth.protection import Asked, Surroundings
+from colonnade.auth.seal import KeyRing
+from colonnade.protocol.httprules_gate import Refusal
+from colonnade.store.memory import MemoryStore
 from http_client import Response
 from http_hand import pooled
 from live import Records, live
-from portico import Introspection, Jwt, Protection
-from portico.auth.fetching import Fetcher
-from portico.auth.issuers import MAX_SKEW_S, SKEW_S
-from portico.auth.jwt import MAX_TOKEN_CHARACTERS, BadToken, parse
-from portico.auth.protection import Asked, Surroundings
-from portico.auth.seal import KeyRing
-from portico.protocol.httprules_gate import Refusal
-from portico.store.memory import MemoryStore
 
 NOW = int(time.time())
 
@@ -467,7 +467,9 @@ async def test_a_token_is_not_remembered_beyond_its_end() -> None:
 @live
 async def test_no_token_and_no_secret_is_kept_or_logged() -> None:
     """RS-16: what is remembered has a digest for a name."""
-    with Records("portico", "portico.auth", "portico.server", "portico.transport") as records:
+    with Records(
+        "colonnade", "colonnade.auth", "colonnade.server", "colonnade.transport"
+    ) as records:
         async with protected(trust=introspected) as stage:
             stage.issuer.told["opaque-word"] = {"active": True, **stage.claims()}
             assert await stage.status("opaque-word") == 200

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import portico
+import colonnade
+from colonnade.auth.vault import Vault
+from colonnade.client.authorizing import FILE, KEY_FILE, FileVault, machine_key
+from colonnade.errors import Refused
+from colonnade.store.memory import MemoryStore
 from live import live
-from portico.auth.vault import Vault
-from portico.client.authorizing import FILE, KEY_FILE, FileVault, machine_key
-from portico.errors import Refused
-from portico.store.memory import MemoryStore
 
 KEY, OTHER = bytes(range(32)), bytes(32)
 
@@ -48,7 +48,7 @@ async def test_cl_17_the_file_and_its_key_are_ours_alone_and_not_made_by_looking
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "deep" / "home"
-    monkeypatch.setenv("PORTICO_HOME", str(home))
+    monkeypatch.setenv("COLONNADE_HOME", str(home))
     vault = FileVault("")
     assert await vault.load("a") is None
     assert not home.exists()
@@ -136,7 +136,7 @@ def test_nothing_of_it_is_in_its_repr() -> None:
 
 def test_nothing_that_was_stored_is_ever_unpickled() -> None:
     """1E-59: no module of ours knows how to make objects out of what somebody kept."""
-    source = Path(portico.__file__).parent
+    source = Path(colonnade.__file__).parent
     for path in source.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from portico.auth.flow import (
+from colonnade.auth.flow import (
     Chance,
     Erase,
     Fetch,
@@ -26,8 +26,8 @@ from portico.auth.flow import (
     Save,
     Visit,
 )
-from portico.errors import PorticoError
-from portico.protocol.httprules_challenges import Challenges, read_challenges
+from colonnade.errors import ColonnadeError
+from colonnade.protocol.httprules_challenges import Challenges, read_challenges
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class World:
         self.now = 1_000_000.0
         self.count = 0
         self.chance = Chance(lambda: self.now, self.secret)
-        self.places: dict[str, Reply | Answering | PorticoError] = {}
+        self.places: dict[str, Reply | Answering | ColonnadeError] = {}
         self.answer: Callable[[dict[str, str]], dict[str, str]] = self.agree
         self.redirect_uri = REDIRECT_URI
         self.says_iss: str | None = None
@@ -118,7 +118,7 @@ class World:
             while True:
                 try:
                     outcome = self.do(step)
-                except PorticoError as error:
+                except ColonnadeError as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(outcome)
@@ -151,7 +151,7 @@ class World:
     def fetch(self, step: Fetch) -> Reply:
         self.asked.append(step)
         found = self.places.get(step.url, Reply(404))
-        if isinstance(found, PorticoError):
+        if isinstance(found, ColonnadeError):
             raise found
         return found if isinstance(found, Reply) else found(step)
 

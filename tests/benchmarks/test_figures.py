@@ -29,10 +29,10 @@ def test_the_better_quarter_is_high_for_rates_and_low_for_times() -> None:
 
 
 def test_a_ratio_has_the_spread_of_its_rounds() -> None:
-    ratio = rates(portico=[10, 20, 30], mcp=[5, 4, 3]).ratio("mcp")
+    ratio = rates(colonnade=[10, 20, 30], mcp=[5, 4, 3]).ratio("mcp")
     assert ratio is not None
     assert (ratio.best, ratio.least, ratio.most) == (6, 2, 10)
-    assert rates(portico=[10]).ratio("mcp") is None
+    assert rates(colonnade=[10]).ratio("mcp") is None
 
 
 @pytest.mark.parametrize(
@@ -52,21 +52,21 @@ def test_a_number_is_cut_off_and_never_rounded_in_our_favour(
 
 
 def test_a_bar_is_reached_by_the_worse_of_best_and_quarter() -> None:
-    uneven = rates(portico=[70, 10, 10, 10], mcp=[10, 10, 10, 10])
+    uneven = rates(colonnade=[70, 10, 10, 10], mcp=[10, 10, 10, 10])
     assert not verdict(Bar("http-async", 7, "mcp"), uneven).passes
-    even = rates(portico=[70, 70, 70, 70], mcp=[10, 10, 10, 10])
+    even = rates(colonnade=[70, 70, 70, 70], mcp=[10, 10, 10, 10])
     assert verdict(Bar("http-async", 7, "mcp"), even).passes
 
 
 def test_less_is_better_for_times() -> None:
-    figure = times(portico=[15, 16], mcp=[100, 100])
+    figure = times(colonnade=[15, 16], mcp=[100, 100])
     assert not verdict(Bar("start", 0.15, "mcp"), figure).passes
     assert verdict(Bar("start", 0.16, "mcp"), figure).passes
     assert verdict(Bar("start", 20), figure).passes
 
 
 def test_what_was_not_measured_is_a_miss_and_what_was_not_wanted_is_no_bar() -> None:
-    found = judge({"http-async": rates(portico=[10])})
+    found = judge({"http-async": rates(colonnade=[10])})
     assert {one.bar.figure for one in found} == {"http-async"}
     assert not any(one.passes for one in found)
     assert "not measured" in report.verdicts(found)
@@ -81,7 +81,7 @@ def test_the_bars_are_of_figures_that_exist() -> None:
 
 
 def test_a_table_names_everybody_and_why_somebody_is_missing() -> None:
-    figure = rates(limit=[100.0], portico=[70.0])
+    figure = rates(limit=[100.0], colonnade=[70.0])
     figure.missing["Rust"] = "there is no cargo on this machine"
     table = report.table(figure)
     assert "best 0.700" in table
@@ -90,17 +90,17 @@ def test_a_table_names_everybody_and_why_somebody_is_missing() -> None:
 
 
 def test_a_loss_beside_the_recorded_ratio_is_marked() -> None:
-    recorded = json.loads(json.dumps({"http-async": rates(portico=[80], mcp=[10]).to_json()}))
-    assert "LOST" in report.compared({"http-async": rates(portico=[60], mcp=[10])}, recorded)
-    kept = report.compared({"http-async": rates(portico=[78], mcp=[10])}, recorded)
+    recorded = json.loads(json.dumps({"http-async": rates(colonnade=[80], mcp=[10]).to_json()}))
+    assert "LOST" in report.compared({"http-async": rates(colonnade=[60], mcp=[10])}, recorded)
+    kept = report.compared({"http-async": rates(colonnade=[78], mcp=[10])}, recorded)
     assert "8.00" in kept
     assert "7.80" in kept
     assert "LOST" not in kept
-    assert "–" in report.compared({"http-async": rates(portico=[78], Go=[10])}, recorded)
+    assert "–" in report.compared({"http-async": rates(colonnade=[78], Go=[10])}, recorded)
 
 
 def test_a_chart_shows_ours_and_the_others() -> None:
-    drawn = chart.benchmark({"http-async": rates(portico=[70], mcp=[10])}, ["one run"])
+    drawn = chart.benchmark({"http-async": rates(colonnade=[70], mcp=[10])}, ["one run"])
     assert drawn.startswith("<svg")
     assert drawn.count("<rect") == 3
     assert chart.OURS in drawn

@@ -41,8 +41,8 @@ def call(meta: dict[str, Any] | None = None) -> dict[str, Any]:
 def test_a_single_request_is_answered_with_the_same_bytes() -> None:
     from benchmarks.wire import ENVELOPE
 
-    assert said("limit.py", call(ENVELOPE)) == said("portico_server.py", call(ENVELOPE))
+    assert said("limit.py", call(ENVELOPE)) == said("colonnade_server.py", call(ENVELOPE))
 
 
 def test_a_call_in_a_session_is_answered_with_the_same_bytes() -> None:
-    assert said("limit.py", call()) == said("portico_server.py", *HELLO, call())
+    assert said("limit.py", call()) == said("colonnade_server.py", *HELLO, call())

@@ -1,8 +1,8 @@
-"""A server that is written without Portico, in the revision that most servers speak: one line in,
+"""A server that is written without Colonnade, in the revision that most servers speak: one line in,
 one line out. It answers what its script says, and dies or is silent where that says so. Its number
 is in the file `pid`; the file `silent` says that it is.
 
-Rules: nothing of Portico is imported in it, so that a command runs it as Python does.
+Rules: nothing of Colonnade is imported in it, so that a command runs it as Python does.
 """
 
 BY_HAND = r"""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 WAIT_S = 60.0
-COMMAND = [sys.executable, "-m", "portico.cli.main"]
-# The same as it is installed; `python -m` would find what is called portico in its own folder.
-SCRIPT = [sys.executable, str(Path(sys.executable).with_name("portico"))]
+COMMAND = [sys.executable, "-m", "colonnade.cli.main"]
+# The same as it is installed; `python -m` would find what is called colonnade in its own folder.
+SCRIPT = [sys.executable, str(Path(sys.executable).with_name("colonnade"))]
 NEWEST = "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": NEWEST,
@@ -25,7 +25,7 @@ META = {
 }
 
 WEATHER = """
-from portico import Server
+from colonnade import Server
 
 server = Server("weather", version="1.0")
 

@@ -1,4 +1,4 @@
-"""`portico add` and `portico remove`: what is shown, what is written, and that nothing else is.
+"""`colonnade add` and `colonnade remove`: what is shown, what is written, and that nothing else is.
 
     pytest tests/cli/test_adding.py --rewrite-transcripts
 
@@ -22,17 +22,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.process import WEATHER, command, written
+from colonnade.cli.adding import Wish, add_target, remove_name
+from colonnade.cli.commands import start
+from colonnade.cli.entry_file import EntryFile
+from colonnade.cli.trouble import Trouble
+from colonnade.host.dialects import DIALECTS, path
 from host.odd_files import SERVERS, json_files, toml_files
-from portico.cli.adding import Wish, add_target, remove_name
-from portico.cli.commands import start
-from portico.cli.entry_file import EntryFile
-from portico.cli.trouble import Trouble
-from portico.host.dialects import DIALECTS, path
 
 GOLDEN = Path(__file__).with_name("add")
 # What a home may be moved by.
 MOVED = ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "APPDATA")
-SCRIPT = os.path.join(os.path.dirname(sys.executable), "portico")
+SCRIPT = os.path.join(os.path.dirname(sys.executable), "colonnade")
 OTHER = 'import mcp\n\nserver = mcp.FastMCP("x")\nserver.run()\n'
 
 
@@ -43,7 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "kept"))
     folder = tmp_path / "weather"
     folder.mkdir()
     (folder / "index.js").write_text("")
@@ -60,7 +60,7 @@ def shown(folder: Path, typed: str, **more: str) -> tuple[int, str, str]:
 def _plain(folder: Path, *texts: str) -> list[str]:
     home = str(folder.parent / "home")
     config = os.path.join(home, *_config())
-    words = ((SCRIPT, "PORTICO"), (sys.executable, "PYTHON"), (config, "CONFIG"))
+    words = ((SCRIPT, "COLONNADE"), (sys.executable, "PYTHON"), (config, "CONFIG"))
     for long, short in (*words, (home, "HOME"), (str(folder), "FOLDER")):
         texts = tuple(text.replace(long, short) for text in texts)
     return list(texts)
@@ -81,17 +81,17 @@ def file_of(folder: Path, client: str) -> Path:
 # ---------------------------------------------------------------- what is shown
 
 SHOWN = [
-    "portico add server.py --to CLIENT",
-    "portico add server.py:server --to CLIENT --name rain --env LOG=debug --env API_KEY",
-    "portico add other.py --to CLIENT",
-    "portico add index.js --to CLIENT --name js",
-    "portico add --to CLIENT -- uvx --from 'a b' mcp-server-git --repository .",
-    "portico add https://mcp.example.com/mcp --to CLIENT",
+    "colonnade add server.py --to CLIENT",
+    "colonnade add server.py:server --to CLIENT --name rain --env LOG=debug --env API_KEY",
+    "colonnade add other.py --to CLIENT",
+    "colonnade add index.js --to CLIENT --name js",
+    "colonnade add --to CLIENT -- uvx --from 'a b' mcp-server-git --repository .",
+    "colonnade add https://mcp.example.com/mcp --to CLIENT",
     (
-        "portico add https://example.com/mcp --to CLIENT --name rain -H 'X-Team: a' "
+        "colonnade add https://example.com/mcp --to CLIENT --name rain -H 'X-Team: a' "
         "--header-env Authorization=TOKEN"
     ),
-    "portico add server.py --to CLIENT --project",
+    "colonnade add server.py --to CLIENT --project",
 ]
 
 
@@ -141,22 +141,22 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
     text = 'model = "x" # mine\r\n' if client == "codex" else '{\r\n\t"a": {"b": [1, 2]}\r\n}'
     file.write_bytes(text.encode())
     os.chmod(file, 0o640)
-    code, out, err = shown(place, f"portico add server.py --to {client} --write")
+    code, out, err = shown(place, f"colonnade add server.py --to {client} --write")
     where = str(file).replace(str(place.parent / "home"), "HOME").replace("HOME/.config", "CONFIG")
     where = where.replace("HOME/Library/Application Support", "CONFIG")
     assert (code, out) == (0, "")
     assert err == (
-        f"portico: weather is in {where} now, and what was there before in "
+        f"colonnade: weather is in {where} now, and what was there before in "
         f"{where}.before-weather; {DIALECTS[client].afterwards}\n"
     )
-    assert b'"PORTICO"' in file.read_bytes().replace(SCRIPT.encode(), b"PORTICO")
+    assert b'"COLONNADE"' in file.read_bytes().replace(SCRIPT.encode(), b"COLONNADE")
     kept = file.with_name(file.name + ".before-weather")
     assert kept.read_bytes() == text.encode()
     assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE(kept.stat().st_mode) == 0o640
 
-    code, out, err = shown(place, f"portico remove weather --from {client}")
+    code, out, err = shown(place, f"colonnade remove weather --from {client}")
     assert (code, out) == (0, "")
-    assert err == f"portico: weather is out of {where}, which is as it was before\n"
+    assert err == f"colonnade: weather is out of {where}, which is as it was before\n"
     assert file.read_bytes() == text.encode()
     assert [one.name for one in file.parent.iterdir() if one.is_file()] == [file.name]
 
@@ -164,14 +164,14 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
 def test_what_somebody_else_wrote_is_kept_when_it_goes(place: Path) -> None:
     text = '{"mcpServers": {"git": {"command": "uvx"}, "time": {"command": "uvx"}}}'
     (place / "mcp.json").write_text(text)
-    assert shown(place, "portico remove git --from cursor --file mcp.json") == (
+    assert shown(place, "colonnade remove git --from cursor --file mcp.json") == (
         0,
         "",
         (
-            "portico: git is out of FOLDER/mcp.json, and what was there before in "
+            "colonnade: git is out of FOLDER/mcp.json, and what was there before in "
             "FOLDER/mcp.json.before-git\n"
-            "portico: FOLDER/mcp.json was not trusted before, and is not now; look at it, and "
-            "then: portico config trust FOLDER/mcp.json\n"
+            "colonnade: FOLDER/mcp.json was not trusted before, and is not now; look at it, and "
+            "then: colonnade config trust FOLDER/mcp.json\n"
         ),
     )
     assert (place / "mcp.json").read_text() == '{"mcpServers": { "time": {"command": "uvx"}}}'
@@ -180,19 +180,19 @@ def test_what_somebody_else_wrote_is_kept_when_it_goes(place: Path) -> None:
 
 def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
     file = file_of(place, "cursor")
-    code, _, err = shown(place, "portico add server.py --to cursor --write")
+    code, _, err = shown(place, "colonnade add server.py --to cursor --write")
     assert code == 0
     assert err == (
-        "portico: its folder was not there: is Cursor installed here?\n"
-        "portico: weather is in HOME/.cursor/mcp.json now; "
+        "colonnade: its folder was not there: is Cursor installed here?\n"
+        "colonnade: weather is in HOME/.cursor/mcp.json now; "
         "switch it on in the settings of Cursor, under MCP\n"
     )
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert shown(place, "portico remove weather --from cursor") == (
+    assert shown(place, "colonnade remove weather --from cursor") == (
         0,
         "",
         (
-            "portico: weather is out of HOME/.cursor/mcp.json, which is gone: nothing else was in "
+            "colonnade: weather is out of HOME/.cursor/mcp.json, which is gone: nothing else was in "
             "it\n"
         ),
     )
@@ -200,18 +200,18 @@ def test_a_file_that_was_not_there_comes_and_goes(place: Path) -> None:
 
 
 def test_the_same_entry_twice_is_one_and_another_one_needs_a_word(place: Path) -> None:
-    add = "portico add server.py --to cursor --write --file mcp.json"
+    add = "colonnade add server.py --to cursor --write --file mcp.json"
     assert shown(place, add)[0] == 0
     before = (place / "mcp.json").read_bytes()
     assert shown(place, add) == (
         0,
         "",
-        "portico: weather is in FOLDER/mcp.json already, just so\n",
+        "colonnade: weather is in FOLDER/mcp.json already, just so\n",
     )
     code, out, err = shown(place, f"{add} --env LOG=debug")
     assert (code, out) == (2, "")
     assert err == (
-        "portico: there is a weather in FOLDER/mcp.json already; --replace takes its place, "
+        "colonnade: there is a weather in FOLDER/mcp.json already; --replace takes its place, "
         "--name gives this one another name\n"
     )
     assert (place / "mcp.json").read_bytes() == before
@@ -240,17 +240,17 @@ def test_a_link_is_followed_and_stays_one(place: Path) -> None:
     real.write_text("{}")
     link = place / "mcp.json"
     link.symlink_to(real)
-    assert shown(place, "portico add server.py --to cursor --write --file mcp.json")[0] == 0
+    assert shown(place, "colonnade add server.py --to cursor --write --file mcp.json")[0] == 0
     assert link.is_symlink()
     assert "weather" in json.loads(real.read_text())["mcpServers"]
-    assert shown(place, "portico remove weather --from cursor --file mcp.json")[0] == 0
+    assert shown(place, "colonnade remove weather --from cursor --file mcp.json")[0] == 0
     assert link.is_symlink()
     assert real.read_text() == "{}"
 
 
 def test_a_value_of_the_environment_is_in_the_file_only_where_it_must_be(place: Path) -> None:
     for client in DIALECTS:
-        typed = f"portico add server.py --to {client} --env API_KEY --write"
+        typed = f"colonnade add server.py --to {client} --env API_KEY --write"
         code, out, err = shown(place, typed, API_KEY="s3cret-value")
         assert (code, out) == (0, "")
         assert "s3cret" not in err
@@ -284,11 +284,11 @@ def test_a_broken_file_is_told_with_its_place_and_left_alone(
 ) -> None:
     text, where, why = BROKEN[client]
     (place / "mcp.json").write_text(text)
-    found = shown(place, f"portico {typed} {client} --file mcp.json")
+    found = shown(place, f"colonnade {typed} {client} --file mcp.json")
     assert found == (
         1,
         "",
-        f"portico: FOLDER/mcp.json, {where}: {why}; nothing was written\n",
+        f"colonnade: FOLDER/mcp.json, {where}: {why}; nothing was written\n",
     )
     assert (place / "mcp.json").read_text() == text
     assert not (place / "mcp.json.before-weather").exists()
@@ -296,11 +296,11 @@ def test_a_broken_file_is_told_with_its_place_and_left_alone(
 
 def test_a_file_that_is_no_text_is_left_alone(place: Path) -> None:
     (place / "mcp.json").write_bytes(b'{\n  "a": "\xff"}')
-    found = shown(place, "portico add server.py --to cursor --write --file mcp.json")
+    found = shown(place, "colonnade add server.py --to cursor --write --file mcp.json")
     assert found == (
         1,
         "",
-        "portico: FOLDER/mcp.json, line 2, column 9: no UTF-8; nothing was written\n",
+        "colonnade: FOLDER/mcp.json, line 2, column 9: no UTF-8; nothing was written\n",
     )
 
 
@@ -312,7 +312,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(place: Path) -> None:
     with pytest.raises(Trouble, match="was changed by somebody else just now; nothing was written"):
         file.replace("weather", "{ }", old=old)
     assert (place / "mcp.json").read_text() == '{"somebody": "else"}'
-    assert not list(place.glob(".portico-*"))
+    assert not list(place.glob(".colonnade-*"))
 
 
 def test_a_file_that_came_meanwhile_is_left_alone(place: Path) -> None:
@@ -325,61 +325,61 @@ def test_a_file_that_came_meanwhile_is_left_alone(place: Path) -> None:
 
 
 TOLD = {
-    "portico add server.py": (
+    "colonnade add server.py": (
         "say for which client: --to CLIENT; there are claude-desktop, claude-code, vscode, cursor, "
         "codex"
     ),
-    "portico add --to cursor": "say which server: portico add server.py",
-    "portico add sever.py --to cursor": "there is no file sever.py; did you mean server.py?",
-    "portico add server.py --to curser": "there is no client curser; did you mean cursor?",
-    "portico add server.py --to emacs": (
+    "colonnade add --to cursor": "say which server: colonnade add server.py",
+    "colonnade add sever.py --to cursor": "there is no file sever.py; did you mean server.py?",
+    "colonnade add server.py --to curser": "there is no client curser; did you mean cursor?",
+    "colonnade add server.py --to emacs": (
         "there is no client emacs; there are claude-desktop, claude-code, vscode, cursor, codex"
     ),
-    "portico add tools.server --to cursor": (
+    "colonnade add tools.server --to cursor": (
         "tools.server is a module, found from the folder where one is, and a client starts in any "
         "other one; name its file"
     ),
-    "portico add server.py --to cursor --name 'a b'": (
+    "colonnade add server.py --to cursor --name 'a b'": (
         "a b is no name that every client takes; use letters, digits, - and _, 64 at most: "
         "--name a-b"
     ),
-    "portico add server.py --to cursor --replace": (
+    "colonnade add server.py --to cursor --replace": (
         "--replace is for --write; without it nothing is written"
     ),
-    "portico add server.py --to claude-desktop --project": (
+    "colonnade add server.py --to claude-desktop --project": (
         "Claude Desktop has no file for a project; leave --project out"
     ),
-    "portico add server.py --to cursor --project --file x": (
+    "colonnade add server.py --to cursor --project --file x": (
         "--file and --project exclude each other: both say where it belongs"
     ),
-    "portico add server.py --to claude-desktop --env NO_SUCH_ONE": (
+    "colonnade add server.py --to claude-desktop --env NO_SUCH_ONE": (
         "--env NO_SUCH_ONE: the environment has no such variable; write NO_SUCH_ONE=VALUE"
     ),
-    "portico add server.py --to cursor --env 'a b=c'": "--env takes NAME, or NAME=VALUE",
-    "portico add server.py --to cursor -H 'a: b'": (
+    "colonnade add server.py --to cursor --env 'a b=c'": "--env takes NAME, or NAME=VALUE",
+    "colonnade add server.py --to cursor -H 'a: b'": (
         "--header goes to an address; a server that is started has --env"
     ),
-    "portico add https://example.com/mcp --to cursor --env A=b": (
+    "colonnade add https://example.com/mcp --to cursor --env A=b": (
         "--env is for a server that is started, and this is an address"
     ),
-    "portico add https://example.com/mcp --to cursor --header-env Authorization": (
+    "colonnade add https://example.com/mcp --to cursor --header-env Authorization": (
         "--header-env takes NAME=VARIABLE, such as Authorization=TOKEN"
     ),
-    "portico add --to cursor --": (
+    "colonnade add --to cursor --": (
         "after -- comes the command that starts it: -- uvx mcp-server-git"
     ),
-    "portico remove": "say which server: portico remove NAME --from claude-code",
-    "portico remove weather": (
+    "colonnade remove": "say which server: colonnade remove NAME --from claude-code",
+    "colonnade remove weather": (
         "say for which client: --from CLIENT; there are claude-desktop, claude-code, vscode, "
         "cursor, codex"
     ),
-    "portico remove weather --from cursor": (
+    "colonnade remove weather --from cursor": (
         "there is no HOME/.cursor/mcp.json, and so no weather in it"
     ),
-    "portico remove wether --from cursor --file has.json": (
+    "colonnade remove wether --from cursor --file has.json": (
         "there is no wether in FOLDER/has.json; did you mean weather?"
     ),
-    "portico remove x --from cursor --file has.json": (
+    "colonnade remove x --from cursor --file has.json": (
         "there is no x in FOLDER/has.json; it has weather"
     ),
 }
@@ -393,34 +393,34 @@ def test_what_is_typed_wrongly_is_told_what_it_should_be(
     (place / "has.json").write_text('{"mcpServers": {"weather": {}}}')
     assert start(shlex.split(typed)[1:]) == 2
     said = capsys.readouterr()
-    assert _plain(place, said.out, said.err) == ["", f"portico: {TOLD[typed]}\n"]
+    assert _plain(place, said.out, said.err) == ["", f"colonnade: {TOLD[typed]}\n"]
 
 
 WARNED = {
-    "portico add server.py --to cursor --env API_KEY=abc": (
+    "colonnade add server.py --to cursor --env API_KEY=abc": (
         "API_KEY looks like a secret, and stands in the file as plain text; "
         "--env API_KEY alone refers to yours"
     ),
-    "portico add server.py --to claude-desktop --env API_KEY=abc": (
+    "colonnade add server.py --to claude-desktop --env API_KEY=abc": (
         "API_KEY looks like a secret, and stands in the file as plain text"
     ),
-    "portico add --to cursor -- PYTHON -m git --token abcdefgh": (
+    "colonnade add --to cursor -- PYTHON -m git --token abcdefgh": (
         "an argument looks like a secret, which stands in the file as plain text, and whoever lists "
         "processes sees it; if the server can, give it by --env"
     ),
-    "portico add 'https://example.com/mcp?api_key=abc' --to cursor": (
+    "colonnade add 'https://example.com/mcp?api_key=abc' --to cursor": (
         "the address holds what looks like a secret, and stands in the file as plain text; "
         "--header-env NAME=VARIABLE sends one that stays a variable"
     ),
-    "portico add https://example.com/mcp --to cursor -H 'Authorization: Bearer abcdefgh'": (
+    "colonnade add https://example.com/mcp --to cursor -H 'Authorization: Bearer abcdefgh'": (
         "the header Authorization stands in the file as plain text; "
         "--header-env Authorization=VARIABLE refers to a variable"
     ),
-    "portico add --to cursor -- PYTHON other.py": (
+    "colonnade add --to cursor -- PYTHON other.py": (
         "other.py is a path from this folder, and a client starts in any other one; "
         "write it in full: FOLDER/other.py"
     ),
-    "portico add --to cursor -- nothing-like-this": (
+    "colonnade add --to cursor -- nothing-like-this": (
         "there is no command nothing-like-this on the PATH here"
     ),
 }
@@ -435,7 +435,7 @@ def test_what_a_person_should_know_is_said(
     said = capsys.readouterr()
     out, err = _plain(place, said.out, said.err)
     assert out
-    assert err.splitlines()[0] == f"portico: {WARNED[typed]}"
+    assert err.splitlines()[0] == f"colonnade: {WARNED[typed]}"
     assert len(err.splitlines()) == 2
 
 

@@ -1,4 +1,4 @@
-"""`portico call`, `read`, `prompt` and `complete`: one request each, and its answer."""
+"""`colonnade call`, `read`, `prompt` and `complete`: one request each, and its answer."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from cli.test_listing import EXAMPLES, HOSTILE, said
 
 FORECAST = 'forecast(city: string, days: integer 1 to 10 = 3, start: date = "2026-01-01", unit: "C" | "F" = "C")'
 ECHO = """
-from portico import Server
+from colonnade import Server
 
 server = Server("echo")
 
@@ -62,7 +62,7 @@ def test_a_tool_is_called_in_every_revision_over_http(revision: str) -> None:
 
 
 def test_a_tool_that_fails_says_so_on_the_other_stream() -> None:
-    sentence = "portico: forecast said: No city 'Olso'. Did you mean 'Oslo'?\n"
+    sentence = "colonnade: forecast said: No city 'Olso'. Did you mean 'Oslo'?\n"
     assert told(EXAMPLES, "call", "weather.py", "forecast", "city=Olso") == (1, sentence)
     done = command(EXAMPLES, "call", "weather.py", "forecast", "city=Olso", "--json")
     assert (done.returncode, done.stderr) == (1, "")
@@ -76,9 +76,9 @@ def test_a_crash_is_told_with_the_log_of_its_server_and_with_its_reason_where_th
     code, words = told(EXAMPLES, *arguments)
     assert code == 1
     logged, *_, last, said = words.splitlines()
-    assert re.fullmatch(r"portico: server 'travel.py' \(pid \d+\) logged:", logged)
+    assert re.fullmatch(r"colonnade: server 'travel.py' \(pid \d+\) logged:", logged)
     assert last == "    ZeroDivisionError: float division by zero"
-    assert re.fullmatch(r"portico: refund said: refund failed \(id \w+\)", said)
+    assert re.fullmatch(r"colonnade: refund said: refund failed \(id \w+\)", said)
     assert told(EXAMPLES, *arguments, "--debug")[1].endswith(
         "ZeroDivisionError('float division by zero')\n"
     )
@@ -155,28 +155,28 @@ MISTYPED = {
 @pytest.mark.parametrize("typed", MISTYPED)
 def test_what_does_not_fit_is_told_with_what_is_wanted(typed: str) -> None:
     words = typed.split(" ")
-    assert told(EXAMPLES, "call", "weather.py", *words) == (2, f"portico: {MISTYPED[typed]}\n")
+    assert told(EXAMPLES, "call", "weather.py", *words) == (2, f"colonnade: {MISTYPED[typed]}\n")
 
 
 def test_the_only_tool_there_is_is_named(echo: Path) -> None:
     assert told(echo, "call", "server.py", "sing") == (
         2,
-        "portico: there is no tool sing; there is only echo\n",
+        "colonnade: there is no tool sing; there is only echo\n",
     )
 
 
 def test_what_is_no_object_is_told_without_a_word_of_it(echo: Path) -> None:
     assert told(echo, "call", "server.py", "echo", "@list.json") == (
         2,
-        "portico: list.json must hold a JSON object, with a member for each argument\n",
+        "colonnade: list.json must hold a JSON object, with a member for each argument\n",
     )
     assert told(echo, "call", "server.py", "echo", "@bad.json") == (
         2,
-        "portico: bad.json is no JSON: Input data was truncated\n",
+        "colonnade: bad.json is no JSON: Input data was truncated\n",
     )
     assert told(echo, "call", "server.py", "echo", "-", input="") == (
         2,
-        "portico: standard input is no JSON: Input data was truncated\n",
+        "colonnade: standard input is no JSON: Input data was truncated\n",
     )
 
 
@@ -187,7 +187,7 @@ def test_nothing_is_sent_that_does_not_fit(tmp_path: Path) -> None:
     assert told(tmp_path, "call", "hand.py", "look", "pth=x") == (
         2,
         (
-            "portico: look: it has no pth (did you mean path?); it needs path; "
+            "colonnade: look: it has no pth (did you mean path?); it needs path; "
             "it is look(path: string)\n"
         ),
     )
@@ -280,7 +280,7 @@ def test_what_is_no_base64_is_told(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(tools_list=tool(), tools_call={"content": [block]}))
     assert told(tmp_path, "call", "hand.py", "look") == (
         5,
-        "portico: a block of type image is no base64, and cannot be shown or kept\n",
+        "colonnade: a block of type image is no base64, and cannot be shown or kept\n",
     )
 
 
@@ -290,7 +290,7 @@ def test_words_go_as_they_are_where_there_is_no_terminal(tmp_path: Path) -> None
     # An error is for people, always.
     assert told(tmp_path, "call", "server.py", "fail") == (
         1,
-        "portico: fail said: \\x1b[2Jgone\n",
+        "colonnade: fail said: \\x1b[2Jgone\n",
     )
 
 
@@ -342,7 +342,7 @@ def test_several_contents_are_shown_one_after_the_other(tmp_path: Path) -> None:
 def test_a_resource_that_is_not_there_is_told() -> None:
     code, words = told(EXAMPLES, "read", "notes.py", "notes://nothing")
     assert code == 5
-    assert words.startswith("portico: ")
+    assert words.startswith("colonnade: ")
     assert "resource not found: notes://nothing" in words
 
 
@@ -390,7 +390,7 @@ PROMPTED = {
 @pytest.mark.parametrize("typed", PROMPTED)
 def test_a_prompt_that_lacks_something_is_not_asked_for(typed: str) -> None:
     words = typed.split(" ")
-    assert told(EXAMPLES, "prompt", "prompts.py", *words) == (2, f"portico: {PROMPTED[typed]}\n")
+    assert told(EXAMPLES, "prompt", "prompts.py", *words) == (2, f"colonnade: {PROMPTED[typed]}\n")
 
 
 # ---------------------------------------------------------------- complete
@@ -416,14 +416,14 @@ def test_that_there_are_more_is_told_beside_them(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(completion_complete=found))
     done = command(tmp_path, "complete", "hand.py", "prompt:x", "y")
     assert (done.returncode, done.stdout) == (0, "a\nb\n")
-    assert done.stderr == "portico: these are the first 2 of 9; type more of it\n"
+    assert done.stderr == "colonnade: these are the first 2 of 9; type more of it\n"
 
 
 def test_what_cannot_be_completed_is_told() -> None:
     assert told(EXAMPLES, "complete", "notes.py", "note", "name", "g") == (
         2,
         (
-            "portico: note is nothing that can be completed; write prompt:NAME, or "
-            "template:URI as portico ls shows it\n"
+            "colonnade: note is nothing that can be completed; write prompt:NAME, or "
+            "template:URI as colonnade ls shows it\n"
         ),
     )

@@ -1,4 +1,4 @@
-"""`portico chat`: a model, servers, and a person who sees each call and says whether it is made."""
+"""`colonnade chat`: a model, servers, and a person who sees each call and says whether it is made."""
 
 import json
 import subprocess
@@ -11,11 +11,11 @@ import pytest
 
 from cli.process import COMMAND, WAIT_S, command, environment, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
+from colonnade.cli.hosting import servers_of
+from colonnade.cli.reaching import Terms
+from colonnade.cli.screen import Screen
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
-from portico.cli.hosting import servers_of
-from portico.cli.reaching import Terms
-from portico.cli.screen import Screen
 from providers.scripted import Scripted, Turn
 
 KEY = "secret"
@@ -24,7 +24,7 @@ DESK = """
 import asyncio
 import os
 
-from portico import Context, Server, ToolError
+from colonnade import Context, Server, ToolError
 
 server = Server("desk", instructions="Cents.\\x1b[2J")
 
@@ -80,13 +80,13 @@ def listed() -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
     folder = written(tmp_path_factory.mktemp("chat"), desk=DESK)
-    run = [sys.executable, "-P", "-m", "portico.cli.main", "run", str(folder / "desk.py")]
+    run = [sys.executable, "-P", "-m", "colonnade.cli.main", "run", str(folder / "desk.py")]
     entry = {"command": run[0], "args": run[1:]}
     broken = {"command": sys.executable, "args": ["-c", "raise SystemExit('no such luck')"]}
     both = {"mcpServers": {"fruit": entry, "broken": broken}}
     (folder / "servers.json").write_text(json.dumps(both))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PORTICO_HOME", str(folder / "home"))
+        patch.setenv("COLONNADE_HOME", str(folder / "home"))
         assert command(folder, "config", "trust", "servers.json", "--yes").returncode == 0
         yield folder
 
@@ -197,19 +197,21 @@ def test_a_server_s_question_says_who_asks_and_for_which_call(folder: Path, revi
 def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
     folder: Path,
 ) -> None:
-    (folder / "portico.toml").write_text(
+    (folder / "colonnade.toml").write_text(
         "[servers.desk]\n"
         f'command = "{sys.executable}"\n'
-        'args = ["-P", "-m", "portico.cli.main", "run", "desk.py"]\n'
+        'args = ["-P", "-m", "colonnade.cli.main", "run", "desk.py"]\n'
         "sampling = true\n"
     )
-    assert command(folder, "config", "trust", "portico.toml", "--yes").returncode == 0
+    assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0
     poem: Turn = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
         script: list[Turn] = [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
         with (
             Scripted(script) as provider,
-            Terminal(folder, "chat", "portico.toml", "--yes", NO_COLOR="1", **at(provider)) as chat,
+            Terminal(
+                folder, "chat", "colonnade.toml", "--yes", NO_COLOR="1", **at(provider)
+            ) as chat,
         ):
             chat.answer("you> ", "Write.")
             asked = chat.answer("let it answer? yes or no [no] ", first)
@@ -451,7 +453,7 @@ def test_a_model_that_is_busy_is_said_to_be_asked_again(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
     told = [line for line in done.stderr.splitlines() if "429" in line]
     assert len(told) == 2
-    assert told[0].startswith("portico: the model 'tiny' at 127.0.0.1:")
+    assert told[0].startswith("colonnade: the model 'tiny' at 127.0.0.1:")
     assert told[0].endswith(" answered 429; it is asked again in 0 s (1 of 4 tries)")
 
 
@@ -470,8 +472,8 @@ def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
     ("arguments", "more", "words"),
     [
         ((), {"OPENAI_MODEL": ""}, "say which model: --model NAME"),
-        (("--url", "127.0.0.1:9/v1"), {}, "portico: write http://127.0.0.1:9/v1\n"),
-        (("--url", "llm.example/v1"), {}, "portico: write https://llm.example/v1\n"),
+        (("--url", "127.0.0.1:9/v1"), {}, "colonnade: write http://127.0.0.1:9/v1\n"),
+        (("--url", "llm.example/v1"), {}, "colonnade: write https://llm.example/v1\n"),
         (("--json",), {}, "chat has no --json"),
         (("--url", "http://models.example"), {}, "is not https"),
         (("--url", ""), {"OPENAI_BASE_URL": "", "OPENAI_API_KEY": ""}, "OpenAI wants a key"),

@@ -37,9 +37,9 @@ def said(typed: str, folder: Path, tools: Path) -> str:
         API_KEY="s3cret",
         PATH=str(tools),
     )
-    script = os.path.join(os.path.dirname(sys.executable), "portico")
+    script = os.path.join(os.path.dirname(sys.executable), "colonnade")
     text = done.stdout + done.stderr
-    text = text.replace(script, "/home/you/.venv/bin/portico").replace(str(home), "/home/you")
+    text = text.replace(script, "/home/you/.venv/bin/colonnade").replace(str(home), "/home/you")
     return text.replace("/home/you/Library/Application Support", "/home/you/.config")
 
 

@@ -1,4 +1,4 @@
-"""`portico config`: what is typed, what is written, how it ends."""
+"""`colonnade config`: what is typed, what is written, how it ends."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ SERVERS = '{"mcpServers": {\n  "git": {"command": "uvx", "args": ["mcp-server-gi
 
 
 def home(tmp_path: Path) -> dict[str, str]:
-    return {"PORTICO_HOME": str(tmp_path / "kept"), "HOME": str(tmp_path / "home")}
+    return {"COLONNADE_HOME": str(tmp_path / "kept"), "HOME": str(tmp_path / "home")}
 
 
 def test_check_says_one_line_a_problem_for_scripts(tmp_path: Path) -> None:
@@ -103,16 +103,16 @@ def test_a_script_says_yes_and_forgets(tmp_path: Path) -> None:
         assert done.stdout == ""
         return done.returncode, done.stderr.splitlines()[-1]
 
-    assert trust() == (1, "portico: nobody is here to say so; look at it, and then: --yes")
-    assert trust("--yes") == (0, "portico: .mcp.json is trusted from now on, until it changes")
-    assert trust() == (0, "portico: .mcp.json was trusted already, just so")
+    assert trust() == (1, "colonnade: nobody is here to say so; look at it, and then: --yes")
+    assert trust("--yes") == (0, "colonnade: .mcp.json is trusted from now on, until it changes")
+    assert trust() == (0, "colonnade: .mcp.json was trusted already, just so")
     done = command(tmp_path, "config", "explain", ".mcp.json", **home(tmp_path))
     assert "not trusted" not in done.stdout
-    assert trust("--forget") == (0, "portico: .mcp.json is trusted no more")
-    assert trust("--forget") == (0, "portico: .mcp.json was not trusted")
+    assert trust("--forget") == (0, "colonnade: .mcp.json is trusted no more")
+    assert trust("--forget") == (0, "colonnade: .mcp.json was not trusted")
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     done = command(tmp_path, "config", "check", **home(tmp_path))
-    words = "portico: say which file: portico config check .mcp.json\n"
+    words = "colonnade: say which file: colonnade config check .mcp.json\n"
     assert (done.returncode, done.stderr) == (2, words)

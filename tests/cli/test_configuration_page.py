@@ -10,8 +10,8 @@ import shlex
 from pathlib import Path
 
 from cli.process import command
-from portico.host.keys import SETTINGS
-from portico.host.settings import Settings
+from colonnade.host.keys import SETTINGS
+from colonnade.host.settings import Settings
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "configuration.md"
 BLOCK = re.compile(r"^```\n(\$ .*?)^```$", re.MULTILINE | re.DOTALL)
@@ -29,7 +29,7 @@ def test_the_page_shows_what_is_said(tmp_path: Path, rewrite_transcripts: bool) 
 
     def played(block: "re.Match[str]") -> str:
         typed = block[1].splitlines()[0]
-        given = {"HOME": str(tmp_path), "PORTICO_HOME": str(tmp_path / "kept"), "TOKEN": "s3cret"}
+        given = {"HOME": str(tmp_path), "COLONNADE_HOME": str(tmp_path / "kept"), "TOKEN": "s3cret"}
         done = command(folder, *shlex.split(typed[2:])[1:], **given)
         text = (done.stdout + done.stderr).replace(str(tmp_path), "/home/you")
         return f"```\n{typed}\n{text}```"

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from colonnade import Refused
+from colonnade.cli.consent import Consent
+from colonnade.cli.screen import Screen
+from colonnade.host.offered import HostTool
+from colonnade.host.running import ModelCall
+from colonnade.protocol import types as t
 from live import live
-from portico import Refused
-from portico.cli.consent import Consent
-from portico.cli.screen import Screen
-from portico.host.offered import HostTool
-from portico.host.running import ModelCall
-from portico.protocol import types as t
 
 READS = HostTool(
     name="shop__price",
@@ -94,7 +94,7 @@ async def test_the_time_of_a_call_begins_when_it_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("portico.cli.consent.monotonic", lambda: now[0])
+    monkeypatch.setattr("colonnade.cli.consent.monotonic", lambda: now[0])
 
     class Slow(Person):
         async def ask(self, words: str) -> str | None:

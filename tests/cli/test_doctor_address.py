@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from certificates import HOUR, Authority
+from colonnade import Server
+from colonnade.cli.doctor import Check, Report
+from colonnade.cli.doctor_line import Place, dns_failure, tcp_failure, tls_failure
+from colonnade.cli.doctor_targets import visits_of
+from colonnade.cli.doctoring import examined
+from colonnade.cli.reaching import Terms
+from colonnade.cli.screen import Screen
+from colonnade.transport.http_run import Site
 from http_hand import Play, Visitor, by_hand, chunk, events, stream, whole
 from live import live
-from portico import Server
-from portico.cli.doctor import Check, Report
-from portico.cli.doctor_line import Place, dns_failure, tcp_failure, tls_failure
-from portico.cli.doctor_targets import visits_of
-from portico.cli.doctoring import examined
-from portico.cli.reaching import Terms
-from portico.cli.screen import Screen
-from portico.transport.http_run import Site
 
 SECRET = "Bearer s3cret-t0ken"
 PAGE = whole(200, b"<html>Welcome</html>", "text/html")

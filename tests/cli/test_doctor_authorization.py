@@ -14,12 +14,12 @@ import pytest
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, serving
 from cli.test_doctor_address import SECRET, failure, looked_at, row, states
+from colonnade import connect
+from colonnade.cli.doctor_http import Shown, authorization_check
+from colonnade.cli.logins import CommandLogin
+from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from http_hand import Hand, Play, Visitor, by_hand, whole
 from live import live, live_for
-from portico import connect
-from portico.cli.doctor_http import Shown, authorization_check
-from portico.cli.logins import CommandLogin
-from portico.errors import AuthError, LoginRequired, ScopeRequired
 
 pytestmark = pytest.mark.slow
 TEST_S = 600.0
@@ -29,7 +29,7 @@ ISSUER = "/.well-known/oauth-authorization-server"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
@@ -138,12 +138,12 @@ async def test_an_issuer_that_registers_nobody_is_a_warning_before_the_login() -
         f"its tokens are issued by {origin}, which registers nobody by itself",
     )
     assert documents.mend == (
-        f"register a client there: portico login {hand.url} --client-id ID --issuer URL"
+        f"register a client there: colonnade login {hand.url} --client-id ID --issuer URL"
     )
     assert failure(report) == (
         "authorization",
         "it wants to know who you are, and nobody is logged in",
-        f"log in: portico login {hand.url}",
+        f"log in: colonnade login {hand.url}",
         3,
     )
 
@@ -212,7 +212,7 @@ async def test_a_login_is_missing_and_then_kept(issuer: Issuer) -> None:
         assert failure(report) == (
             "authorization",
             "it wants to know who you are, and nobody is logged in",
-            f"log in: portico login {url}",
+            f"log in: colonnade login {url}",
             3,
         )
         login = CommandLogin(keep=True, browser=False, on_show=Browser())
@@ -235,9 +235,9 @@ def test_a_login_that_is_refused_and_one_that_may_not_do_this_are_told_apart() -
     kept = Shown(login=True)
     assert told(kept, LoginRequired("…"), 401) == (
         "it refuses the login that is kept for it",
-        "log in again: portico login https://mcp.example/mcp",
+        "log in again: colonnade login https://mcp.example/mcp",
     )
     assert told(kept, ScopeRequired("…"), 403) == (
         "it knows you, and you may not do this (403): a scope is missing",
-        "ask for more: portico login https://mcp.example/mcp --scope SCOPE",
+        "ask for more: colonnade login https://mcp.example/mcp --scope SCOPE",
     )

@@ -15,13 +15,13 @@ import pytest
 from cli.process import WEATHER, command
 from cli.terminal import Terminal
 from cli.test_doctor_started import row
+from colonnade.cli.configuring import trust_file
+from colonnade.cli.doctor import Report
+from colonnade.cli.doctor_targets import visits_of
+from colonnade.cli.doctoring import examined
+from colonnade.cli.reaching import Terms
+from colonnade.cli.screen import Screen
 from live import live_for
-from portico.cli.configuring import trust_file
-from portico.cli.doctor import Report
-from portico.cli.doctor_targets import visits_of
-from portico.cli.doctoring import examined
-from portico.cli.reaching import Terms
-from portico.cli.screen import Screen
 
 TEST_S = 600.0
 PYTHON = sys.executable
@@ -30,7 +30,7 @@ PYTHON = sys.executable
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "home"))
     (tmp_path / "server.py").write_text(WEATHER)
     return tmp_path
 
@@ -39,7 +39,7 @@ def started(*args: str, **more: Any) -> dict[str, Any]:
     return {"command": PYTHON, "args": [*args], **more}
 
 
-RUN = ("-m", "portico.cli.main", "run", "server.py")
+RUN = ("-m", "colonnade.cli.main", "run", "server.py")
 
 
 def written(name: str, **servers: Any) -> str:
@@ -152,7 +152,7 @@ async def test_a_file_of_a_project_is_not_started_before_it_is_trusted(folder: P
         2,
     )
     assert report.failure.mend == (
-        f"look at it, and then: portico config trust {folder / '.mcp.json'}"
+        f"look at it, and then: colonnade config trust {folder / '.mcp.json'}"
     )
     assert not (folder / "touched").exists()
 
@@ -162,15 +162,15 @@ def test_trust_is_asked_for_once_at_a_terminal_and_again_when_the_file_changes(
 ) -> None:
     file = written(".mcp.json", well=started(*RUN))
     home = str(folder / "home")
-    with Terminal(folder, "doctor", file, PORTICO_HOME=home) as terminal:
+    with Terminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "yes")
         code, rest = terminal.end()
-    assert f"starts: {PYTHON} -m portico.cli.main run server.py" in shown
+    assert f"starts: {PYTHON} -m colonnade.cli.main run server.py" in shown
     assert (code, "all is well" in rest) == (0, True)
     assert "you have just trusted it" in rest
-    assert command(folder, "doctor", file, PORTICO_HOME=home).returncode == 0
+    assert command(folder, "doctor", file, COLONNADE_HOME=home).returncode == 0
     written(".mcp.json", well=started(*RUN), more=started(*RUN))
-    with Terminal(folder, "doctor", file, PORTICO_HOME=home) as terminal:
+    with Terminal(folder, "doctor", file, COLONNADE_HOME=home) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "")
         code, rest = terminal.end()
     assert "has changed since it was trusted" in shown
@@ -261,7 +261,7 @@ def test_one_server_of_a_file_is_looked_at_alone(folder: Path) -> None:
     done = command(folder, "doctor", file, "--server", "wel")
     assert (done.returncode, done.stderr) == (
         2,
-        "portico: there is no server wel in mcp.json; did you mean well?\n",
+        "colonnade: there is no server wel in mcp.json; did you mean well?\n",
     )
 
 
@@ -281,7 +281,7 @@ def test_what_is_typed_wrongly_is_no_illness(
 ) -> None:
     done = command(folder, "doctor", "server.py", *flags)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"portico: {words}")
+    assert done.stderr.startswith(f"colonnade: {words}")
 
 
 def test_no_secret_is_in_the_table(folder: Path) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from cli.by_hand import by_hand, tool
 from cli.process import WEATHER
+from colonnade.cli.doctor import Check, Report
+from colonnade.cli.doctor_command import INSTALLING, command_check, meaning
+from colonnade.cli.doctor_targets import visits_of
+from colonnade.cli.doctoring import examined
+from colonnade.cli.reaching import Terms
+from colonnade.cli.screen import Screen
 from live import live_for
-from portico.cli.doctor import Check, Report
-from portico.cli.doctor_command import INSTALLING, command_check, meaning
-from portico.cli.doctor_targets import visits_of
-from portico.cli.doctoring import examined
-from portico.cli.reaching import Terms
-from portico.cli.screen import Screen
 
 # Some children one after the other, on a busy machine.
 TEST_S = 600.0
@@ -351,5 +351,5 @@ async def test_names_that_models_refuse_are_a_warning(folder: Path) -> None:
         "warning",
         "1 of what it lists is refused by some model or client",
     )
-    assert schema.mend == "portico inspect hand.py shows all of it"
+    assert schema.mend == "colonnade inspect hand.py shows all of it"
     assert schema.lines[0].startswith("look around!: models refuse its name")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import portico
+import colonnade
 from cli.process import WEATHER, command, written
-from portico.cli.main import too_old
+from colonnade.cli.main import too_old
 
 BROKEN = "def broken(:\n    pass\n"
-TWO = 'from portico import Server\n\nmaps = Server("maps")\nweather = Server("weather")\n'
+TWO = 'from colonnade import Server\n\nmaps = Server("maps")\nweather = Server("weather")\n'
 ODD = """
-from portico import Server
+from colonnade import Server
 
 city = Server("weather")
 days = 3
@@ -35,7 +35,7 @@ LOOPED = WEATHER + '\n\nimport asyncio\nasyncio.run(server.serve("http", port=0)
 NEEDS = "import nothing_like_this\n"
 FAILS = "\n\ndef inner() -> None:\n    raise ValueError('no\\nkey')\n\n\ninner()\n"
 BAD_TOOL = """
-from portico import Server
+from colonnade import Server
 
 server = Server("weather")
 
@@ -47,7 +47,7 @@ def add(a, *rest: int) -> int:
 
 LIFESPAN = """
 from contextlib import asynccontextmanager
-from portico import Server
+from colonnade import Server
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ def told(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
 
 
 USAGE = {
-    "": "say which server: portico run server.py",
+    "": "say which server: colonnade run server.py",
     "sever.py": "there is no file sever.py; did you mean server.py?",
     "unlike.py": "there is no file unlike.py; look into {folder}",
     "here/server.py": "there is no folder here, and so no file here/server.py",
@@ -85,14 +85,14 @@ USAGE = {
     "server.py:sever": "server.py has no 'sever'; did you mean 'server'?",
     "two.py:unlike": "two.py has no 'unlike'; its servers are maps, weather",
     "two.py": "two.py has several servers (maps, weather); say which one: two.py:maps",
-    "odd.py:days": "'days' in odd.py is an int, not a portico.Server; its servers are city",
-    "odd.py:mcp": "'mcp' in odd.py is an odd.FastMCP, not a portico.Server; its servers are city",
+    "odd.py:days": "'days' in odd.py is an int, not a colonnade.Server; its servers are city",
+    "odd.py:mcp": "'mcp' in odd.py is an odd.FastMCP, not a colonnade.Server; its servers are city",
     "odd.py:make": (
-        "'make' in odd.py is a function, not a portico.Server; "
+        "'make' in odd.py is a function, not a colonnade.Server; "
         "if it makes one, call it there and name what it gives: s = make()"
     ),
-    "none.py": 'none.py has no portico.Server; make one in it: server = Server("name")',
-    "other.py": "other.py has no portico.Server; its 'app' is an other.App",
+    "none.py": 'none.py has no colonnade.Server; make one in it: server = Server("name")',
+    "other.py": "other.py has no colonnade.Server; its 'app' is an other.App",
 }
 
 
@@ -108,11 +108,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("target", USAGE)
 def test_a_target_that_is_none_is_told_what_it_should_be(shelf: Path, target: str) -> None:
-    assert told(shelf, "run", *[target] * bool(target)) == (2, f"portico: {USAGE[target]}\n")
+    assert told(shelf, "run", *[target] * bool(target)) == (2, f"colonnade: {USAGE[target]}\n")
 
 
 def test_both_commands_say_the_same(shelf: Path) -> None:
-    assert told(shelf, "serve", "sever.py") == (2, f"portico: {USAGE['sever.py']}\n")
+    assert told(shelf, "serve", "sever.py") == (2, f"colonnade: {USAGE['sever.py']}\n")
 
 
 OPTIONS: dict[tuple[str, ...], str] = {
@@ -123,8 +123,10 @@ OPTIONS: dict[tuple[str, ...], str] = {
         "login, logout, whoami, chat, doctor, add, remove and config"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
-    ("serve", "server.py", "--tls"): "there is no option --tls; see portico serve --help",
-    ("run", "server.py", "more"): ("got unexpected extra argument (more); see portico run --help"),
+    ("serve", "server.py", "--tls"): "there is no option --tls; see colonnade serve --help",
+    ("run", "server.py", "more"): (
+        "got unexpected extra argument (more); see colonnade run --help"
+    ),
     ("serve", "server.py", "--port", "70000"): (
         "70000 is no port; there are 1 to 65535, and 0 for any free one"
     ),
@@ -150,7 +152,7 @@ OPTIONS: dict[tuple[str, ...], str] = {
 def test_an_option_that_is_none_is_told_what_it_should_be(
     shelf: Path, arguments: tuple[str, ...]
 ) -> None:
-    assert told(shelf, *arguments) == (2, f"portico: {OPTIONS[arguments]}\n")
+    assert told(shelf, *arguments) == (2, f"colonnade: {OPTIONS[arguments]}\n")
 
 
 # ---------------------------------------------------------------- a file that cannot be loaded
@@ -162,7 +164,7 @@ def test_a_library_that_is_not_there_is_said_with_a_way_to_get_it(tmp_path: Path
         1,
         SHOWN + "1, in <module>\n    import nothing_like_this\n"
         "ModuleNotFoundError: No module named 'nothing_like_this'\n"
-        "portico: server.py could not be loaded: ModuleNotFoundError: No module named "
+        "colonnade: server.py could not be loaded: ModuleNotFoundError: No module named "
         "'nothing_like_this'; install it: {python} -m pip install nothing_like_this\n",
     )
 
@@ -174,7 +176,7 @@ def test_a_part_of_an_own_package_that_is_not_there_is_not_to_be_installed(
     code, words = told(tmp_path, "run", "server.py")
     assert code == 1
     assert words.endswith(
-        "portico: server.py could not be loaded: ModuleNotFoundError: No module named 'own.part'\n"
+        "colonnade: server.py could not be loaded: ModuleNotFoundError: No module named 'own.part'\n"
     )
 
 
@@ -183,7 +185,7 @@ def test_a_file_of_a_package_is_to_be_named_as_a_module(tmp_path: Path) -> None:
     code, words = told(tmp_path, "run", "tools/server.py")
     assert code == 1
     assert words.endswith(
-        "portico: tools/server.py could not be loaded: ImportError: attempted relative import "
+        "colonnade: tools/server.py could not be loaded: ImportError: attempted relative import "
         "with no known parent package; name it as a module, tools.server, from {folder}\n"
     )
 
@@ -196,7 +198,7 @@ def test_what_a_file_raises_is_shown_in_its_own_lines_alone(tmp_path: Path) -> N
         '  File "{folder}/server.py", line 4, in inner\n'
         "    raise ValueError('no\\nkey')\n"
         "ValueError: no\nkey\n"
-        "portico: server.py could not be loaded: ValueError: no key\n",
+        "colonnade: server.py could not be loaded: ValueError: no key\n",
     )
 
 
@@ -204,7 +206,7 @@ def test_with_debug_our_lines_are_shown_too(tmp_path: Path) -> None:
     written(tmp_path, server=FAILS)
     code, words = told(tmp_path, "run", "server.py", "--debug")
     assert code == 1
-    assert "portico/cli/target.py" in words
+    assert "colonnade/cli/target.py" in words
 
 
 def test_a_tool_that_cannot_be_is_shown_where_it_stands(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ def test_a_tool_that_cannot_be_is_shown_where_it_stands(tmp_path: Path) -> None:
     assert code == 1
     assert words.startswith(SHOWN + "7, in <module>\n    @server.tool\n")
     assert "offering.py" not in words
-    assert words.splitlines()[-1].startswith("portico: server.py could not be loaded: ")
+    assert words.splitlines()[-1].startswith("colonnade: server.py could not be loaded: ")
 
 
 def test_a_file_that_python_cannot_read_is_shown_where_it_is_wrong(tmp_path: Path) -> None:
@@ -223,7 +225,7 @@ def test_a_file_that_python_cannot_read_is_shown_where_it_is_wrong(tmp_path: Pat
         (
             '  File "{folder}/server.py", line 1\n    def broken(:\n               ^\n'
             "SyntaxError: invalid syntax\n"
-            "portico: server.py has an error in line 1: invalid syntax\n"
+            "colonnade: server.py has an error in line 1: invalid syntax\n"
         ),
     )
 
@@ -233,7 +235,7 @@ def test_the_file_that_is_wrong_is_named_where_it_is_another_one(tmp_path: Path)
     code, words = told(tmp_path, "run", "server.py")
     assert code == 1
     assert words.startswith(SHOWN + "1, in <module>\n    import other\n")
-    assert words.endswith("portico: other.py has an error in line 1: invalid syntax\n")
+    assert words.endswith("colonnade: other.py has an error in line 1: invalid syntax\n")
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_a_file_that_serves_while_it_is_loaded_is_told_to_wait(
     assert told(tmp_path, "run", target) == (
         1,
         (
-            "portico: server.py serves while it is loaded; put its run() below "
+            "colonnade: server.py serves while it is loaded; put its run() below "
             '`if __name__ == "__main__":`, or start it with `python server.py`\n'
         ),
     )
@@ -259,7 +261,7 @@ def test_a_file_that_exits_while_it_is_loaded_is_told_to_wait(tmp_path: Path) ->
     code, words = told(tmp_path, "run", "server.py")
     assert code == 1
     assert words.endswith(
-        "portico: server.py ended with exit code 3 while it was loaded; "
+        "colonnade: server.py ended with exit code 3 while it was loaded; "
         'put what ends it below `if __name__ == "__main__":`\n'
     )
 
@@ -277,7 +279,7 @@ def test_a_lifespan_that_fails_is_shown_in_its_own_lines(
         SHOWN + "8, in database\n"
         '    raise ConnectionRefusedError("no database at 127.0.0.1:5432")\n'
         "ConnectionRefusedError: no database at 127.0.0.1:5432\n"
-        "portico: weather could not start: "
+        "colonnade: weather could not start: "
         "ConnectionRefusedError: no database at 127.0.0.1:5432\n",
     )
 
@@ -288,7 +290,7 @@ def test_a_lifespan_that_fails_at_the_end_is_shown_too(tmp_path: Path) -> None:
     assert code == 1
     assert words.startswith(SHOWN)
     assert words.endswith(
-        "portico: weather did not end well: ConnectionRefusedError: no database at 127.0.0.1:5432\n"
+        "colonnade: weather did not end well: ConnectionRefusedError: no database at 127.0.0.1:5432\n"
     )
 
 
@@ -298,7 +300,7 @@ def test_a_port_in_use_is_said_so(shelf: Path) -> None:
         assert told(shelf, "serve", "server.py", "--port", str(port)) == (
             4,
             (
-                f"portico: port {port} on 127.0.0.1 is in use; "
+                f"colonnade: port {port} on 127.0.0.1 is in use; "
                 "choose another port, or 0 for any free one\n"
             ),
         )
@@ -315,13 +317,13 @@ HOSTS = {
 @pytest.mark.parametrize("host", HOSTS)
 def test_an_address_that_cannot_be_served_is_said_so(shelf: Path, host: str) -> None:
     arguments = ("serve", "server.py", "--host", host, "--port", "0")
-    assert told(shelf, *arguments) == (4, f"portico: {HOSTS[host]}\n")
+    assert told(shelf, *arguments) == (4, f"colonnade: {HOSTS[host]}\n")
 
 
 def test_a_host_that_has_no_address_is_said_so(shelf: Path) -> None:
     code, words = told(shelf, "serve", "server.py", "--host", "a b", "--port", "0")
     assert code == 4
-    assert words.startswith("portico: 'a b' is no address to serve on: ")
+    assert words.startswith("colonnade: 'a b' is no address to serve on: ")
     assert words.count("\n") == 1
 
 
@@ -331,25 +333,25 @@ def test_a_host_that_has_no_address_is_said_so(shelf: Path) -> None:
 def test_without_a_command_the_help_is_shown(tmp_path: Path) -> None:
     code, words = told(tmp_path)
     assert code == 2
-    assert words.startswith("Usage: portico")
+    assert words.startswith("Usage: colonnade")
 
 
 def test_the_version_is_told(tmp_path: Path) -> None:
     done = command(tmp_path, "--version")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == f"portico {portico.__version__}\n"  # type: ignore[attr-defined]
+    assert done.stdout == f"colonnade {colonnade.__version__}\n"  # type: ignore[attr-defined]
 
 
 def test_an_old_python_is_told_so() -> None:
     assert too_old((3, 9, 2)) == (
-        "portico: this is Python 3.9, and 3.11 is needed; start it with a newer one\n"
+        "colonnade: this is Python 3.9, and 3.11 is needed; start it with a newer one\n"
     )
     assert too_old(sys.version_info[:3]) == ""
 
 
 def test_nothing_heavy_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
     words = (
-        "import sys, portico.cli.main; print(sorted({n.partition('.')[0] for n in sys.modules}))"
+        "import sys, colonnade.cli.main; print(sorted({n.partition('.')[0] for n in sys.modules}))"
     )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     found = set(ast.literal_eval(done.stdout))
@@ -357,6 +359,8 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_server_never_pays_for_a_client(tmp_path: Path) -> None:
-    words = "import sys, portico.cli.commands; print([n for n in sys.modules if 'portico' in n])"
+    words = (
+        "import sys, colonnade.cli.commands; print([n for n in sys.modules if 'colonnade' in n])"
+    )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert not [name for name in ast.literal_eval(done.stdout) if "client" in name]

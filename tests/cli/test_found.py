@@ -10,7 +10,7 @@ from cli.process import WEATHER, command, written
 from host.endpoint import Endpoint
 from host.endpoint import said as hello
 
-RUN = ["-P", "-m", "portico.cli.main", "run"]
+RUN = ["-P", "-m", "colonnade.cli.main", "run"]
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def home(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "home").mkdir()
     (tmp_path / "work").mkdir()
     own = str(tmp_path / "home")
-    return {"HOME": own, "PORTICO_HOME": f"{own}/portico", "XDG_CONFIG_HOME": f"{own}/.config"}
+    return {"HOME": own, "COLONNADE_HOME": f"{own}/colonnade", "XDG_CONFIG_HOME": f"{own}/.config"}
 
 
 def entry(folder: Path) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What `portico inspect` finds for an author to mend, and what it ends with."""
+"""What `colonnade inspect` finds for an author to mend, and what it ends with."""
 
 import json
 import re
@@ -11,10 +11,10 @@ import pytest
 from cli.by_hand import by_hand
 from cli.process import command, written
 from cli.terminal import Terminal
+from colonnade import Server, connect
+from colonnade.cli.linting import Finding, lint, listed, tokens
+from colonnade.protocol import types as t
 from live import live
-from portico import Server, connect
-from portico.cli.linting import Finding, lint, listed, tokens
-from portico.protocol import types as t
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = {"type": "string", "description": "Some words."}
@@ -248,7 +248,7 @@ def test_the_picture_on_the_page_is_what_is_shown_today() -> None:
     picture = (ROOT / "docs" / "inspect.svg").read_text("utf-8")
     lines = re.findall(r"<text [^>]*>(.*)</text>", picture)
     drawn = [unescape(re.sub(r"<[^>]*>", "", line)) for line in lines]
-    assert drawn[0] == "$ portico inspect weather.py"
+    assert drawn[0] == "$ colonnade inspect weather.py"
     with Terminal(ROOT / "examples", "inspect", "weather.py", size=(60, 96), NO_COLOR="1") as now:
         code, shown = now.end()
     assert (code, drawn[1:]) == (0, shown.splitlines())

@@ -1,4 +1,4 @@
-"""`portico ls` and `portico inspect`: tables for people, JSON for programs."""
+"""`colonnade ls` and `colonnade inspect`: tables for people, JSON for programs."""
 
 import json
 import os
@@ -91,7 +91,7 @@ tools
 {MEND}"""
 # What would clear a screen, paint it, or turn the direction of text.
 HOSTILE = """
-from portico import Server
+from colonnade import Server
 
 server = Server("hostile", version="1\\x1b[2J", instructions="one\\n\\x1b]0;title\\x07two")
 
@@ -103,7 +103,7 @@ def look(path: str) -> str:
 
 @server.tool(description="x")
 def fail() -> str:
-    from portico import ToolError
+    from colonnade import ToolError
 
     raise ToolError("\\x1b[2Jgone")
 """
@@ -224,7 +224,7 @@ def test_a_line_is_cut_at_the_edge_of_a_terminal() -> None:
 
 
 def test_whoever_reads_no_more_is_no_error(tmp_path: Path) -> None:
-    """As `portico ls server.py --json | head -1` does."""
+    """As `colonnade ls server.py --json | head -1` does."""
     reading, writing = os.pipe()
     os.close(reading)
     written(tmp_path, hand=by_hand(tools_list=tool()))
@@ -244,7 +244,7 @@ def test_whoever_reads_no_more_is_no_error(tmp_path: Path) -> None:
 
 
 def test_config_explain_ends_quietly_where_its_output_is_closed(tmp_path: Path) -> None:
-    """As `portico config explain | head -1` does."""
+    """As `colonnade config explain | head -1` does."""
     reading, writing = os.pipe()
     os.close(reading)
     (tmp_path / "mcp.json").write_text('{"mcpServers": {"a": {"command": "a"}}}')
@@ -282,13 +282,13 @@ def test_output_that_cannot_be_written_is_one_sentence(
             env=environment(HOME=str(tmp_path)),
             text=True,
         )
-    words = "portico: standard output cannot be written: No space left on device\n"
+    words = "colonnade: standard output cannot be written: No space left on device\n"
     assert (done.returncode, done.stderr) == (1, words)
 
 
 @pytest.mark.parametrize("verb", ["ls", "inspect"])
 def test_both_take_the_name_of_one_server_in_a_file(tmp_path: Path, verb: str) -> None:
-    two = 'from portico import Server\n\nmaps = Server("maps")\nweather = Server("weather")\n'
+    two = 'from colonnade import Server\n\nmaps = Server("maps")\nweather = Server("weather")\n'
     written(tmp_path, two=two, tools__inner=two)
     done = command(tmp_path, verb, "two.py:maps", "--json")
     assert (done.returncode, json.loads(done.stdout)["tools"]) == (0, [])
@@ -322,4 +322,4 @@ def test_an_error_of_the_server_says_which_server_and_which_list(tmp_path: Path)
     written(tmp_path, proxy=REFUSING)
     done = command(tmp_path, "ls", "proxy.py")
     assert (done.returncode, done.stdout) == (5, "")
-    assert done.stderr == "portico: proxy cannot list its tools: fetch failed (-32603)\n"
+    assert done.stderr == "colonnade: proxy cannot list its tools: fetch failed (-32603)\n"

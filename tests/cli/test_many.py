@@ -20,10 +20,10 @@ from cli.process import COMMAND, command, written
 from cli.terminal import Terminal
 from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
+from colonnade.cli.talking_many import answering
+from colonnade.host.questions import Question
+from colonnade.protocol import types as t
 from live import live
-from portico.cli.talking_many import answering
-from portico.host.questions import Question
-from portico.protocol import types as t
 
 PYTHON = COMMAND[0]
 RUN = COMMAND[1:]
@@ -31,7 +31,7 @@ RUN = COMMAND[1:]
 NOTES = """
 from pathlib import Path
 
-from portico import Server
+from colonnade import Server
 
 Path("NAME was started").touch()
 server = Server("notes", version="1")
@@ -78,7 +78,7 @@ def noted(name: str) -> dict[str, Any]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two servers that work, one that is not there and one that dies."""
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "home"))
     written(
         tmp_path,
         mine=NOTES.replace("NAME", "mine"),
@@ -112,7 +112,7 @@ def were_started(folder: Path) -> list[str]:
 
 
 GONE = (
-    "portico: cannot start server 'gone': there is no command 'no-such-program-here'; install it, "
+    "colonnade: cannot start server 'gone': there is no command 'no-such-program-here'; install it, "
     "or give its full path\n"
 )
 
@@ -152,7 +152,7 @@ def test_every_server_is_listed_and_a_broken_one_is_told_beside_the_list(folder:
     )
     gone, dies = done.stderr.splitlines(keepends=True)
     assert gone == GONE
-    assert dies.startswith("portico: server 'dies' (pid ")
+    assert dies.startswith("colonnade: server 'dies' (pid ")
     assert dies.endswith("its last lines: no key was given\n")
 
 
@@ -196,7 +196,7 @@ def test_a_server_that_hangs_keeps_nothing_of_the_others_back(folder: Path) -> N
     done = command(folder, "ls", file, "--timeout", "4")
     assert done.returncode == 0
     assert "mine__write" in done.stdout
-    assert done.stderr == "portico: server 'mute': it did not start within 4 s\n"
+    assert done.stderr == "colonnade: server 'mute': it did not start within 4 s\n"
 
 
 @contextmanager
@@ -231,15 +231,15 @@ def test_a_server_that_wants_a_login_says_what_to_type(folder: Path) -> None:
         file = configure(folder / "web.json", web={"type": "http", "url": url})
         done = command(folder, "ls", file)
         assert (done.returncode, done.stdout) == (3, "")
-        assert f"log in: portico login {url}" in done.stderr
+        assert f"log in: colonnade login {url}" in done.stderr
         done = command(folder, "call", file, "web__look")
         assert (done.returncode, done.stdout) == (3, "")
-        assert f"log in: portico login {url}" in done.stderr
+        assert f"log in: colonnade login {url}" in done.stderr
         file = configure(folder / "both.json", web={"url": url}, mine=noted("mine"))
         done = command(folder, "ls", file)
         assert done.returncode == 0
         assert "mine__write" in done.stdout
-        assert f"log in: portico login {url}" in done.stderr
+        assert f"log in: colonnade login {url}" in done.stderr
 
 
 # ---------------------------------------------------------------- call
@@ -260,21 +260,21 @@ def told(folder: Path, *arguments: str) -> tuple[int, str]:
 def test_a_name_that_is_none_is_told_what_there_is(folder: Path) -> None:
     begin = (
         "names begin with their server: mine__…, gone__…, other__…, dies__…; "
-        "portico ls mcp.json lists them\n"
+        "colonnade ls mcp.json lists them\n"
     )
     assert told(folder, "call", "mcp.json", "write") == (
         2,
-        f"portico: there is no write in mcp.json; {begin}",
+        f"colonnade: there is no write in mcp.json; {begin}",
     )
     assert were_started(folder) == []
     assert told(folder, "call", "mcp.json", "mine__wriet") == (
         2,
-        "portico: there is no tool mine__wriet; did you mean mine__write?\n",
+        "colonnade: there is no tool mine__wriet; did you mean mine__write?\n",
     )
     assert told(folder, "call", "mcp.json", "mine__write", "nam=x")[0] == 2
     assert told(folder, "prompt", "mcp.json", "mine__view") == (
         2,
-        "portico: there is no prompt mine__view; did you mean mine__review?\n",
+        "colonnade: there is no prompt mine__view; did you mean mine__review?\n",
     )
 
 
@@ -292,7 +292,7 @@ def test_a_call_of_a_broken_server_says_what_is_wrong_with_it(folder: Path) -> N
 
 
 def test_our_own_file_gives_names_of_its_own(folder: Path) -> None:
-    (folder / "portico.toml").write_text(
+    (folder / "colonnade.toml").write_text(
         f"""
 [servers.mine]
 command = {json.dumps(PYTHON)}
@@ -301,9 +301,9 @@ namespace = "notes"
 aliases = {{ jot = "write" }}
 """
     )
-    trusted(folder / "portico.toml")
-    assert command(folder, "call", "portico.toml", "notes__write", "name=a").stdout == "a 1\n"
-    assert command(folder, "call", "portico.toml", "jot", "name=b").stdout == "b 1\n"
+    trusted(folder / "colonnade.toml")
+    assert command(folder, "call", "colonnade.toml", "notes__write", "name=a").stdout == "a 1\n"
+    assert command(folder, "call", "colonnade.toml", "jot", "name=b").stdout == "b 1\n"
 
 
 # ---------------------------------------------------------------- read, prompt, complete
@@ -318,7 +318,7 @@ def test_an_address_that_several_have_needs_a_server(folder: Path) -> None:
     code, words = told(folder, "read", "mcp.json", "notes://all")
     assert code == 5
     assert words.startswith(
-        "portico: 'mine', 'other' all have the resource 'notes://all'; say which is meant: "
+        "colonnade: 'mine', 'other' all have the resource 'notes://all'; say which is meant: "
         "--server KEY"
     )
     done = command(folder, "read", "mcp.json", "notes://all", "--server", "other")
@@ -381,13 +381,13 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         done = command(folder, verb[0], name, *verb[1:])
         assert done.returncode == 2, verb
         told = done.stdout if verb == ("doctor",) else done.stderr
-        assert f"look at it, and then: portico config trust {file}" in told, verb
+        assert f"look at it, and then: colonnade config trust {file}" in told, verb
     assert were_started(folder) == []
     with Terminal(folder, "ls", name) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "n")
         assert terminal.end()[0] == 2
     for one in ("mine", "other"):
-        line = f"starts: {PYTHON} -m portico.cli.main run {one}.py"
+        line = f"starts: {PYTHON} -m colonnade.cli.main run {one}.py"
         assert f"  {one}\n    {line}\n" in shown
     assert were_started(folder) == []
     with Terminal(folder, "ls", name) as terminal:
@@ -463,7 +463,7 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
         assert (done.returncode, done.stderr) == (
             2,
             (
-                f"portico: web.json has several servers; say which: {verb} web.json --server KEY; "
+                f"colonnade: web.json has several servers; say which: {verb} web.json --server KEY; "
                 "there are web, mine\n"
             ),
         )
@@ -474,8 +474,8 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (
         3,
         (
-            "portico: nobody is logged in to http://127.0.0.1:9/mcp; "
-            "portico login http://127.0.0.1:9/mcp\n"
+            "colonnade: nobody is logged in to http://127.0.0.1:9/mcp; "
+            "colonnade login http://127.0.0.1:9/mcp\n"
         ),
     )
 
@@ -484,11 +484,11 @@ def test_nothing_else_takes_a_configuration(folder: Path) -> None:
     for verb in (("run",), ("serve",), ("add", "--to", "cursor")):
         code, words = told(folder, verb[0], "mcp.json", *verb[1:])
         assert code == 2
-        assert words.startswith("portico: mcp.json is a configuration")
+        assert words.startswith("colonnade: mcp.json is a configuration")
 
 
 def test_what_a_server_wrote_never_acts_on_a_terminal(folder: Path) -> None:
-    evil = "import sys\nsys.exit('\\x1b[2Jportico: all is well')\n"
+    evil = "import sys\nsys.exit('\\x1b[2Jcolonnade: all is well')\n"
     (folder / "evil.py").write_text(evil)
     file = configure(folder / "evil.json", evil=started("evil.py"))
     with Terminal(folder, "ls", file, NO_COLOR="1") as terminal:

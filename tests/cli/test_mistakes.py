@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-import portico as package
+import colonnade as package
 from cli.process import WAIT_S, WEATHER, Process, call, command, environment, written
 from cli.terminal import INTERRUPT, Terminal
-from portico.cli.commands import portico
-from portico.cli.main import OLDEST
+from colonnade.cli.commands import colonnade
+from colonnade.cli.main import OLDEST
 
-VERBS = list(portico.commands)
+VERBS = list(colonnade.commands)
 ROOT = Path(__file__).resolve().parent.parent.parent
 ESCAPE = "\x1b"
 IN_A_LOOP = (
@@ -68,7 +68,7 @@ def test_1_a_server_that_is_run_by_hand_says_what_it_waits_for(folder: Path) -> 
     assert code == 130
     assert shown.removesuffix("^C") == (
         "weather 1.0 waits here for the messages of an MCP client, which starts it itself; "
-        "for HTTP, use portico serve server.py; Ctrl-C ends it\n"
+        "for HTTP, use colonnade serve server.py; Ctrl-C ends it\n"
     )
 
 
@@ -85,7 +85,7 @@ def test_2_a_server_that_is_run_in_a_loop_says_what_to_write_instead(folder: Pat
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "portico.errors.LocalProtocolError: a loop is already running here: "
+        "colonnade.errors.LocalProtocolError: a loop is already running here: "
         "use `await server.serve('stdio')`"
     )
 
@@ -93,14 +93,14 @@ def test_2_a_server_that_is_run_in_a_loop_says_what_to_write_instead(folder: Pat
 def test_3_a_file_that_is_not_there(folder: Path) -> None:
     assert told(folder, "run", "sever.py") == (
         2,
-        "portico: there is no file sever.py; did you mean server.py?\n",
+        "colonnade: there is no file sever.py; did you mean server.py?\n",
     )
 
 
 def test_4_a_name_that_the_file_has_not(folder: Path) -> None:
     assert told(folder, "run", "server.py:sever") == (
         2,
-        "portico: server.py has no 'sever'; did you mean 'server'?\n",
+        "colonnade: server.py has no 'sever'; did you mean 'server'?\n",
     )
 
 
@@ -112,7 +112,7 @@ def test_5_a_module_that_cannot_be_imported(folder: Path) -> None:
         f'Traceback (most recent call last):\n  File "{folder}/needs.py", line 1, in <module>\n'
         "    import nothing_like_this\n"
         "ModuleNotFoundError: No module named 'nothing_like_this'\n"
-        "portico: needs.py could not be loaded: ModuleNotFoundError: No module named "
+        "colonnade: needs.py could not be loaded: ModuleNotFoundError: No module named "
         f"'nothing_like_this'; install it: {sys.executable} -m pip install nothing_like_this\n"
     )
 
@@ -123,7 +123,7 @@ def test_6_a_port_that_is_in_use(folder: Path) -> None:
         assert told(folder, "serve", "server.py", "--port", str(port)) == (
             4,
             (
-                f"portico: port {port} on 127.0.0.1 is in use; "
+                f"colonnade: port {port} on 127.0.0.1 is in use; "
                 "choose another port, or 0 for any free one\n"
             ),
         )
@@ -134,7 +134,7 @@ def test_7_a_server_that_dies(folder: Path) -> None:
     code, words = told(folder, "ls", "--", sys.executable, "dies.py")
     assert code == 4
     assert re.sub(r"pid \d+", "pid 4711", words) == (
-        "portico: server 'dies' (pid 4711) exited with 1 during initialize; "
+        "colonnade: server 'dies' (pid 4711) exited with 1 during initialize; "
         "it had sent no message; its last lines: no database at 127.0.0.1:5432\n"
     )
 
@@ -171,15 +171,15 @@ def test_8_an_address_that_is_a_web_page(folder: Path, page: int) -> None:
     code, words = told(folder, "ls", f"http://127.0.0.1:{page}/")
     assert code == 5
     assert words == (
-        f"portico: 127.0.0.1:{page} answered initialize with 200 and text/html, which is no MCP "
+        f"colonnade: 127.0.0.1:{page} answered initialize with 200 and text/html, which is no MCP "
         f"but a web page; is http://127.0.0.1:{page}/ the endpoint? Its path is often /mcp. "
         "It begins: '<!doctype html><title>Weather</title>'\n"
     )
 
 
 START = {
-    "python -m portico": "import runpy; runpy.run_module('portico', run_name='__main__')",
-    "portico": "from portico.cli.main import main; raise SystemExit(main())",
+    "python -m colonnade": "import runpy; runpy.run_module('colonnade', run_name='__main__')",
+    "colonnade": "from colonnade.cli.main import main; raise SystemExit(main())",
 }
 
 
@@ -188,15 +188,15 @@ def test_9_a_python_that_is_too_old(folder: Path, way: str) -> None:
     done = _with_code(folder, OLD + START[way])
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "portico: this is Python 3.9, and 3.11 is needed; start it with a newer one\n"
+        "colonnade: this is Python 3.9, and 3.11 is needed; start it with a newer one\n"
     )
 
 
 def test_9_a_python_that_is_too_old_for_a_script_of_ones_own(folder: Path) -> None:
-    done = _with_code(folder, OLD + "from portico import Server")
+    done = _with_code(folder, OLD + "from colonnade import Server")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: this is Python 3.9, and portico needs 3.11; start it with a newer one"
+        "ImportError: this is Python 3.9, and colonnade needs 3.11; start it with a newer one"
     )
 
 
@@ -235,12 +235,12 @@ def test_10_every_help_has_an_example_that_can_be_typed(tmp_path: Path, verb: st
     done = command(tmp_path, *[verb] * bool(verb), "--help")
     assert (done.returncode, done.stderr) == (0, "")
     options = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", done.stdout.partition("Example")[0]))
-    lines = done.stdout.partition("Example")[2].replace(": portico", "\nportico").splitlines()
-    examples = [re.split(r"\s{2,}", line.strip())[0] for line in lines if "portico " in line]
+    lines = done.stdout.partition("Example")[2].replace(": colonnade", "\ncolonnade").splitlines()
+    examples = [re.split(r"\s{2,}", line.strip())[0] for line in lines if "colonnade " in line]
     assert examples
     for example in examples:
         words = shlex.split(example)
-        assert words[:2] == ["portico", verb or "run"]
+        assert words[:2] == ["colonnade", verb or "run"]
         before = words[: words.index("--")] if "--" in words else words
         assert {word for word in before if word.startswith("-")} <= options, example
 

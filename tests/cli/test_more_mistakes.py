@@ -15,7 +15,7 @@ from cli.process import WEATHER, command, written
 
 PYTHON = sys.executable
 CRASH = """
-from portico import Server
+from colonnade import Server
 
 server = Server("x")
 
@@ -31,7 +31,7 @@ def configured(folder: Path, **servers: Any) -> Path:
     """A folder with a configuration that nobody has to trust."""
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     done = command(
-        folder, "config", "trust", "mcp.json", "--yes", PORTICO_HOME=str(folder / "home")
+        folder, "config", "trust", "mcp.json", "--yes", COLONNADE_HOME=str(folder / "home")
     )
     assert done.returncode == 0, done.stderr
     return folder
@@ -39,7 +39,7 @@ def configured(folder: Path, **servers: Any) -> Path:
 
 def told(folder: Path, *typed: str) -> str:
     """What is said beside the output."""
-    return command(folder, *typed, PORTICO_HOME=str(folder / "home")).stderr
+    return command(folder, *typed, COLONNADE_HOME=str(folder / "home")).stderr
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_configuration_that_is_not_there_is_no_module(tmp_path: Path, typed: l
     (tmp_path / "mcp.json").write_text("{}")
     written(tmp_path, nothere="")
     done = command(tmp_path, *typed)
-    words = f"portico: there is no file {typed[1]}; did you mean mcp.json?\n"
+    words = f"colonnade: there is no file {typed[1]}; did you mean mcp.json?\n"
     assert (done.returncode, done.stderr) == (2, words)
 
 
@@ -76,8 +76,8 @@ def test_a_command_with_its_arguments_in_it_is_told_where_they_belong(tmp_path: 
     configured(tmp_path, odd={"command": f"{PYTHON} ./server.py --token t0ps3cr3t"})
     words = "command is the program alone; the rest goes into args"
     said = told(tmp_path, "ls", "mcp.json")
-    assert said == f"portico: cannot start server 'odd': {words}\n"
-    done = command(tmp_path, "doctor", "mcp.json", PORTICO_HOME=str(tmp_path / "home"))
+    assert said == f"colonnade: cannot start server 'odd': {words}\n"
+    done = command(tmp_path, "doctor", "mcp.json", COLONNADE_HOME=str(tmp_path / "home"))
     assert words in " ".join(done.stdout.split())
 
 
@@ -92,11 +92,11 @@ def test_a_file_that_nobody_trusts_is_said_once_for_all_of_its_servers(tmp_path:
     file = tmp_path / "mcp.json"
     servers = {key: {"command": "any"} for key in ("one", "two", "three")}
     file.write_text(json.dumps({"mcpServers": servers}))
-    mend = f"look at it, and then: portico config trust {file}"
+    mend = f"look at it, and then: colonnade config trust {file}"
     assert told(tmp_path, "ls", "mcp.json") == (
-        f"portico: {file} is not trusted, so this is not used; {mend}\n"
+        f"colonnade: {file} is not trusted, so this is not used; {mend}\n"
     )
-    done = command(tmp_path, "doctor", "mcp.json", PORTICO_HOME=str(tmp_path / "home"))
+    done = command(tmp_path, "doctor", "mcp.json", COLONNADE_HOME=str(tmp_path / "home"))
     assert done.stdout.startswith("one, two, three\n")
     assert done.stdout.count("FAILED") == 1
     assert done.stdout.endswith("\n1 failed\n")
@@ -107,12 +107,12 @@ def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
     tmp_path: Path, typed: list[str]
 ) -> None:
     written(tmp_path, crash=CRASH)
-    run = ["-m", "portico.cli.main", "run", "crash.py"]
+    run = ["-m", "colonnade.cli.main", "run", "crash.py"]
     configured(tmp_path, x={"command": PYTHON, "args": run})
     first, *_, error, last = told(tmp_path, "call", *typed).splitlines()
-    assert re.fullmatch(r"portico: server \S+ \(pid \d+\) logged:", first)
+    assert re.fullmatch(r"colonnade: server \S+ \(pid \d+\) logged:", first)
     assert error.startswith("    ZeroDivisionError: integer division")
-    assert re.fullmatch(rf"portico: {typed[1]} said: go failed \(id \w+\)", last)
+    assert re.fullmatch(rf"colonnade: {typed[1]} said: go failed \(id \w+\)", last)
     said = told(tmp_path, "call", *typed, "--debug")
     assert re.search(r"^\S+ writes: ZeroDivisionError: integer division", said, re.MULTILINE)
 
@@ -121,7 +121,7 @@ def test_a_file_of_ones_own_is_looked_at_with_ls(tmp_path: Path) -> None:
     written(tmp_path, server=WEATHER)
     typed = ["add", "server.py", "--to", "claude-code", "--name", "weather", "--write"]
     said = told(tmp_path, *typed, "--file", "mcp.json")
-    assert said.endswith(" now; portico ls mcp.json shows it\n")
+    assert said.endswith(" now; colonnade ls mcp.json shows it\n")
     # The place of the client itself, however it is named.
     said = told(tmp_path, *typed, "--file", ".mcp.json")
     assert said.endswith(" now; start claude anew; /mcp shows it\n")

@@ -33,36 +33,36 @@ VERBS: dict[str, tuple[str, ...]] = {
 # ---------------------------------------------------------------- what is typed
 
 USAGE: dict[tuple[str, ...], str] = {
-    ("inspect",): "say which server: portico inspect server.py",
-    ("call",): "say which server: portico call server.py",
+    ("inspect",): "say which server: colonnade inspect server.py",
+    ("call",): "say which server: colonnade call server.py",
     ("call", "server.py"): (
-        "say which tool: portico call server.py TOOL key=value; portico ls server.py lists them"
+        "say which tool: colonnade call server.py TOOL key=value; colonnade ls server.py lists them"
     ),
     ("call", "--", "python", "server.py"): (
-        "say which tool: portico call server.py TOOL key=value; portico ls server.py lists them"
+        "say which tool: colonnade call server.py TOOL key=value; colonnade ls server.py lists them"
     ),
     ("read", "server.py"): (
-        "say which resource: portico read server.py URI; portico ls server.py lists them"
+        "say which resource: colonnade read server.py URI; colonnade ls server.py lists them"
     ),
     ("prompt", "server.py"): (
-        "say which prompt: portico prompt server.py NAME key=value; portico ls server.py lists them"
+        "say which prompt: colonnade prompt server.py NAME key=value; colonnade ls server.py lists them"
     ),
     ("complete", "server.py"): (
-        "say what to complete: portico complete server.py prompt:NAME ARGUMENT PREFIX"
+        "say what to complete: colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
     ),
     ("complete", "server.py", "prompt:a"): (
-        "say which argument to complete: portico complete server.py prompt:NAME ARGUMENT PREFIX"
+        "say which argument to complete: colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
     ),
     ("ls", "sever.py"): "there is no file sever.py; did you mean server.py?",
     ("ls", "tools"): "tools is a folder; name a file in it, such as tools/server.py",
     ("ls", "mcp.json"): "mcp.json has no servers",
     ("run", "mcp.json"): (
         "mcp.json is a configuration, which says how servers are started; name the file of a "
-        "server, or see what it has: portico ls mcp.json"
+        "server, or see what it has: colonnade ls mcp.json"
     ),
     ("serve", "mcp.json"): (
         "mcp.json is a configuration, which says how servers are started; name the file of a "
-        "server, or see what it has: portico ls mcp.json"
+        "server, or see what it has: colonnade ls mcp.json"
     ),
     ("ls", "server.py", "--server", "notes"): (
         "--server names one of a configuration, and this is a server by itself"
@@ -111,7 +111,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 ADDS = """
 import os
-from portico import Server
+from colonnade import Server
 
 server = Server("adds")
 
@@ -131,7 +131,7 @@ def variables() -> list[str]:
 def test_what_is_typed_wrongly_is_told_what_it_should_be(
     shelf: Path, arguments: tuple[str, ...]
 ) -> None:
-    assert told(shelf, *arguments) == (2, f"portico: {USAGE[arguments]}\n")
+    assert told(shelf, *arguments) == (2, f"colonnade: {USAGE[arguments]}\n")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -149,7 +149,7 @@ def test_every_verb_takes_the_same_targets_and_flags(tmp_path: Path, verb: str) 
     shown = command(tmp_path, verb, "--help").stdout
     for flag in ("--json", "--as", "--header", "--header-env", "--env", "--timeout", "--debug"):
         assert f"{flag} " in shown
-    assert f"portico {verb} server.py" in shown
+    assert f"colonnade {verb} server.py" in shown
 
 
 def test_verbs_are_listed_in_the_order_in_which_people_meet_them(tmp_path: Path) -> None:
@@ -167,15 +167,15 @@ def test_a_file_needs_no_line_that_runs_it(shelf: Path) -> None:
     assert said(shelf, "call", "server.py", "add", "a=1", "b=2") == "3\n"
 
 
-def test_a_folder_with_something_called_portico_in_it_is_no_trap(tmp_path: Path) -> None:
-    written(tmp_path, server=ADDS, portico="raise SystemExit('not this one')", click="1 / 0")
+def test_a_folder_with_something_called_colonnade_in_it_is_no_trap(tmp_path: Path) -> None:
+    written(tmp_path, server=ADDS, colonnade="raise SystemExit('not this one')", click="1 / 0")
     done = Process(tmp_path, "call", "server.py", "add", "a=1", "b=2", start=[PYTHON, SCRIPT])
     with done as process:
         assert process.out.next() == "3"
         assert process.end() == 0
 
 
-SCRIPT = str(Path(sys.executable).with_name("portico"))
+SCRIPT = str(Path(sys.executable).with_name("colonnade"))
 
 
 def test_a_server_gets_few_variables_and_those_that_it_is_given(shelf: Path) -> None:
@@ -186,10 +186,10 @@ def test_a_server_gets_few_variables_and_those_that_it_is_given(shelf: Path) -> 
 
 
 def test_what_is_wrong_with_a_file_is_told_in_its_own_lines(tmp_path: Path) -> None:
-    written(tmp_path, server="from portico import Server\nimport nothing_like_this\n")
+    written(tmp_path, server="from colonnade import Server\nimport nothing_like_this\n")
     code, words = told(tmp_path, "ls", "server.py")
     assert code == 4
-    assert words.startswith("portico: server 'server.py' (pid ")
+    assert words.startswith("colonnade: server 'server.py' (pid ")
     assert "    ModuleNotFoundError: No module named 'nothing_like_this'\n" in words
     assert "nothing_like_this; install it: " in words.replace("\n", " ").replace("'", "")
 
@@ -201,7 +201,7 @@ def test_a_command_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     assert told(tmp_path, "ls", "--", "no-such-server") == (
         4,
         (
-            "portico: cannot start server 'no-such-server': there is no command 'no-such-server'; "
+            "colonnade: cannot start server 'no-such-server': there is no command 'no-such-server'; "
             "install it, or give its full path\n"
         ),
     )
@@ -210,7 +210,7 @@ def test_a_command_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
 def test_an_address_where_nobody_is_is_unreachable(tmp_path: Path) -> None:
     assert told(tmp_path, "ls", "http://127.0.0.1:9/mcp") == (
         4,
-        "portico: 127.0.0.1:9 cannot be reached: Connection refused\n",
+        "colonnade: 127.0.0.1:9 cannot be reached: Connection refused\n",
     )
 
 
@@ -227,7 +227,7 @@ def test_a_server_that_is_silent_is_given_up(tmp_path: Path) -> None:
     words = "no answer to tools/call within 2 s; whether it had an effect is unknown"
     assert told(tmp_path, "call", "hand.py", "look", "--timeout", "2") == (
         4,
-        f"portico: server 'hand': {words}\n",
+        f"colonnade: server 'hand': {words}\n",
     )
 
 
@@ -235,7 +235,7 @@ def test_a_server_that_breaks_the_protocol_is_told_so(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand(tools_list="rubbish"))
     code, words = told(tmp_path, "ls", "hand.py")
     assert (code, words.count("\n")) == (5, 1)
-    assert words.startswith("portico: server 'hand': ")
+    assert words.startswith("colonnade: server 'hand': ")
 
 
 def test_a_revision_that_a_server_does_not_speak_is_told(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_an_error_of_the_server_is_told_with_its_number(tmp_path: Path) -> None:
     written(tmp_path, hand=by_hand())
     assert told(tmp_path, "read", "hand.py", "a://b") == (
         5,
-        "portico: no such method: resources/read (-32601)\n",
+        "colonnade: no such method: resources/read (-32601)\n",
     )
 
 
@@ -257,7 +257,7 @@ def test_with_debug_our_own_lines_are_shown(tmp_path: Path) -> None:
     code, words = told(tmp_path, "read", "hand.py", "a://b", "--debug")
     assert code == 5
     assert "Traceback" in words
-    assert words.endswith("portico: no such method: resources/read (-32601)\n")
+    assert words.endswith("colonnade: no such method: resources/read (-32601)\n")
 
 
 def test_with_debug_what_a_server_writes_beside_its_messages_is_shown(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def refusing(status: int) -> Generator[tuple[str, list[dict[str, str]]]]:
 
 
 STATUSES = {
-    401: (3, "wants to know who you are; log in: portico login http://127.0.0.1:"),
+    401: (3, "wants to know who you are; log in: colonnade login http://127.0.0.1:"),
     403: (3, "you may not do this"),
     503: (4, "try again later"),
     404: (5, "is http://127.0.0.1:"),
@@ -374,7 +374,7 @@ def test_a_header_that_is_none_is_told_without_its_value(
     tmp_path: Path, given: tuple[str, str]
 ) -> None:
     code, words = told(tmp_path, "ls", "http://127.0.0.1:9/mcp", *given)
-    assert (code, words) == (2, f"portico: {BAD_HEADERS[given]}\n")
+    assert (code, words) == (2, f"colonnade: {BAD_HEADERS[given]}\n")
 
 
 def test_a_variable_of_a_server_is_not_shown_when_it_dies(tmp_path: Path) -> None:

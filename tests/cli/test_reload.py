@@ -1,4 +1,4 @@
-"""`portico serve --reload`: a file that is being written."""
+"""`colonnade serve --reload`: a file that is being written."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cli.process import COMMAND, SCRIPT, Process, call, written
-from portico.cli.reload import Files
+from colonnade.cli.reload import Files
 
 SERVE = ("serve", "server.py", "--port", "0", "--reload")
 SERVER = """
-from portico import Server
+from colonnade import Server
 from words import WORD
 
 server = Server("writer", version="1.0")
@@ -59,7 +59,7 @@ def test_a_change_of_the_file_is_served_in_the_same_process_on_the_same_port(
         assert said(process) == "one first"
         written(folder, server=SERVER.replace('"one "', '"two "'))
         assert process.err.until("again") == (
-            "portico: server.py changed; writer 1.0 is served again"
+            "colonnade: server.py changed; writer 1.0 is served again"
         )
         assert said(process) == "two first"
         assert said(process, "process") == str(process.process.pid)
@@ -74,7 +74,7 @@ def test_a_server_without_a_version_is_called_by_its_name_alone(tmp_path: Path) 
     with Process(folder, *SERVE) as process:
         assert process.up().startswith("writer on http://")
         written(folder, words='WORD = "second"\n')
-        process.err.until("portico: words.py changed; writer is served again")
+        process.err.until("colonnade: words.py changed; writer is served again")
         process.signal(signal.SIGTERM)
         assert process.end() == 0
 
@@ -84,7 +84,7 @@ def test_a_change_of_what_it_imported_counts_too_and_again(folder: Path) -> None
         process.up()
         for word in ("second", "third"):
             written(folder, words=f'WORD = "{word}"\n')
-            process.err.until("portico: words.py changed; writer 1.0 is served again")
+            process.err.until("colonnade: words.py changed; writer 1.0 is served again")
             assert said(process) == f"one {word}"
         process.signal(signal.SIGINT)
         assert process.end() == 130
@@ -95,11 +95,11 @@ def test_a_change_that_python_cannot_read_leaves_the_old_one_serving(folder: Pat
         process.up()
         written(folder, words=BROKEN)
         assert process.err.next() == (
-            "portico: words.py, line 1: invalid syntax; what was there before serves on"
+            "colonnade: words.py, line 1: invalid syntax; what was there before serves on"
         )
         assert said(process) == "one first"
         written(folder, words='WORD = "mended"\n')
-        assert process.err.next() == "portico: words.py changed; writer 1.0 is served again"
+        assert process.err.next() == "colonnade: words.py changed; writer 1.0 is served again"
         assert said(process) == "one mended"
 
 
@@ -107,7 +107,7 @@ def test_a_change_that_fails_is_told_and_the_next_one_is_tried(folder: Path) -> 
     with Process(folder, *SERVE) as process:
         line = process.up()
         written(folder, words="import no_such_part\n")
-        assert "it is tried again when a file changes" in process.err.until("portico: ")
+        assert "it is tried again when a file changes" in process.err.until("colonnade: ")
         written(folder, no_such_part="", words='from no_such_part import *\nWORD = "mended"\n')
         process.err.until("is served again")
         assert said(process) == "one mended"
@@ -119,8 +119,8 @@ def test_a_change_that_fails_is_told_and_the_next_one_is_tried(folder: Path) -> 
 def test_what_never_worked_is_served_once_it_does(folder: Path) -> None:
     written(folder, words=BROKEN)
     with Process(folder, *SERVE) as process:
-        assert process.err.until("portico: ") == (
-            "portico: words.py has an error in line 1: invalid syntax; "
+        assert process.err.until("colonnade: ") == (
+            "colonnade: words.py has an error in line 1: invalid syntax; "
             "it is tried again when a file changes"
         )
         written(folder, words='WORD = "mended"\n')
@@ -164,7 +164,7 @@ def test_a_loop_that_is_stuck_begins_again_too(folder: Path) -> None:
 def test_what_no_change_mends_is_not_waited_for(folder: Path) -> None:
     with Process(folder, *SERVE, "--path", "mcp") as process:
         assert process.end() == 2
-        assert process.err.rest() == ["portico: 'mcp' is no path; begin it with a slash"]
+        assert process.err.rest() == ["colonnade: 'mcp' is no path; begin it with a slash"]
 
 
 # ---------------------------------------------------------------- which files, and when

@@ -1,4 +1,4 @@
-"""`portico run`: a file on standard input and output."""
+"""`colonnade run`: a file on standard input and output."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def fails() -> str:
 )
 LOADED = """
 import sys
-from portico import Server
+from colonnade import Server
 
 server = Server("loaded")
 
@@ -98,7 +98,7 @@ def test_nothing_that_a_file_prints_while_it_is_loaded_reaches_the_wire(tmp_path
 
 
 def test_without_an_open_input_there_is_nothing_to_serve(folder: Path) -> None:
-    line = f"exec {sys.executable} -m portico.cli.main run server.py <&-"
+    line = f"exec {sys.executable} -m colonnade.cli.main run server.py <&-"
     done = subprocess.run(
         ["/bin/sh", "-c", line],
         cwd=folder,
@@ -108,7 +108,9 @@ def test_without_an_open_input_there_is_nothing_to_serve(folder: Path) -> None:
         timeout=WAIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "portico: a client keeps our input and output open; one of them is not\n"
+    assert (
+        done.stderr == "colonnade: a client keeps our input and output open; one of them is not\n"
+    )
 
 
 # ---------------------------------------------------------------- the end
@@ -156,10 +158,10 @@ def test_ctrl_c_while_the_file_is_loaded_ends_it_quietly(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "instead"),
     [
-        ([*COMMAND, "run", "server.py"], "portico serve server.py"),
+        ([*COMMAND, "run", "server.py"], "colonnade serve server.py"),
         ([sys.executable, "script.py"], 'server.run("http")'),
     ],
-    ids=["portico run", "server.run()"],
+    ids=["colonnade run", "server.run()"],
 )
 def test_at_a_terminal_it_says_what_it_waits_for(
     folder: Path, arguments: list[str], instead: str
@@ -239,7 +241,7 @@ def test_the_log_is_json_on_request(folder: Path) -> None:
         assert process.end() == 0
         (line,) = map(json.loads, process.err.rest())
         assert line["level"] == "error"
-        assert line["logger"] == "portico.server"
+        assert line["logger"] == "colonnade.server"
         assert line["message"].startswith(answer)
         assert line["error"].endswith("KeyError: 'the reason'")
 
@@ -271,6 +273,6 @@ def test_it_loads_what_the_script_itself_would_and_the_parser(tmp_path: Path) ->
     plain, ours = (
         set(json.loads(one.stdout)["result"]["structuredContent"]) for one in (script, run)
     )
-    more = {name for name in ours - plain if not name.startswith(("click", "portico.cli"))}
+    more = {name for name in ours - plain if not name.startswith(("click", "colonnade.cli"))}
     # `python -m` loads runpy; gettext is the parser's.
     assert more <= {"gettext", "runpy", "pkgutil", "importlib.util", "importlib._abc", "server"}

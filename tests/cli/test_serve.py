@@ -1,4 +1,4 @@
-"""`portico serve`: a file over HTTP."""
+"""`colonnade serve`: a file over HTTP."""
 
 import contextlib
 import http.client
@@ -17,7 +17,7 @@ SERVER = (
 import asyncio, sys, time
 from contextlib import asynccontextmanager
 from pathlib import Path
-from portico import Server
+from colonnade import Server
 
 
 def say(words: str) -> None:
@@ -73,7 +73,7 @@ def fails() -> str:
 HANGS = """
 import asyncio, sys
 from contextlib import asynccontextmanager
-from portico import Server
+from colonnade import Server
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ def test_a_script_that_serves_itself_says_the_same(tmp_path: Path) -> None:
 
 
 def test_a_name_of_several_lines_is_still_one_line(tmp_path: Path) -> None:
-    written(tmp_path, server='from portico import Server\n\nserver = Server("a\\nb ü")\n')
+    written(tmp_path, server='from colonnade import Server\n\nserver = Server("a\\nb ü")\n')
     with Process(tmp_path, *SERVE, PYTHONIOENCODING="ascii") as process:
         assert process.up().startswith("a b \\xfc on http://")
 
@@ -263,5 +263,5 @@ def test_the_log_is_json_on_request(tmp_path: Path) -> None:
         process.signal(signal.SIGTERM)
         assert process.end() == 0
         (line,) = map(json.loads, process.err.rest())
-        assert (line["level"], line["logger"]) == ("error", "portico.server")
+        assert (line["level"], line["logger"]) == ("error", "colonnade.server")
         assert "the reason" in line["error"]

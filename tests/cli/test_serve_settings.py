@@ -1,4 +1,4 @@
-"""What an operator sets of `portico serve`: by options, by variables, and in which order."""
+"""What an operator sets of `colonnade serve`: by options, by variables, and in which order."""
 
 import http.client
 import json
@@ -12,13 +12,13 @@ import pytest
 
 from certificates import Authority
 from cli.process import WAIT_S, WEATHER, Process, call, command, written
-from portico.cli.serving import Address
-from portico.transport.http_settings import ENV_PREFIX
+from colonnade.cli.serving import Address
+from colonnade.transport.http_settings import ENV_PREFIX
 
 pytestmark = pytest.mark.slow
 SERVE = ("serve", "server.py", "--port", "0")
 COMPOSED = """
-from portico import HttpRequest, Server
+from colonnade import HttpRequest, Server
 
 server = Server("composed", version="2.0")
 
@@ -80,13 +80,13 @@ def test_a_server_that_runs_itself_reads_the_same_variables(tmp_path: Path) -> N
 def test_start_stop_and_each_request_are_lines_of_the_log_on_request(folder: Path) -> None:
     with Process(folder, *SERVE, "--log-level", "info", "--access-log") as process:
         process.up()
-        assert " INFO portico.transport: serving weather 1.0 on http" in process.err.next()
+        assert " INFO colonnade.transport: serving weather 1.0 on http" in process.err.next()
         assert process.post(call("add", a=2, b=3))[0] == 200
-        assert " INFO portico.requests: tools/call 'add' (2026-07-28): ok, " in process.err.next()
+        assert " INFO colonnade.requests: tools/call 'add' (2026-07-28): ok, " in process.err.next()
         process.signal(signal.SIGTERM)
         assert process.end() == 0
         *_, last = process.err.rest()
-        assert " INFO portico.transport: stopped weather 1.0 after " in last
+        assert " INFO colonnade.transport: stopped weather 1.0 after " in last
 
 
 def test_the_access_log_is_json_beside_the_rest(folder: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_setting_that_cannot_be_meant_ends_it_in_one_sentence(
 ) -> None:
     done = command(folder, *SERVE, *options)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("portico: ")
+    assert done.stderr.startswith("colonnade: ")
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
 

@@ -1,4 +1,4 @@
-"""Whether a file is trusted after `portico add` and `portico remove` wrote into it.
+"""Whether a file is trusted after `colonnade add` and `colonnade remove` wrote into it.
 
 Rules: the home is a folder of the test, and so is what is kept.
 """
@@ -9,8 +9,8 @@ import pytest
 
 from cli.process import WEATHER, written
 from cli.test_adding import MOVED, OTHER, file_of, shown
-from portico.cli.standing import Standing
-from portico.host.dialects import DIALECTS, path
+from colonnade.cli.standing import Standing
+from colonnade.host.dialects import DIALECTS, path
 
 
 @pytest.fixture
@@ -20,23 +20,23 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "kept"))
     folder = tmp_path / "weather"
     folder.mkdir()
     return written(folder, server=WEATHER, other=OTHER)
 
 
-ADD = "portico add server.py --to cursor --write --file mcp.json"
+ADD = "colonnade add server.py --to cursor --write --file mcp.json"
 STAYS = (
-    "portico: FOLDER/mcp.json was not trusted before, and is not now; look at it, and then: "
-    "portico config trust FOLDER/mcp.json\n"
+    "colonnade: FOLDER/mcp.json was not trusted before, and is not now; look at it, and then: "
+    "colonnade config trust FOLDER/mcp.json\n"
 )
 GIT = '{"mcpServers": {"git": {"command": "git-server"}}}'
 
 
 def is_trusted(folder: Path, file: str = "mcp.json") -> bool:
     """Whether somebody would not be asked any more."""
-    code, _, err = shown(folder, f"portico config trust {file}")
+    code, _, err = shown(folder, f"colonnade config trust {file}")
     assert (code, "trusted already" in err) in ((0, True), (1, False))
     return code == 0
 
@@ -46,20 +46,20 @@ def test_what_somebody_typed_into_a_new_file_needs_no_second_question(
     place: Path, client: str
 ) -> None:
     for typed in ("server.py", "other.py --env LOG=debug", "https://example.com/mcp"):
-        add = f"portico add {typed} --to {client} --project --write"
+        add = f"colonnade add {typed} --to {client} --project --write"
         code, _, err = shown(place, add)
         assert (code, "trust" in err.replace("and trust it", "")) == (0, False)
         file = path(
             DIALECTS[client], "project", platform="linux", home="", folder=str(place), env={}
         )
         assert is_trusted(place, file)
-    code, _, err = shown(place, f"portico remove other --from {client} --project")
+    code, _, err = shown(place, f"colonnade remove other --from {client} --project")
     assert (code, "trust" in err, is_trusted(place, file)) == (0, False, True)
 
 
 def test_what_was_written_is_started_and_what_was_changed_since_is_not(place: Path) -> None:
     assert shown(place, ADD)[0] == 0
-    call = "portico call mcp.json weather__add a=2 b=3"
+    call = "colonnade call mcp.json weather__add a=2 b=3"
     assert shown(place, call) == (0, "5\n", "")
     with (place / "mcp.json").open("a") as file:
         file.write(" ")
@@ -73,17 +73,17 @@ def test_adding_to_a_file_that_nobody_trusted_does_not_trust_it(place: Path) -> 
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
     code, _, err = shown(place, ADD)  # which changes nothing
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
-    code, _, err = shown(place, "portico remove weather --from cursor --file mcp.json")
+    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json")
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
     assert (place / "mcp.json").read_text() == GIT
 
 
 def test_adding_to_a_file_that_was_trusted_as_it_was_keeps_the_trust(place: Path) -> None:
     (place / "mcp.json").write_text(GIT)
-    assert shown(place, "portico config trust mcp.json --yes")[0] == 0
+    assert shown(place, "colonnade config trust mcp.json --yes")[0] == 0
     code, _, err = shown(place, ADD)
     assert (code, "trust" in err, is_trusted(place)) == (0, False, True)
-    code, _, err = shown(place, "portico remove weather --from cursor --file mcp.json")
+    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json")
     assert (code, "trust" in err, is_trusted(place)) == (0, False, True)
 
 
@@ -99,9 +99,9 @@ def test_a_server_that_comes_to_light_by_a_removal_is_not_trusted(place: Path) -
     hidden = '{"servers": {"evil": {"command": "evil"}}}'
     (place / "mcp.json").write_text(hidden)
     assert shown(place, ADD)[0] == 0
-    code, _, err = shown(place, "portico config trust mcp.json --yes")
+    code, _, err = shown(place, "colonnade config trust mcp.json --yes")
     assert (code, "evil" in err) == (0, False)  # it is not used, as long as there is another list
-    code, _, err = shown(place, "portico remove weather --from cursor --file mcp.json")
+    code, _, err = shown(place, "colonnade remove weather --from cursor --file mcp.json")
     assert (place / "mcp.json").read_text() == hidden
     assert (code, err.endswith(STAYS), is_trusted(place)) == (0, True, False)
 
@@ -124,7 +124,7 @@ def test_an_env_file_that_changed_meanwhile_is_not_trusted(
     file = place / "mcp.json"
     file.write_text('{"servers": {"git": {"command": "git-server", "envFile": "x.env"}}}')
     (place / "x.env").write_text("A=1\n")
-    assert shown(place, "portico config trust mcp.json --yes")[0] == 0
+    assert shown(place, "colonnade config trust mcp.json --yes")[0] == 0
     assert Standing(str(file), file.read_text()).goes_on(file.read_text()) == ""
     standing = Standing(str(file), file.read_text())
     (place / "x.env").write_text("LD_PRELOAD=evil.so\n")
@@ -136,7 +136,7 @@ def test_a_file_in_a_place_of_the_users_own_is_not_spoken_of(place: Path) -> Non
     file = file_of(place, "cursor")
     file.parent.mkdir()
     file.write_text(GIT)
-    code, _, err = shown(place, "portico add server.py --to cursor --write")
+    code, _, err = shown(place, "colonnade add server.py --to cursor --write")
     assert (code, "trust" in err) == (0, False)
     assert not (place.parent / "kept").exists()
 

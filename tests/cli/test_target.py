@@ -11,7 +11,7 @@ from cli.process import COMMAND, SCRIPT, Process, call, written
 FACTS = """
 import os, pickle, sys
 from dataclasses import dataclass
-from portico import Server
+from colonnade import Server
 
 server = Server("facts")
 
@@ -37,7 +37,7 @@ def facts() -> dict:
     return FOUND | {"pickled": pickle.loads(pickle.dumps(City("Oslo"))) == City("Oslo")}
 """
 NAMED = """
-from portico import Server
+from colonnade import Server
 {lines}
 
 
@@ -86,7 +86,7 @@ def test_a_module_is_found_from_the_folder_where_we_are(tmp_path: Path) -> None:
     assert found["file"] == str(tmp_path / "tools" / "facts.py")
 
 
-@pytest.mark.parametrize("name", ["json", "portico", "my-server"])
+@pytest.mark.parametrize("name", ["json", "colonnade", "my-server"])
 def test_a_file_may_be_called_as_it_likes(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text(FACTS)
     found = facts(tmp_path, f"{name}.py", SCRIPT)
@@ -100,7 +100,7 @@ def test_a_file_needs_no_ending(tmp_path: Path) -> None:
 
 
 def test_files_beside_it_see_the_same_module(tmp_path: Path) -> None:
-    lines = 'from portico import Server\n\nmade = Server("made")\nimport tools\n'
+    lines = 'from colonnade import Server\n\nmade = Server("made")\nimport tools\n'
     tools = "from server import made\n\n\n@made.tool\ndef which() -> str:\n    return 'beside'\n"
     written(tmp_path, server=lines, tools=tools)
     with Process(tmp_path, "run", "server.py") as process:

@@ -13,7 +13,7 @@ import pytest
 from cli.process import WAIT_S, command, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
 from cli.test_listing import EXAMPLES, HOSTILE
-from portico.cli.browser import browser, can_open
+from colonnade.cli.browser import browser, can_open
 
 BOOK = ("call", "travel.py", "book", "train=EC 171")
 BOTH = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from portico import Context, Server
+from colonnade import Context, Server
 
 server = Server("desk\\x1b[2J", version="1")
 
@@ -42,7 +42,7 @@ async def fill(ctx: Context) -> str:
         nick: str | None = None
         sure: bool = False
 
-    found = await ctx.elicit("Who are you?\\n\\x1b[2Jportico: all is well", Form)
+    found = await ctx.elicit("Who are you?\\n\\x1b[2Jcolonnade: all is well", Form)
     return repr((found.name, found.age, found.share, found.colour, found.nick, found.sure))
 
 
@@ -122,7 +122,7 @@ def test_a_question_can_be_declined_and_left(revision: str, said: str) -> None:
             "cancel": "the user went away without an answer",
         }
         code, shown = terminal.end()
-        assert (code, shown.splitlines()[-1]) == (1, f"portico: book said: {why[said]}")
+        assert (code, shown.splitlines()[-1]) == (1, f"colonnade: book said: {why[said]}")
 
 
 def test_the_end_of_the_input_leaves_a_question() -> None:
@@ -131,7 +131,7 @@ def test_the_end_of_the_input_leaves_a_question() -> None:
         terminal.type(END_OF_INPUT)
         code, shown = terminal.end()
     assert code == 1
-    assert shown.endswith("portico: book said: the user went away without an answer\n")
+    assert shown.endswith("colonnade: book said: the user went away without an answer\n")
 
 
 def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:
@@ -155,7 +155,7 @@ def test_what_a_server_asks_cannot_act_on_the_terminal_or_pose_as_ours(desk: Pat
         assert terminal.shown.startswith(
             "desk\\x1b[2J (server.py) asks:\n"
             "  | Who are you?\n"
-            "  | \\x1b[2Jportico: all is well\n"
+            "  | \\x1b[2Jcolonnade: all is well\n"
             "  (Enter takes what is in brackets; Ctrl-D leaves without an answer)\n"
         )
 
@@ -181,9 +181,9 @@ def test_without_a_terminal_a_question_is_refused_at_once() -> None:
     done = command(EXAMPLES, *BOOK)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "portico: travel (travel.py) asks 'Which seat on EC 171?', and there is no terminal to "
+        "colonnade: travel (travel.py) asks 'Which seat on EC 171?', and there is no terminal to "
         "answer in; it was told no\n"
-        "portico: book said: the user declined to answer\n"
+        "colonnade: book said: the user declined to answer\n"
     )
 
 
@@ -191,7 +191,7 @@ def test_a_model_is_never_asked() -> None:
     done = command(EXAMPLES, "call", "booking.py", "describe", "flight=LH1")
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == (
-        "portico: this needs a model that can be asked, and the client offers none (-32021)\n"
+        "colonnade: this needs a model that can be asked, and the client offers none (-32021)\n"
     )
 
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.cli.arguments import Words, read_words, tool_arguments
-from portico.cli.content import Folder, ending_of, safe_name
-from portico.cli.questions import choices, hint, picked, shown, understood, warnings
-from portico.cli.screen import bar
-from portico.cli.text import clean, columns, cut, first_line, one_line, width
-from portico.cli.trouble import Trouble
-from portico.client.signatures import kind, names_of, prompt_signature, tool_signature
-from portico.protocol import types as t
+from colonnade.cli.arguments import Words, read_words, tool_arguments
+from colonnade.cli.content import Folder, ending_of, safe_name
+from colonnade.cli.questions import choices, hint, picked, shown, understood, warnings
+from colonnade.cli.screen import bar
+from colonnade.cli.text import clean, columns, cut, first_line, one_line, width
+from colonnade.cli.trouble import Trouble
+from colonnade.client.signatures import kind, names_of, prompt_signature, tool_signature
+from colonnade.protocol import types as t
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text(max_size=4),

@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from portico import Context, Server, connect
-from portico.client.connect import Connecting
-from portico.protocol.revision import Revision
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
+from colonnade import Context, Server, connect
+from colonnade.client.connect import Connecting
+from colonnade.protocol.revision import Revision
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
 
 HERE = os.path.abspath(__file__)
 ROOT = "file:///bench"

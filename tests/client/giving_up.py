@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from portico import Client
+from colonnade import Client
 
 T = TypeVar("T")
 Counts = dict[str, int]

@@ -12,13 +12,13 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from colonnade.client.answers import Answers
+from colonnade.client.client import Client
+from colonnade.ports import Carry
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision, Revisions
+from colonnade.transport.memory import End, pair
 from live import until
-from portico.client.answers import Answers
-from portico.client.client import Client
-from portico.ports import Carry
-from portico.protocol import types as t
-from portico.protocol.revision import Revision, Revisions
-from portico.transport.memory import End, pair
 
 JSON = dict[str, Any]
 Replies = Mapping[str, Callable[[JSON], JSON | None]]

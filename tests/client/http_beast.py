@@ -14,14 +14,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from client.hand import ALL_OF_IT, INFO
+from colonnade.client.answers import Answers
+from colonnade.client.client import Client
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision, Revisions
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_conversation import HttpConversation
 from http_hand import Hand, Heard, Visitor, by_hand, descriptors, head, whole
 from live import until
-from portico.client.answers import Answers
-from portico.client.client import Client
-from portico.protocol import types as t
-from portico.protocol.revision import Revision, Revisions
-from portico.transport.http_client import HttpPool
-from portico.transport.http_conversation import HttpConversation
 
 JSON = dict[str, Any]
 Part = Callable[[Visitor, Heard], Awaitable[None]]

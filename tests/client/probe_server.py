@@ -1,5 +1,5 @@
 """A server on standard streams for tests of the probe: what it does to its first word is an
-argument. Rules: nothing of Portico is imported, so that it starts at once."""
+argument. Rules: nothing of Colonnade is imported, so that it starts at once."""
 
 import json
 import os

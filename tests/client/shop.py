@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from portico import Context, Server
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
+from colonnade import Context, Server
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
 
 HERE = os.path.abspath(__file__)
 

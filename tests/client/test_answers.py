@@ -9,15 +9,15 @@ from typing import Any, Literal
 import pytest
 
 from client.hand import by_hand
+from colonnade import Context, Declined, Server
+from colonnade.client import asking as asking_module
+from colonnade.client.answers import Answers, elicited, sampled
+from colonnade.client.roots import rooted
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.testing import connect
 from live import Records, live, until
-from portico import Context, Declined, Server
-from portico.client import asking as asking_module
-from portico.client.answers import Answers, elicited, sampled
-from portico.client.roots import rooted
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, Asking, Revision
-from portico.testing import connect
 
 FORMS = [one for one in ALL if "form" in one.elicitation.modes]
 URLS = [one for one in ALL if "url" in one.elicitation.modes]
@@ -129,7 +129,7 @@ async def test_a_model_s_words_are_a_string_or_a_whole_answer(revision: Revision
         return "hi"
 
     async with connect(asking(), revision.date, on_sample=model) as client:
-        assert (await client.call_tool("model")).text == "hi by portico.testing"
+        assert (await client.call_tool("model")).text == "hi by colonnade.testing"
     content = t.TextContent(text="ho")
     whole = t.CreateMessageResult(role="assistant", content=content, model="parrot")
     async with connect(asking(), revision.date, on_sample=lambda asked: whole) as client:
@@ -174,7 +174,7 @@ async def test_a_handler_that_fails_is_logged_and_the_server_learns_no_reason(
         raise ValueError("my password is 123")
 
     answers = Answers(on_sample=fail)
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         async with by_hand(revision, answers=answers) as (_, hand):
             message = {"role": "user", "content": {"type": "text", "text": "hi"}}
             params = {"messages": [message], "maxTokens": 5}

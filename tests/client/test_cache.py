@@ -8,16 +8,16 @@ import pytest
 from msgspec import Raw
 
 from client.hand import JSON, Door, Refusal, through
+from colonnade import Server, connect
+from colonnade.client.answers import Answers
+from colonnade.client.cache import MAX_TTL_S, Cache
+from colonnade.client.client import Client
+from colonnade.client.listening import Change, Listening
+from colonnade.errors import RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, NEWEST, Revision
+from colonnade.testing import Clock, played
 from live import live, until
-from portico import Server, connect
-from portico.client.answers import Answers
-from portico.client.cache import MAX_TTL_S, Cache
-from portico.client.client import Client
-from portico.client.listening import Change, Listening
-from portico.errors import RemoteError
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, NEWEST, Revision
-from portico.testing import Clock, played
 
 FIRST = t.PaginatedRequestParams()
 ANSWER = Raw(b'{"tools":[]}')

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Host, Server, connect
+from colonnade.client import hearing as hearing_module
+from colonnade.client.client import Client
+from colonnade.errors import ColonnadeError
+from colonnade.protocol.revision import ALL, Revision
+from colonnade.sync import connect as connect_blocking
 from live import Records, live
-from portico import Context, Host, Server, connect
-from portico.client import hearing as hearing_module
-from portico.client.client import Client
-from portico.errors import PorticoError
-from portico.protocol.revision import ALL, Revision
-from portico.sync import connect as connect_blocking
 
 COUNT = 10
 
@@ -90,7 +90,7 @@ async def test_a_callback_that_hangs_delays_one_call_for_a_limited_time_and_clos
     async def on_log(message: Any) -> None:
         await asyncio.Event().wait()
 
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         async with connect(counter(), on_log=on_log) as client:
             assert (await client.call_tool("count")).data == "done"
             monkeypatch.setattr(hearing_module, "CATCH_UP_S", 3600)
@@ -114,7 +114,7 @@ async def test_a_callback_may_call_the_server_itself_from_a_task_of_its_own() ->
             called = await asyncio.gather(client.call_tool("ping"), client.call_tool("ping"))
             answers.extend(result.text for result in called)
 
-        with Records("portico.client") as records:
+        with Records("colonnade.client") as records:
             await client.call_tool("count", on_progress=on_progress)
     assert answers == ["pong"] * 2 * COUNT
     assert records.lines == []
@@ -132,7 +132,7 @@ async def test_a_callback_may_close_the_client() -> None:
             closed.set()
 
     client = await connect(counter())
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         await asyncio.wait([asyncio.ensure_future(_failed(client, on_progress))])
         await closed.wait()
         await client.close()
@@ -140,7 +140,7 @@ async def test_a_callback_may_close_the_client() -> None:
 
 
 async def _failed(client: Client, on_progress: Any) -> None:
-    with contextlib.suppress(PorticoError):
+    with contextlib.suppress(ColonnadeError):
         await client.call_tool("count", on_progress=on_progress)
 
 
@@ -151,7 +151,7 @@ def test_a_blocking_callback_may_call_the_server_itself() -> None:
         def on_progress(value: float, total: float | None, message: str | None) -> None:
             answers.append(client.call_tool("ping").text)
 
-        with Records("portico.client") as records:
+        with Records("colonnade.client") as records:
             client.call_tool("count", on_progress=on_progress)
         assert answers == ["pong"] * COUNT
     assert records.lines == []

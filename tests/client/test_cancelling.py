@@ -27,12 +27,12 @@ from client.giving_up import (
     rests,
     walk,
 )
+from colonnade import Client
+from colonnade.client.finding import MEMORY
+from colonnade.client.listening import Change
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
 from live import live_for
-from portico import Client
-from portico.client.finding import MEMORY
-from portico.client.listening import Change
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
 
 # More awaits than any operation has; a list of three pages over HTTP has a dozen.
 MAX_AWAITS = 100

@@ -7,30 +7,30 @@ from typing import Any, assert_type, cast
 
 import pytest
 
-import portico
+import colonnade
 from client.hand import JSON, Hand, Refusal, by_hand
-from live import live, until
-from official import available
-from official_lines import complaints
-from portico import Context, Sample, Server, ToolError
-from portico.client import list_limits
-from portico.client.answers import Answers
-from portico.client.client import Client
-from portico.client.results import ToolResult
-from portico.errors import (
+from colonnade import Context, Sample, Server, ToolError
+from colonnade.client import list_limits
+from colonnade.client.answers import Answers
+from colonnade.client.client import Client
+from colonnade.client.results import ToolResult
+from colonnade.errors import (
     ConnectionLost,
     LocalProtocolError,
     RemoteError,
     RemoteProtocolError,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.handshake import Phase
-from portico.protocol.link import SET_LEVEL
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, Asking, LogControl, Revision, Revisions
-from portico.testing import Clock, connect, every_revision
-from portico.transport.memory import pair
+from colonnade.protocol import types as t
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link import SET_LEVEL
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, Asking, LogControl, Revision, Revisions
+from colonnade.testing import Clock, connect, every_revision
+from colonnade.transport.memory import pair
+from live import live, until
+from official import available
+from official_lines import complaints
 from stage import Message
 
 INFO = t.Implementation(name="c", version="1")
@@ -388,7 +388,7 @@ async def test_the_limits_of_a_list_can_be_changed_and_count_what_was_kept(
 @pytest.mark.parametrize("name", ["max_list_bytes", "max_list_items"])
 def test_a_limit_of_a_list_is_a_number_above_0(name: str) -> None:
     with pytest.raises(LocalProtocolError, match=f"{name} is a whole number above 0"):
-        portico.connect(["x"], **cast("Any", {name: 0}))
+        colonnade.connect(["x"], **cast("Any", {name: 0}))
 
 
 # ---------------------------------------------------------------- calls

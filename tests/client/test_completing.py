@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from client.hand import JSON, Door, through
-from portico.client import completing
-from portico.client.completing import Completer
-from portico.protocol import types as t
-from portico.protocol.revision import ALL
-from portico.testing import Clock, every_revision, played
+from colonnade.client import completing
+from colonnade.client.completing import Completer
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL
+from colonnade.testing import Clock, every_revision, played
 
 
 class Words:

@@ -14,25 +14,25 @@ from typing import Any, assert_type, cast
 import pytest
 
 from client.shop import HERE, shop, site
-from http_hand import Visitor, by_hand, whole
-from live import Records, live, live_for, until
-from portico import Client, Context, Host, Login, Server, connect
-from portico.client.connect import Connecting
-from portico.client.targets import called
-from portico.client.ways import ChildWay
-from portico.errors import (
+from colonnade import Client, Context, Host, Login, Server, connect
+from colonnade.client.connect import Connecting
+from colonnade.client.targets import called
+from colonnade.client.ways import ChildWay
+from colonnade.errors import (
     CannotConnect,
+    ColonnadeError,
     ConnectionLost,
     LocalProtocolError,
-    PorticoError,
     RemoteError,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.handshake import Phase
-from portico.protocol.revision import ALL, NEWEST, Revision
-from portico.sync import connect as connect_blocking
-from portico.transport.memory import pair, serve_end
+from colonnade.protocol import types as t
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.revision import ALL, NEWEST, Revision
+from colonnade.sync import connect as connect_blocking
+from colonnade.transport.memory import pair, serve_end
+from http_hand import Visitor, by_hand, whole
+from live import Records, live, live_for, until
 
 COMMAND = [sys.executable, HERE]
 
@@ -241,10 +241,10 @@ async def test_headers_go_with_every_request_to_a_url() -> None:
             await visitor.say(whole(401))
 
     async with by_hand(play) as hand:
-        with pytest.raises(PorticoError, match="401"):
+        with pytest.raises(ColonnadeError, match="401"):
             await connect(hand.url, headers={"Authorization": "Bearer t"})
         entry = {"url": hand.url, "headers": {"X-Key": "k"}}
-        with pytest.raises(PorticoError, match="401"):
+        with pytest.raises(ColonnadeError, match="401"):
             await connect(entry, headers=[("Authorization", "Bearer u")])
     first, second = hand.heard
     assert first.headers["authorization"] == "Bearer t"
@@ -298,7 +298,7 @@ async def test_a_child_that_dies_is_told_with_the_call_and_is_started_for_the_ne
 @live
 async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_said_once() -> None:
     async with connect(HERE) as client:
-        with Records("portico.client") as records:
+        with Records("colonnade.client") as records:
             assert (await client.call_tool("add", {"a": 1, "b": 2})).data == 3
             way = cast("ChildWay", client._way)
             assert way.child is not None
@@ -313,7 +313,7 @@ async def test_a_child_that_dies_while_it_is_idle_is_started_again_and_that_is_s
 
 CHATTY = """
 import os, sys
-from portico import Server
+from colonnade import Server
 
 server = Server("chatty")
 
@@ -331,7 +331,7 @@ async def test_what_a_child_wrote_last_stands_after_the_sentence_that_it_was_sta
     (tmp_path / "chatty.py").write_text(CHATTY)
     heard: list[str] = []
     async with connect(str(tmp_path / "chatty.py"), on_stderr=heard.append) as client:
-        with Records("portico.client") as records:
+        with Records("colonnade.client") as records:
             pid = (await client.call_tool("pid", returns=int)).data
             await until(lambda: "another" in heard)
             os.kill(pid, signal.SIGKILL)
@@ -564,7 +564,7 @@ async def test_a_program_says_who_it_is(revision: Revision) -> None:
     async with connect(mirror(), revision=revision.date, name="planner") as client:
         assert (await client.call_tool("who")).data == "planner|0|None"
     async with connect(mirror(), revision=revision.date) as client:
-        assert (await client.call_tool("who")).data.startswith("portico|")
+        assert (await client.call_tool("who")).data.startswith("colonnade|")
 
 
 @live
@@ -573,7 +573,7 @@ async def test_a_host_says_which_program_it_is_part_of(tmp_path: Path) -> None:
     async with Host({"m": mirror()}, **given) as host:
         assert (await host.call_tool("m__who")).data == "planner|1.2|Trip planner"
     async with Host({"m": mirror()}) as host:
-        assert (await host.call_tool("m__who")).data.startswith("portico|")
+        assert (await host.call_tool("m__who")).data.startswith("colonnade|")
     with pytest.raises(LocalProtocolError, match=r"version= and title= go with name="):
         Host({"m": mirror()}, version="1")
     path = tmp_path / "mcp.json"

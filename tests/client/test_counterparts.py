@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from client.hand import JSON, Refusal, by_hand
+from colonnade.client import asking
+from colonnade.client.answers import Answers
+from colonnade.protocol import types as t
+from colonnade.protocol.link import SET_LEVEL
+from colonnade.protocol.revision import ALL, Asking, LogControl, Revision
 from live import Records, live, until
-from portico.client import asking
-from portico.client.answers import Answers
-from portico.protocol import types as t
-from portico.protocol.link import SET_LEVEL
-from portico.protocol.revision import ALL, Asking, LogControl, Revision
 
 DONE: JSON = {"content": [{"type": "text", "text": "done"}]}
 LEVEL_KEY = "io.modelcontextprotocol/logLevel"
@@ -116,7 +116,7 @@ async def test_a_server_that_does_not_take_a_level_is_used_all_the_same(
         raise Refusal(-32601, "no such method")
 
     replies = {"tools/call": lambda params: DONE, SET_LEVEL: refuse}
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         async with by_hand(revision, replies, on_log=print) as (client, _):
             assert (await client.call_tool("t")).text == "done"
     assert len(records.lines) == 1

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from colonnade import Host, connect
 from live import live
-from portico import Host, connect
 
 SERVER = """
 import sys
 
-from portico import Server, ToolError
+from colonnade import Server, ToolError
 
 server = Server("kitchen")
 
@@ -49,7 +49,7 @@ async def test_the_traceback_of_a_tool_that_crashed_in_a_child_is_logged(
             id = result.text[-7:-1]
             (record,) = caplog.records
             said = record.getMessage()
-            assert (record.name, record.levelno) == ("portico.client", logging.WARNING)
+            assert (record.name, record.levelno) == ("colonnade.client", logging.WARNING)
             assert said.startswith("server 'kitchen' (pid ")
             first, *_, last = said.splitlines()[1:]
             assert f"(id {id})" in first
@@ -81,7 +81,7 @@ async def test_a_program_that_hears_standard_error_is_told_there(
 async def test_a_host_logs_it_and_no_caller_is_given_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    command = [sys.executable, "-m", "portico", "run", written(tmp_path)]
+    command = [sys.executable, "-m", "colonnade", "run", written(tmp_path)]
     async with Host({"kitchen": command}) as host:
         for caller in ("ada", "ben"):
             result = await host.caller(caller).call_tool("kitchen__burn", {"dish": "rice"})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.client.finding import (
+from colonnade.client.finding import (
     Attempt,
     Discover,
     Finding,
@@ -18,18 +18,18 @@ from portico.client.finding import (
     Outcome,
     find,
 )
-from portico.errors import (
+from colonnade.errors import (
     AuthError,
     CannotConnect,
+    ColonnadeError,
     ConnectionLost,
     LoginRequired,
-    PorticoError,
     RemoteError,
     RemoteProtocolError,
     TimedOut,
 )
-from portico.protocol.jsonrpc import encode
-from portico.protocol.revision import ALL, EVERY, NEWEST, Revision, Revisions
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, Revisions
 
 HANDSHAKE = EVERY.handshakes[0]
 MODERN = Revisions(EVERY.enveloped)
@@ -48,7 +48,7 @@ def agreed(revision: Revision = HANDSHAKE) -> Raw:
     return Raw(encode(said))
 
 
-def answered(kind: type[PorticoError], status: int | None = None) -> PorticoError:
+def answered(kind: type[ColonnadeError], status: int | None = None) -> ColonnadeError:
     error = kind("what the transport says")
     error.status = status
     return error
@@ -71,23 +71,23 @@ def play(finding: Finding, outcomes: Iterable[Outcome]) -> tuple[list[Attempt], 
     return tried, found
 
 
-def attempts(finding: Finding, outcomes: Iterable[Outcome]) -> tuple[list[Attempt], PorticoError]:
+def attempts(finding: Finding, outcomes: Iterable[Outcome]) -> tuple[list[Attempt], ColonnadeError]:
     """What is tried, and the error that it ends with."""
     tried, found = _played(finding, outcomes)
-    assert isinstance(found, PorticoError), found
+    assert isinstance(found, ColonnadeError), found
     return tried, found
 
 
 def _played(
     finding: Finding, outcomes: Iterable[Outcome]
-) -> tuple[list[Attempt], Opening | PorticoError]:
+) -> tuple[list[Attempt], Opening | ColonnadeError]:
     tried = [next(finding)]
     for outcome in outcomes:
         try:
             tried.append(finding.send(outcome))
         except StopIteration as found:
             return tried, found.value
-        except PorticoError as error:
+        except ColonnadeError as error:
             return tried, error
     raise AssertionError(f"it goes on: {tried[-1]}")
 
@@ -225,7 +225,7 @@ def test_a_server_that_answered_and_refuses_the_handshake_is_not_asked_again() -
 
 # ---------------------------------------------------------------- nothing is decided
 
-UNDECIDED: list[Callable[[], PorticoError]] = [
+UNDECIDED: list[Callable[[], ColonnadeError]] = [
     lambda: answered(LoginRequired, 401),
     lambda: answered(LoginRequired),
     lambda: answered(AuthError, 403),
@@ -244,7 +244,7 @@ UNDECIDED: list[Callable[[], PorticoError]] = [
 @pytest.mark.parametrize("outcome", UNDECIDED)
 @pytest.mark.parametrize("means", [CHILD, HTTP, PIPE], ids=["child", "http", "pipe"])
 def test_what_speaks_of_the_way_decides_nothing(
-    outcome: Callable[[], PorticoError], means: Means
+    outcome: Callable[[], ColonnadeError], means: Means
 ) -> None:
     error = outcome()
     assert attempts(find(EVERY, means), [error]) == ([PROBE], error)
@@ -279,7 +279,7 @@ def test_where_that_does_not_help_the_first_error_is_the_one_to_know() -> None:
 
 
 @pytest.mark.parametrize("error", [answered(RemoteProtocolError, 200), answered(TimedOut)])
-def test_a_handshake_that_failed_otherwise_is_no_reason_for_it(error: PorticoError) -> None:
+def test_a_handshake_that_failed_otherwise_is_no_reason_for_it(error: ColonnadeError) -> None:
     tried, raised = attempts(find(EVERY, HTTP), [answered(RemoteProtocolError, 404), error])
     assert tried == [PROBE, GREETING]
     assert raised is error
@@ -337,7 +337,7 @@ def test_a_modern_one_is_asked_what_it_offers_which_is_the_same_question() -> No
 @pytest.mark.parametrize(
     "wrong", [refused(-32022, None, 400), answered(RemoteProtocolError, 404), refused(-32601)]
 )
-def test_memory_that_proves_wrong_is_given_up(wrong: PorticoError) -> None:
+def test_memory_that_proves_wrong_is_given_up(wrong: ColonnadeError) -> None:
     outcomes = [wrong, discovered(NEWEST.date)]
     tried, opening = play(find(EVERY, HTTP, Known(handshake=True)), outcomes)
     assert tried == [GREETING, PROBE]

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from client.hand import JSON, Door, Refusal, through
+from colonnade import connect
+from colonnade.client import following
+from colonnade.client.client import Client
+from colonnade.client.listening import Change, Listening
+from colonnade.errors import CannotConnect, ConnectionLost, RemoteError
+from colonnade.protocol.revision import ALL, NEWEST, NOVEMBER_2025, Pushing, Revision
 from http_hand import Visitor, by_hand, chunk, events, stream, whole
 from live import Records, live, until
-from portico import connect
-from portico.client import following
-from portico.client.client import Client
-from portico.client.listening import Change, Listening
-from portico.errors import CannotConnect, ConnectionLost, RemoteError
-from portico.protocol.revision import ALL, NEWEST, NOVEMBER_2025, Pushing, Revision
 
 LISTEN = "subscriptions/listen"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
@@ -189,8 +189,8 @@ async def test_a_server_that_speaks_another_way_now_ends_what_listened(revision:
 @live
 async def test_what_the_server_does_not_agree_to_tell_is_known() -> None:
     door = door_of(NEWEST)
-    with Records("portico.client") as log:
-        logging.getLogger("portico.client").setLevel(logging.INFO)
+    with Records("colonnade.client") as log:
+        logging.getLogger("colonnade.client").setLevel(logging.INFO)
         try:
             async with through(door) as client:
                 listener = Listener(client)
@@ -202,7 +202,7 @@ async def test_what_the_server_does_not_agree_to_tell_is_known() -> None:
                 with pytest.raises(ConnectionLost):
                     await listener.task
         finally:
-            logging.getLogger("portico.client").setLevel(logging.NOTSET)
+            logging.getLogger("colonnade.client").setLevel(logging.NOTSET)
     assert "INFO the server will not tell of a://b" in log.lines
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from colonnade.client import hearing as hearing_module
+from colonnade.client.hearing import Hearing
 from live import Records, live, until
-from portico.client import hearing as hearing_module
-from portico.client.hearing import Hearing
 
 
 @live
@@ -49,7 +49,7 @@ async def test_a_handler_that_raises_is_logged_and_the_next_is_called() -> None:
     async def fail_later(word: str) -> None:
         raise KeyError(word)
 
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         hearing.tell(fail, "a")
         hearing.tell(fail_later, "b")
         hearing.tell(heard.append, "c")
@@ -70,7 +70,7 @@ async def test_what_a_slow_handler_makes_wait_is_bounded(monkeypatch: pytest.Mon
         await gate.wait()
         heard.append(number)
 
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         for number in range(6):
             hearing.tell(slow, number)
     assert len(records.lines) == 1
@@ -91,7 +91,7 @@ async def test_what_a_slow_handler_makes_wait_is_bounded_in_bytes_too(
         await gate.wait()
         heard.append(number)
 
-    with Records("portico.client") as records:
+    with Records("colonnade.client") as records:
         for number, size in enumerate([100, 100, 1, 0]):  # one that is too large waits alone
             hearing.tell(slow, number, size=size)
         gate.set()

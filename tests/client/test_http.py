@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from colonnade import Context, Server, ToolError
+from colonnade.client.answers import Answers
+from colonnade.client.client import Client
+from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, RemoteError, TimedOut
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, Revisions
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_conversation import HttpConversation, SessionEnded
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_sse_client import SseStream
 from http_hand import descriptors, either_loop
 from live import live, until
-from portico import Context, Server, ToolError
-from portico.client.answers import Answers
-from portico.client.client import Client
-from portico.errors import CannotConnect, ChannelError, ConnectionLost, RemoteError, TimedOut
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, EVERY, Asking, Revision, Revisions
-from portico.transport.http_client import HttpPool
-from portico.transport.http_conversation import HttpConversation, SessionEnded
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
-from portico.transport.http_sse_client import SseStream
 
 INFO = t.Implementation(name="battery", version="1")
 BIG = 1024 * 1024

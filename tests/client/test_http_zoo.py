@@ -18,25 +18,25 @@ from client.http_beast import (
     outcome,
     result,
 )
-from http_hand import Heard, Visitor, by_hand, chunk, events, head, stream, whole
-from live import live
-from portico.client.client import Client
-from portico.errors import (
+from colonnade.client.client import Client
+from colonnade.errors import (
     AuthError,
     CannotConnect,
+    ColonnadeError,
     ConnectionLost,
     LoginRequired,
-    PorticoError,
     RemoteError,
     RemoteProtocolError,
     ScopeRequired,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision, Revisions
-from portico.transport import http_endpoint
-from portico.transport.http_client import HttpPool
-from portico.transport.http_conversation import HttpConversation
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision, Revisions
+from colonnade.transport import http_endpoint
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_conversation import HttpConversation
+from http_hand import Heard, Visitor, by_hand, chunk, events, head, stream, whole
+from live import live
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]
@@ -49,7 +49,7 @@ class Animal(NamedTuple):
     """What a server does, and what its client must make of that."""
 
     does: Part
-    error: type[PorticoError]
+    error: type[ColonnadeError]
     words: str
     timeout_s: float = PATIENT_S
     status: int | None = None
@@ -59,7 +59,7 @@ ZOO: dict[str, Animal] = {}
 
 
 def animal(
-    error: type[PorticoError], words: str, timeout_s: float = PATIENT_S, status: int | None = None
+    error: type[ColonnadeError], words: str, timeout_s: float = PATIENT_S, status: int | None = None
 ) -> Any:
     """Put a server into the zoo, under the name of its function."""
 

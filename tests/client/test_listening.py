@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from client.hand import JSON, Refusal, by_hand
+from colonnade import Server
+from colonnade.client import listening as listening_module
+from colonnade.client.listening import Change, Listening
+from colonnade.errors import ConnectionLost, RemoteError, TimedOut
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.testing import Clock, connect, every_revision
 from live import live, until
-from portico import Server
-from portico.client import listening as listening_module
-from portico.client.listening import Change, Listening
-from portico.errors import ConnectionLost, RemoteError, TimedOut
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, Pushing, Revision
-from portico.testing import Clock, connect, every_revision
 
 
 def notes() -> Server:

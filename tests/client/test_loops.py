@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from client.shop import HERE, shop, site
+from colonnade import Client, Host, connect
+from colonnade.client.asking import ELSEWHERE
+from colonnade.errors import LocalProtocolError
 from live import live
-from portico import Client, Host, connect
-from portico.client.asking import ELSEWHERE
-from portico.errors import LocalProtocolError
 
 Deed = Callable[[Client], Awaitable[Any]]
 
@@ -90,5 +90,5 @@ def test_without_a_loop_of_asyncio_it_is_said_what_to_do() -> None:
         await Host({"shop": shop()}).list_tools()
 
     for work in (enter(), wait(), host()):
-        with pytest.raises(LocalProtocolError, match=r"under trio .*portico\.sync\.connect"):
+        with pytest.raises(LocalProtocolError, match=r"under trio .*colonnade\.sync\.connect"):
             driven(work)

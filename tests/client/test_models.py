@@ -6,15 +6,15 @@ import pytest
 from msgspec.structs import replace
 
 from client.hand import Door, through
+from colonnade import Context, Server
+from colonnade.client import answers as answers_module
+from colonnade.client.answers import Answers
+from colonnade.client.models import Model, choose_model
+from colonnade.errors import LocalProtocolError, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
+from colonnade.testing import connect, words_of
 from live import live
-from portico import Context, Server
-from portico.client import answers as answers_module
-from portico.client.answers import Answers
-from portico.client.models import Model, choose_model
-from portico.errors import LocalProtocolError, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
-from portico.testing import connect, words_of
 
 MODELS = {
     "claude-3-5-sonnet-20241022": Model(cheapness=0.5, speed=0.6, intelligence=0.9),

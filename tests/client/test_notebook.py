@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.client.offered import Tool
-from portico.client.results import ToolResult
-from portico.protocol import types as t
+from colonnade.client.offered import Tool
+from colonnade.client.results import ToolResult
+from colonnade.protocol import types as t
 
 DATA = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
 # Each would do something where it is not escaped, in an element, an attribute or an address.

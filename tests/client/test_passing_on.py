@@ -8,13 +8,13 @@ from msgspec import Raw
 
 from client.hand import JSON, Door, through
 from client.test_visiting import BY_ERROR, Shop
+from colonnade import Context, Server, connect
+from colonnade.client.answers import Answers
+from colonnade.errors import ConnectionLost, Declined, RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import LogControl, Revision
+from colonnade.protocol.types import LOG_LEVEL_KEY
 from live import live
-from portico import Context, Server, connect
-from portico.client.answers import Answers
-from portico.errors import ConnectionLost, Declined, RemoteError
-from portico.protocol import types as t
-from portico.protocol.revision import LogControl, Revision
-from portico.protocol.types import LOG_LEVEL_KEY
 
 PAY = t.CallToolRequestParams(name="pay")
 

@@ -9,12 +9,12 @@ import pytest
 
 from client.hand import by_hand
 from client.http_beast import beast, outcome
+from colonnade import Client, Context, Server, TimedOut, connect
+from colonnade.client.answers import Answers
+from colonnade.protocol.revision import ALL, NOVEMBER_2025, Asking
+from colonnade.transport.http_run import Site
 from http_hand import Heard, Visitor, chunk, events, stream
 from live import live, until
-from portico import Client, Context, Server, TimedOut, connect
-from portico.client.answers import Answers
-from portico.protocol.revision import ALL, NOVEMBER_2025, Asking
-from portico.transport.http_run import Site
 
 ASKING = [one.date for one in ALL if one.asking is Asking.BY_REQUEST and one.elicitation.modes]
 # Short beside what a person takes here, long beside what a busy machine needs for a message.

@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 
 from client.hand import ALL_OF_IT, INFO, JSON, Hand, Refusal, Replies
-from http_hand import Hand as Site
-from http_hand import Heard, Visitor, by_hand, chunk, events, stream, whole
-from live import live, until
-from portico import Client, connect
-from portico.client import finding, speaking
-from portico.errors import (
+from colonnade import Client, connect
+from colonnade.client import finding, speaking
+from colonnade.errors import (
     AuthError,
     CannotConnect,
     LoginRequired,
@@ -25,8 +22,11 @@ from portico.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from portico.protocol.revision import ALL, NEWEST, Revision
-from portico.transport.memory import pair
+from colonnade.protocol.revision import ALL, NEWEST, Revision
+from colonnade.transport.memory import pair
+from http_hand import Hand as Site
+from http_hand import Heard, Visitor, by_hand, chunk, events, stream, whole
+from live import live, until
 
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.handshake], ids=lambda one: one.date

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from colonnade import Host, connect
+from colonnade.errors import ColonnadeError, LocalProtocolError
+from colonnade.transport.python_file import imports_colonnade, python_command, split_name
 from live import live
-from portico import Host, connect
-from portico.errors import LocalProtocolError, PorticoError
-from portico.transport.python_file import imports_portico, python_command, split_name
 
 SERVER = """
-from portico import Server
+from colonnade import Server
 
 server = Server("travel")
 other = Server("other")
@@ -35,7 +35,7 @@ FORMS = {
     "that serves in a loop while it is loaded": SERVER
     + "\nimport asyncio\nasyncio.run(server.serve())\n",
     "that makes its server as a program": """
-from portico import Server
+from colonnade import Server
 
 
 def main() -> None:
@@ -96,21 +96,21 @@ async def test_a_file_that_serves_while_it_is_loaded_has_no_server_of_a_name(
     tmp_path: Path,
 ) -> None:
     file = written(tmp_path, FORMS["that calls run while it is loaded"])
-    with pytest.raises(PorticoError, match=r"put its run\(\) below"):
+    with pytest.raises(ColonnadeError, match=r"put its run\(\) below"):
         await connect(f"{file}:server")
 
 
 @live
 async def test_a_file_with_no_server_says_what_to_write(tmp_path: Path) -> None:
-    file = written(tmp_path, "from portico import Server\n\ndef main():\n    Server('x').run()\n")
-    with pytest.raises(PorticoError, match=r"has no portico\.Server; make one in it"):
+    file = written(tmp_path, "from colonnade import Server\n\ndef main():\n    Server('x').run()\n")
+    with pytest.raises(ColonnadeError, match=r"has no colonnade\.Server; make one in it"):
         await connect(file)
 
 
 @live
 async def test_a_program_that_exits_with_0_and_says_nothing_gets_a_hint(tmp_path: Path) -> None:
     file = written(tmp_path, "print\n")
-    with pytest.raises(PorticoError, match=r"exited with 0 .*does it call run\(\)\?"):
+    with pytest.raises(ColonnadeError, match=r"exited with 0 .*does it call run\(\)\?"):
         await connect(file)
 
 
@@ -124,20 +124,20 @@ async def test_the_hint_is_in_the_problems_of_a_host(tmp_path: Path) -> None:
 @live
 async def test_a_program_that_says_why_it_exits_gets_no_hint(tmp_path: Path) -> None:
     file = written(tmp_path, "import sys\nsys.stderr.write('no licence\\n')\n")
-    with pytest.raises(PorticoError, match="no licence") as raised:
+    with pytest.raises(ColonnadeError, match="no licence") as raised:
         await connect(file)
     assert "call run()" not in str(raised.value)
 
 
 def test_a_file_of_another_library_is_started_by_python(tmp_path: Path) -> None:
     file = written(tmp_path, "from fastmcp import FastMCP\n")
-    assert not imports_portico(file)
+    assert not imports_colonnade(file)
     assert python_command(file) == [sys.executable, file]
     assert python_command(file, "mcp")[-1] == f"{file}:mcp"
 
 
 @pytest.mark.parametrize(
-    "text", ["import portico.testing\n", "from portico.sync import connect\n", "def broken(:\n"]
+    "text", ["import colonnade.testing\n", "from colonnade.sync import connect\n", "def broken(:\n"]
 )
 def test_a_file_that_imports_the_package_or_cannot_be_parsed_is_run(
     text: str, tmp_path: Path

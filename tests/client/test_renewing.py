@@ -10,12 +10,12 @@ import pytest
 
 from client.hand import JSON, Door, Refusal, through
 from client.shop import site
+from colonnade import Server, connect
+from colonnade.client import following
+from colonnade.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
+from colonnade.protocol.revision import ALL, NEWEST, LogControl, Pushing, Revision
 from http_hand import Heard, Visitor, by_hand, whole
 from live import live, until
-from portico import Server, connect
-from portico.client import following
-from portico.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
-from portico.protocol.revision import ALL, NEWEST, LogControl, Pushing, Revision
 
 HANDSHAKES = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.http.sessions], ids=lambda one: one.date

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import pytest
 from msgspec import UNSET
 
-from portico.client.results import ToolResult
-from portico.errors import LocalProtocolError, RemoteProtocolError, ToolError
-from portico.protocol import types as t
+from colonnade.client.results import ToolResult
+from colonnade.errors import LocalProtocolError, RemoteProtocolError, ToolError
+from colonnade.protocol import types as t
 
 
 @dataclass

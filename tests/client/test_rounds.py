@@ -10,14 +10,14 @@ import pytest
 
 from client.hand import by_hand
 from client.test_client import round_of
+from colonnade import Context, RemoteProtocolError, Server, TimedOut
+from colonnade.client.answers import Answers
+from colonnade.client.rounds import MAX_ROUNDS
+from colonnade.errors import RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.testing import Clock, connect, played
 from live import live
-from portico import Context, RemoteProtocolError, Server, TimedOut
-from portico.client.answers import Answers
-from portico.client.rounds import MAX_ROUNDS
-from portico.errors import RemoteError
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, Asking, Revision
-from portico.testing import Clock, connect, played
 
 BY_RESULT = [one for one in ALL if one.asking is Asking.BY_RESULT]
 

@@ -9,16 +9,16 @@ import pytest
 
 from client.hand import ALL_OF_IT, JSON, Door, Hand, Refusal, Replies, by_hand, through
 from client.shop import site
+from colonnade import Host, Server, connect
+from colonnade.client import client as client_module
+from colonnade.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
+from colonnade.host.settings import Entry, Settings
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
+from colonnade.transport.memory import pair
 from http_hand import Heard, Visitor, whole
 from http_hand import by_hand as http_by_hand
 from live import Records, live, until
-from portico import Host, Server, connect
-from portico.client import client as client_module
-from portico.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
-from portico.host.settings import Entry, Settings
-from portico.protocol.handshake import Phase
-from portico.protocol.revision import ALL, NEWEST, OutputRoot, Revision
-from portico.transport.memory import pair
 
 KEPT: JSON = {"ttlMs": 0, "cacheScope": "private"}
 WITH_OUTPUT = pytest.mark.parametrize(
@@ -275,7 +275,7 @@ async def test_a_schema_that_cannot_be_used_is_said_once_and_checks_nothing(
         "tools/call": lambda params: gave(structuredContent={"a": 1}),
     }
     async with by_hand(revision, replies) as (client, _):
-        with Records("portico.client") as log:
+        with Records("colonnade.client") as log:
             assert len(await client.list_tools()) == 1
             for _ in range(2):
                 assert (await client.call_tool("forecast")).data == {"a": 1}
@@ -397,7 +397,7 @@ async def test_a_call_that_was_refused_certainly_had_no_effect() -> None:
 async def test_a_tool_with_an_invalid_header_is_left_out_with_a_warning() -> None:
     here = Site(tool("good", REGION), tool("bad", BAD), tool("plain"))
     async with http_by_hand(here.play) as hand, connect(hand.url, server_name="shop") as client:
-        with Records("portico.client") as log:
+        with Records("colonnade.client") as log:
             assert [one.name for one in await client.list_tools()] == ["good", "plain"]
         (line,) = log.lines
         assert line.startswith("WARNING server 'shop': the tool 'bad' is left out: x-mcp-header")
@@ -452,7 +452,7 @@ async def test_a_tool_that_cannot_be_read_is_left_out_with_a_word_and_the_others
 ) -> None:
     bad: JSON = {"name": "bad", "inputSchema": "none"}
     replies = {"tools/list": lambda params: listed(tool("look"), bad, tool("see"))}
-    with Records("portico.client") as heard:
+    with Records("colonnade.client") as heard:
         async with by_hand(revision, replies) as (client, _):
             assert [one.name for one in await client.list_tools()] == ["look", "see"]
         (said,) = heard.lines
@@ -463,7 +463,7 @@ async def test_a_tool_that_cannot_be_read_is_left_out_with_a_word_and_the_others
 async def test_of_many_tools_that_cannot_be_read_only_some_are_named() -> None:
     bad = [tool("look"), *({"name": f"bad{number}"} for number in range(100))]
     replies = {"tools/list": lambda params: listed(*bad)}
-    with Records("portico.client") as heard:
+    with Records("colonnade.client") as heard:
         async with by_hand(NEWEST, replies) as (client, _):
             assert [one.name for one in await client.list_tools()] == ["look"]
     assert len(heard.lines) == 11

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from client.hand import JSON, Door, Refusal, through
+from colonnade.client.answers import Answers
+from colonnade.errors import Declined, RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, Revision
 from live import live, until
-from portico.client.answers import Answers
-from portico.errors import Declined, RemoteError
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, Revision
 
 BY_ERROR = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.elicitation.by_error], ids=lambda one: one.date

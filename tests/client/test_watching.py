@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from client.hand import JSON, Door, Refusal, through
+from colonnade import connect
+from colonnade.client.answers import Answers
+from colonnade.client.roots import Roots, rooted
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.revision import ALL, Revision
+from colonnade.testing import Clock, every_revision
 from live import Records, live, until
-from portico import connect
-from portico.client.answers import Answers
-from portico.client.roots import Roots, rooted
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.handshake import Phase
-from portico.protocol.revision import ALL, Revision
-from portico.testing import Clock, every_revision
 
 
 def of(date: str) -> Revision:
@@ -68,7 +68,7 @@ async def test_a_ping_that_is_not_answered_in_time_is_a_lost_connection_and_is_l
     door = Door(of(revision), {"ping": lambda params: None})
     with clock:
         async with through(door, ping_s=60.0, timeout_s=5.0) as client:
-            with Records("portico.client") as log:
+            with Records("colonnade.client") as log:
                 await clock.advance(64)
                 assert client.conversation.link.phase is Phase.OPEN
                 await clock.advance(2)
@@ -92,7 +92,7 @@ async def test_a_ping_that_is_refused_was_answered(revision: str) -> None:
     door = Door(of(revision), {"ping": refused})
     with clock:
         async with through(door, ping_s=60.0, timeout_s=5.0) as client:
-            with Records("portico.client") as log:
+            with Records("colonnade.client") as log:
                 await clock.advance(200)
             assert client.conversation.link.phase is Phase.OPEN
             assert len(door.hands) == 1
@@ -157,7 +157,7 @@ async def test_roots_that_cannot_be_reached_are_not_told_of_and_are_looked_for(
     here.mkdir()
     clock, door = Clock(), Door(of(revision))
     roots = Roots([here, str(there), "file:///elsewhere"])
-    with Records("portico.client") as log:
+    with Records("colonnade.client") as log:
         assert [root.uri for root in await roots.now()] == [here.as_uri(), "file:///elsewhere"]
     assert log.lines == [f"WARNING the root {there.as_uri()} cannot be reached, and is not told of"]
     there.mkdir()

@@ -21,7 +21,7 @@ import urllib.request
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from portico import (
+from colonnade import (
     AuthError,
     ClientCredentials,
     EnterpriseLogin,
@@ -29,9 +29,9 @@ from portico import (
     WorkloadIdentity,
     connect,
 )
-from portico.auth.logins import Auth
-from portico.client.client import Client
-from portico.protocol import types as t
+from colonnade.auth.logins import Auth
+from colonnade.client.client import Client
+from colonnade.protocol import types as t
 
 Scenario = Callable[[Client], Coroutine[Any, Any, None]]
 SCENARIOS: dict[str, Scenario] = {}

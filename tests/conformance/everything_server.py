@@ -5,7 +5,7 @@ and the little more that the official clients need to show all they can (tests/i
     .venv/bin/python tests/conformance/everything_server.py stdio
 
 Rules: written with the public decorators alone, as any author would write it: what the suite finds
-here is what Portico gives everybody. Nothing looks at the revision of its caller.
+here is what Colonnade gives everybody. Nothing looks at the revision of its caller.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from portico import (
+from colonnade import (
     Ask,
     Audio,
     BlockingContext,
@@ -30,8 +30,8 @@ from portico import (
     Server,
     ToolError,
 )
-from portico.protocol.types import ElicitSchema, EnumItems, EnumOption, PrimitiveSchema
-from portico.transport.http_run import Site
+from colonnade.protocol.types import ElicitSchema, EnumItems, EnumOption, PrimitiveSchema
+from colonnade.transport.http_run import Site
 
 # A picture of one red pixel, and a sound without a single sample.
 PIXEL = base64.b64decode(
@@ -45,7 +45,7 @@ CANCELLED_S = 10.0
 WATCHED = "test://watched-resource"
 
 server = Server(
-    "portico-everything",
+    "colonnade-everything",
     version="1.0",
     instructions="Everything that the conformance suite calls.",
 )

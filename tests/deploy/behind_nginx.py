@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from colonnade import Client, ColonnadeError, Context, Limits, Server, connect
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025
 from deploy.nginx_stage import NAME, START_S, Front, fronted, tunnel
-from portico import Client, Context, Limits, PorticoError, Server, connect
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025
 
 URL = f"https://{NAME}/mcp"
 BOTH = [NOVEMBER_2025.date, JULY_2026.date]
@@ -185,7 +185,7 @@ def test_a_server_that_keeps_nothing_alive_is_given_up(
             behind(tmp_path, things, 3600.0, proxy_read_timeout="2s") as front,
             visited(front, JULY_2026.date, monkeypatch) as client,
         ):
-            with pytest.raises(PorticoError, match="504"):
+            with pytest.raises(ColonnadeError, match="504"):
                 await client.call_tool("silent", {"seconds": SILENCE_S})
 
     play(test())

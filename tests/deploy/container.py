@@ -28,7 +28,7 @@ from deploy.recipes import container, container_check, only  # noqa: E402
 
 START_S = 60.0
 BUILD_S = 900.0
-IMAGE = "portico-deploy-check"
+IMAGE = "colonnade-deploy-check"
 
 
 def say(words: str) -> None:

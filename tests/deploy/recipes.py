@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
-SERVE = re.compile(r"^portico serve .*?(?=\s+#|$)", re.MULTILINE)
+SERVE = re.compile(r"^colonnade serve .*?(?=\s+#|$)", re.MULTILINE)
 
 
 class Step(NamedTuple):

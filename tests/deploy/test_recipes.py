@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from colonnade import Limits, RunLimits
 from deploy.recipes import (
     DEPLOY,
     ROOT,
@@ -26,16 +27,15 @@ from deploy.recipes import (
     unit,
     unit_command,
 )
-from portico import Limits, RunLimits
 
 START_S = 60.0
-PORTICO = [sys.executable, "-m", "portico.cli.main"]
+COLONNADE = [sys.executable, "-m", "colonnade.cli.main"]
 NGINX = (DEPLOY / "nginx.conf").read_text("utf-8")
 
 
 def test_the_container_s_command_is_that_of_readme_and_the_names_it_is_reached_by() -> None:
     command, readme = only("CMD").listed, readme_command()
-    assert readme == ["portico", "serve", "weather.py", "--port", "8000"]
+    assert readme == ["colonnade", "serve", "weather.py", "--port", "8000"]
     assert command[: len(readme)] == readme
     names = shlex.split("--allow-host mcp.example.com")
     assert command[len(readme) :] == ["--host", "0.0.0.0", *names, "--log-json"]
@@ -43,7 +43,7 @@ def test_the_container_s_command_is_that_of_readme_and_the_names_it_is_reached_b
 
 def test_the_unit_s_command_is_that_of_readme_and_the_name_it_is_reached_by() -> None:
     program, *rest = unit_command()
-    assert program == "/srv/weather/.venv/bin/portico"
+    assert program == "/srv/weather/.venv/bin/colonnade"
     readme = readme_command()[1:]
     assert rest == [*readme, "--allow-host", "mcp.example.com", "--log-json"]
 
@@ -97,11 +97,11 @@ def test_every_setting_is_explained_on_the_page() -> None:
 @contextmanager
 def started(command: list[str]) -> Generator[str]:
     """A command of a recipe on this machine: on loopback, and on a port that is free."""
-    assert command[0].endswith("portico")
+    assert command[0].endswith("colonnade")
     words = ["127.0.0.1" if word == "0.0.0.0" else word for word in command[1:]]
     words[words.index("--port") + 1] = "0"
     with subprocess.Popen(
-        [*PORTICO, *words],
+        [*COLONNADE, *words],
         cwd=ROOT / "examples",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

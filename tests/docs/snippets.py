@@ -5,12 +5,12 @@
   use it; one whose name begins with `test_` is given to pytest.
 - A comment behind a `print(…)` is what it prints, to the letter (`…` is anything). It is compared with
   what that line printed first; a line that is never reached is wrong, too.
-- A block that fails on purpose says so in its last statement: `… # raises portico.errors.Fault`.
+- A block that fails on purpose says so in its last statement: `… # raises colonnade.errors.Fault`.
 - A line of shell (```` ```sh ````) names a command that is ours, with options that it has, or one
   that everybody knows. It is not run.
 - A conversation with a prompt (```` ```console ````) is run in the same folder: `$ ` begins a
   command, and what stands below it is what it prints; `…` is anything, alone on a line any lines. A
-  file that the document does not have is an example. A server that it starts (`portico serve`) runs until the end of the document, on a port of its own
+  file that the document does not have is an example. A server that it starts (`colonnade serve`) runs until the end of the document, on a port of its own
   that takes the place of the one that is shown.
 
 Rules: nothing is left out because it is hard to run; what cannot run is not shown as Python, and not
@@ -49,7 +49,7 @@ _KNOWN = "pip uv uvx uvicorn granian git cd curl python docker nginx systemctl c
 KNOWN = frozenset(_KNOWN.split())
 # What is typed at a prompt that is run.
 TYPED = {
-    "portico": [sys.executable, "-m", "portico.cli.main"],
+    "colonnade": [sys.executable, "-m", "colonnade.cli.main"],
     "python": [sys.executable],
     "pytest": [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
     "cat": ["cat"],
@@ -171,7 +171,7 @@ def complaint(command: str) -> str:
     if not words:
         return ""
     first, rest = words[0], words[1:]
-    if first == "portico":
+    if first == "colonnade":
         return _of_ours(rest)
     if first.startswith("scripts/"):
         path = ROOT / first
@@ -183,20 +183,20 @@ def complaint(command: str) -> str:
 
 
 def _of_ours(rest: list[str]) -> str:
-    if "portico" not in PROJECT.get("scripts", {}):
-        return "there is no command portico"
+    if "colonnade" not in PROJECT.get("scripts", {}):
+        return "there is no command colonnade"
     verb = next((word for word in rest if not word.startswith("-")), "")
     shown = subprocess.run(
-        [*TYPED["portico"], *([verb] if verb else []), "--help"],
+        [*TYPED["colonnade"], *([verb] if verb else []), "--help"],
         capture_output=True,
         encoding="utf-8",
         timeout=WAIT_S,
     )
     if shown.returncode:
-        return f"there is no portico {verb}"
+        return f"there is no colonnade {verb}"
     options = [word.partition("=")[0] for word in rest if word.startswith("--")]
     unknown = [option for option in options if f"{option} " not in shown.stdout.replace("\n", " ")]
-    return f"portico {verb} has no {unknown[0]}" if unknown else ""
+    return f"colonnade {verb} has no {unknown[0]}" if unknown else ""
 
 
 # ---------------------------------------------------------------- a prompt
@@ -267,7 +267,7 @@ class Prompt:
         program = TYPED.get(words[0]) if words else None
         if program is None:
             return f"{one.command!r} is not run here; there are {', '.join(TYPED)}"
-        if words[:2] == ["portico", "serve"]:
+        if words[:2] == ["colonnade", "serve"]:
             printed = self._served([*program, *words[1:]], one.command)
         else:
             printed = self._done([*program, *words[1:]])

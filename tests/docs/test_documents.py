@@ -48,7 +48,7 @@ def test_something_is_checked() -> None:
 
 ADD = """```python
 # shop.py
-from portico import Server
+from colonnade import Server
 
 server = Server("shop")
 
@@ -65,7 +65,7 @@ if __name__ == "__main__":
 
 BAD = {
     "code that fails": "```python\n1 / 0\n```\n",
-    "a name that is nowhere": "```python\nfrom portico import Sevrer\n```\n",
+    "a name that is nowhere": "```python\nfrom colonnade import Sevrer\n```\n",
     "a warning": "```python\nimport warnings\nwarnings.warn('old')\n```\n",
     "a promise that is not kept": "```python\n1 + 1  # raises ZeroDivisionError\n```\n",
     "a failure before the promised one": "```python\n1 / 0\nint('')  # raises ValueError\n```\n",
@@ -74,14 +74,14 @@ BAD = {
     "a comment at a line that is never reached": "```python\nif []:\n    print(1)  # 1\n```\n",
     "a comment in a test": "```python\n# test_a.py\ndef test() -> None:\n    print(1)  # 1\n```\n",
     "a script that is not there": "```sh\nscripts/nothing\n```\n",
-    "a verb that is none": "```sh\nportico fly server.py\n```\n",
-    "an option that is none": "```sh\nportico serve server.py --wings 2\n```\n",
+    "a verb that is none": "```sh\ncolonnade fly server.py\n```\n",
+    "an option that is none": "```sh\ncolonnade serve server.py --wings 2\n```\n",
     "a stranger": "```sh\nnpm install\n```\n",
     "a stranger at a prompt": "```console\n$ npm install\n```\n",
     "something else is printed": ADD
-    + "```console\n$ portico call shop.py price item=pear\n5\n```\n",
-    "nothing is shown": ADD + "```console\n$ portico call shop.py price item=pear\n```\n",
-    "a server that does not start": "```console\n$ portico serve nothing.py\n… on http://…\n```\n",
+    + "```console\n$ colonnade call shop.py price item=pear\n5\n```\n",
+    "nothing is shown": ADD + "```console\n$ colonnade call shop.py price item=pear\n```\n",
+    "a server that does not start": "```console\n$ colonnade serve nothing.py\n… on http://…\n```\n",
 }
 
 
@@ -119,19 +119,19 @@ print("quiet")
 ```
 
 ```sh
-portico serve shop.py --port 8000   # a comment
+colonnade serve shop.py --port 8000   # a comment
 PORT=1 scripts/demo
 ```
 
 ```console
-$ portico serve shop.py --port 8123
+$ colonnade serve shop.py --port 8123
 shop on http://127.0.0.1:8123/mcp
-$ portico call http://127.0.0.1:8123/mcp \\
+$ colonnade call http://127.0.0.1:8123/mcp \\
     price item=pear
 4
-$ portico call shop.py nothing
-portico: …
-$ portico inspect shop.py
+$ colonnade call shop.py nothing
+colonnade: …
+$ colonnade inspect shop.py
 shop 0
 …
 ```

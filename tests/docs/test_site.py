@@ -184,9 +184,9 @@ def test_pages_stand_in_the_order_of_the_index(tmp_path: Path) -> None:
 
 def test_a_heading_has_the_anchor_that_repositories_give_it() -> None:
     taken: set[str] = set()
-    texts = ["`portico call`, and more", "Über uns", "A b", "A b"]
+    texts = ["`colonnade call`, and more", "Über uns", "A b", "A b"]
     assert [slug(text, taken) for text in texts] == [
-        "portico-call-and-more",
+        "colonnade-call-and-more",
         "über-uns",
         "a-b",
         "a-b-1",

@@ -21,10 +21,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, Asking, Pushing, Revision
 from official import DATES, available
 from official_lines import complaints
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, Asking, Pushing, Revision
 from stage import Message
 
 JSON = dict[str, Any]

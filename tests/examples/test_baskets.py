@@ -2,8 +2,8 @@
 
 import json
 
+from colonnade.protocol.revision import Revision
 from examples.guest import visit
-from portico.protocol.revision import Revision
 
 
 def test_a_basket_is_filled_call_by_call_and_checked_out_once(revision: Revision) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from colonnade.protocol.revision import Revision
 from examples.guest import Guest, visit
-from portico.protocol.revision import Revision
 
 JSON = dict[str, Any]
 

@@ -2,8 +2,8 @@
 
 import json
 
+from colonnade.protocol.revision import Pushing, Revision
 from examples.guest import visit
-from portico.protocol.revision import Pushing, Revision
 
 ENDS = "the shelves are closed\nthe rates are put away\n"
 

@@ -6,8 +6,8 @@ import struct
 import wave
 from typing import Any
 
+from colonnade.protocol.revision import OutputRoot, Revision
 from examples.guest import visit
-from portico.protocol.revision import OutputRoot, Revision
 
 
 def size(block: dict[str, Any]) -> tuple[int, int]:

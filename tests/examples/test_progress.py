@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from colonnade.protocol.revision import Revision
 from examples.guest import Guest, visit
-from portico.protocol.revision import Revision
 
 
 def call_with_progress(guest: Guest, tool: str, **arguments: Any) -> list[float]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from colonnade.protocol.revision import Revision
 from examples.guest import Guest, Rejected, visit
-from portico.protocol.revision import Revision
 
 
 def prompt(guest: Guest, name: str, **arguments: str) -> list[dict[str, Any]]:

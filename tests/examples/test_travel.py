@@ -7,10 +7,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from colonnade.protocol.revision import Asking, OutputRoot, Pushing, Revision
 from examples.guest import EXAMPLES, WAIT_S, visit
 from http_client import Caller
 from live import live_for
-from portico.protocol.revision import Asking, OutputRoot, Pushing, Revision
 
 JSON = dict[str, Any]
 CLOSED = "the office is closed\n"

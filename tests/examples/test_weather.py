@@ -2,8 +2,8 @@
 
 import pytest
 
+from colonnade.protocol.revision import BadToolInput, OutputRoot, Revision
 from examples.guest import Rejected, visit
-from portico.protocol.revision import BadToolInput, OutputRoot, Revision
 
 
 def test_a_forecast_is_data_with_a_copy_in_words(revision: Revision) -> None:

@@ -2,9 +2,9 @@
 
 import time
 
+from colonnade.protocol.revision import Asking, Revision
 from features.asking import folders, rooted
 from features.feature import JSON, Group, Verdict, failure, refused, told, tried
-from portico.protocol.revision import Asking, Revision
 from server.talk import Client, Rejected, talk, words
 
 ANSWERED = Group("Answers on their way back")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Literal
 
+from colonnade import Ask, BlockingContext, Context, Declined, Server
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, failure, refused, told, tried
-from portico import Ask, BlockingContext, Context, Declined, Server
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
 from server.talk import EVERYTHING, Client, Rejected, accept, decline, talk, words
 
 ASKING = Group("Asking the user, a model, the roots")

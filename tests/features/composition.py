@@ -4,12 +4,12 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
+from colonnade import Context, Depends, Icon, Server
+from colonnade.errors import Fault, FaultKind
+from colonnade.ports import Handler, Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Pushing, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
-from portico import Context, Depends, Icon, Server
-from portico.errors import Fault, FaultKind
-from portico.ports import Handler, Turn
-from portico.protocol import types as t
-from portico.protocol.revision import Pushing, Revision
 from server.talk import Client, Rejected, talk, words
 
 COMPOSITION = Group("Composition")

@@ -3,10 +3,10 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from colonnade import BlockingContext, Context, Server
+from colonnade.protocol.revision import LogControl, Revision
+from colonnade.store.memory import MemoryStore
 from features.feature import JSON, WORKS, Group, Verdict, failure, refusal, refused, told, tried
-from portico import BlockingContext, Context, Server
-from portico.protocol.revision import LogControl, Revision
-from portico.store.memory import MemoryStore
 from server.talk import Client, Rejected, talk, words
 
 CONTEXT = Group("Context")

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from portico.protocol.revision import ALL, Revision
+from colonnade.protocol.revision import ALL, Revision
 from server.talk import Client, Rejected, words
 
 JSON = dict[str, Any]

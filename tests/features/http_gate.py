@@ -3,14 +3,14 @@
 import asyncio
 from typing import Any
 
+from colonnade import Server
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import ALL, Revision
+from colonnade.transport.http_visit import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.http_talk import Working
 from features.web import Enveloper, Streamer, settled, visitor, website
 from http_client import Response
-from portico import Server
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import ALL, Revision
-from portico.transport.http_visit import Limits
 
 GATE = Group("HTTP: what is refused")
 QUICK: JSON = {"name": "quick"}

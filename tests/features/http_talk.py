@@ -4,12 +4,12 @@ import asyncio
 import json
 from typing import Any
 
+from colonnade import Context, Server
+from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.transport.http_visit import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
 from http_client import cancelled
-from portico import Context, Server
-from portico.protocol.revision import ALL, Pushing, Revision
-from portico.transport.http_visit import Limits
 
 HTTP = Group("HTTP")
 TOOLS = "notifications/tools/list_changed"

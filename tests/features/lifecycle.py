@@ -5,13 +5,13 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from colonnade import Server
+from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.transport.duplex import Duplex
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
-from portico import Server
-from portico.protocol.jsonrpc import MAX_LINE_BYTES
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, Pushing, Revision
-from portico.transport.duplex import Duplex
 from server.talk import Client, Rejected, nobody, talk, words
 from transport.test_stdio import WAIT_S, serving
 

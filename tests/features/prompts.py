@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from colonnade import Audio, File, Icon, Image, Link, Message, Server, ToolError
+from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
-from portico import Audio, File, Icon, Image, Link, Message, Server, ToolError
-from portico.protocol.revision import Revision
 from server.talk import Client, Rejected, talk
 
 PROMPTS = Group("Prompts")

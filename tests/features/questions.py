@@ -9,9 +9,9 @@ import threading
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
+from colonnade import BlockingContext, Context, Depends, Sample, Server
+from colonnade.protocol.revision import Asking, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refused, told, tried
-from portico import BlockingContext, Context, Depends, Sample, Server
-from portico.protocol.revision import Asking, Revision
 from server.talk import Client, Rejected, talk, words
 
 QUESTIONS = Group("Questions in a handler")

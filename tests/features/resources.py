@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from colonnade import Annotations, File, Icon, Server, ToolError
+from colonnade.protocol.revision import Pushing, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
-from portico import Annotations, File, Icon, Server, ToolError
-from portico.protocol.revision import Pushing, Revision
 from server.talk import Client, Rejected, talk
 
 RESOURCES = Group("Resources")

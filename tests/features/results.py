@@ -4,10 +4,10 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
+from colonnade import Audio, File, Image, Link, Result, Server
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
 from features.feature import JSON, WORKS, Group, Verdict, told, tool_of
-from portico import Audio, File, Image, Link, Result, Server
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
 from server.talk import talk, words
 
 RESULTS = Group("Results of tools")

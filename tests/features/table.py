@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from colonnade.protocol.revision import ALL, Revision
 from features.answers import ANSWERED
 from features.asking import ASKING
 from features.composition import COMPOSITION
@@ -20,7 +21,6 @@ from features.questions import QUESTIONS
 from features.resources import RESOURCES
 from features.results import RESULTS
 from features.tools import TOOLS
-from portico.protocol.revision import ALL, Revision
 
 GROUPS: tuple[Group, ...] = (
     *(TOOLS, RESULTS, RESOURCES, PROMPTS, COMPLETIONS),

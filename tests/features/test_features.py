@@ -2,10 +2,10 @@
 
 import pytest
 
+from colonnade.protocol.revision import ALL, Revision
 from features.feature import Row
 from features.table import ROWS, name_of, promised
 from live import live
-from portico.protocol.revision import ALL, Revision
 
 CELLS = [pytest.param(row, revision, id=name_of(row, revision)) for row in ROWS for revision in ALL]
 

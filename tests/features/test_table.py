@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.protocol.revision import ALL
 from features.command import Outcomes
 from features.feature import WORKS, Group, Kind, told
 from features.table import BEGIN, END, GROUPS, PAGE, ROOT, ROWS, name_of, render, written
-from portico.protocol.revision import ALL
 
 # A table that lost its rows would pass as well; these are fewer than there are today.
 LEAST_ROWS = 150

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from colonnade import Context, Icon, Server, ToolError
+from colonnade.protocol.revision import Revision
 from features.feature import (
     JSON,
     WORKS,
@@ -18,8 +20,6 @@ from features.feature import (
     tool_of,
 )
 from live import Records
-from portico import Context, Icon, Server, ToolError
-from portico.protocol.revision import Revision
 from server.talk import Client, talk, words
 
 TOOLS = Group("Tools")
@@ -53,7 +53,7 @@ async def listed(server: Server, revision: Revision) -> JSON:
 
 @TOOLS.feature("a name that some clients hide: offered, with a warning in the log", WORKS)
 async def strange_name(revision: Revision) -> Verdict:
-    with Records("portico.server") as log:
+    with Records("colonnade.server") as log:
         server = weather(name="fore cast/now")
     assert "some clients hide names" in "".join(log.lines)
     assert (await listed(server, revision))["name"] == "fore cast/now"
@@ -255,7 +255,7 @@ async def crash(revision: Revision) -> Verdict:
         raise ValueError("the password is swordfish")
 
     meta = {} if revision.handshake else {"io.modelcontextprotocol/logLevel": "debug"}
-    with Records("portico.server") as log:
+    with Records("colonnade.server") as log:
         async with talk(server, revision, meta=meta) as client:
             if revision.handshake:
                 await client.ask("logging/setLevel", {"level": "debug"})

@@ -16,14 +16,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from colonnade import Server
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Binding, Revision
+from colonnade.transport.http_run import Site
 from features.feature import JSON
 from http_client import META, Caller, Response, Wire, opening
 from official import DATES, available
 from official_lines import complaints
-from portico import Server
-from portico.protocol.methods import Side
-from portico.protocol.revision import Binding, Revision
-from portico.transport.http_run import Site
 from stage import Message
 
 CAN: JSON = {"roots": {}, "sampling": {}}

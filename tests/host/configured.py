@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from portico.host.config import Reader
-from portico.host.inputs import Inputs, OnInput
-from portico.host.settings import Config, Entry
-from portico.host.trust import Trust
+from colonnade.host.config import Reader
+from colonnade.host.inputs import Inputs, OnInput
+from colonnade.host.settings import Config, Entry
+from colonnade.host.trust import Trust
 
 
 class Place:

@@ -18,17 +18,17 @@ from typing import Any
 
 from msgspec import Raw
 
-from portico.errors import Fault
-from portico.host.settings import Entry, Settings
-from portico.host.supervisor import Supervised
-from portico.ports import Session
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange, RequestFields
-from portico.protocol.jsonrpc import NOTHING, Head, Request, encode
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import Kind, Question
-from portico.protocol.revision import EVERY, NEWEST, Asking
-from portico.protocol.shape import Shaper
+from colonnade.errors import Fault
+from colonnade.host.settings import Entry, Settings
+from colonnade.host.supervisor import Supervised
+from colonnade.ports import Session
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange, RequestFields
+from colonnade.protocol.jsonrpc import NOTHING, Head, Request, encode
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import Kind, Question
+from colonnade.protocol.revision import EVERY, NEWEST, Asking
+from colonnade.protocol.shape import Shaper
 
 SCRIPT = Path(__file__).with_name("odd_servers.py")
 ASKS = frozenset({Kind.ELICIT, Kind.SAMPLE})

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from portico import Host, Server, ToolError
+from colonnade import Host, Server, ToolError
 
 JSON = dict[str, Any]
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from portico import Context, Server
+from colonnade import Context, Server
 
 
 def secretive(name: str, secret: str) -> Server:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colonnade.host.config import Reader
+from colonnade.host.explaining import explained, line, told
+from colonnade.host.keys import KEYS
 from host.odd_files import json_files, toml_files
-from portico.host.config import Reader
-from portico.host.explaining import explained, line, told
-from portico.host.keys import KEYS
 
 NAMES = [
     "claude_desktop_config.json",
@@ -62,7 +62,7 @@ def test_any_json(name: str, text: str) -> None:
     checked(name, text.encode())
 
 
-@given(st.sampled_from([".codex/config.toml", "portico.toml", "x.toml"]), toml_files())
+@given(st.sampled_from([".codex/config.toml", "colonnade.toml", "x.toml"]), toml_files())
 def test_any_toml(name: str, text: str) -> None:
     checked(name, text.encode())
 
@@ -78,10 +78,10 @@ def test_a_number_that_is_too_long_is_a_problem(digits: int) -> None:
     for name in NAMES:
         checked(name, f'{{"mcpServers": {{"a": {{"command": {number}}}}}}}'.encode())
     for key in ("timeout_s", "max_seats", "args"):
-        checked("portico.toml", f"[servers.a]\n{key} = {number}\n".encode())
+        checked("colonnade.toml", f"[servers.a]\n{key} = {number}\n".encode())
 
 
 @pytest.mark.parametrize("text", ["[" * 5000, "a = " + "[" * 900 + "]" * 900, '{"a":' * 5000])
 def test_what_is_too_deep_is_a_problem(text: str) -> None:
     checked("mcp.json", text.encode())
-    checked("portico.toml", text.encode())
+    checked("colonnade.toml", text.encode())

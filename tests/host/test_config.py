@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from portico.host.config import read_config
+from colonnade.host.config import read_config
 
 FILE = """{
   "mcpServers": {
@@ -34,7 +34,7 @@ def test_one_wrong_server_harms_no_other(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_switched_off_misses_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "portico.toml"
+    file = tmp_path / "colonnade.toml"
     file.write_text('[servers.a]\ncommand = "${env:NOBODY_SET_THIS}"\nenabled = false\n')
     config = read_config(file, env={})
     assert not config.problems

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import Output
-from portico.host.crashes import FIRST_S, LONGEST_S, STEADY_S, Crash, Crashes, longest_wait
+from colonnade.errors import Output
+from colonnade.host.crashes import FIRST_S, LONGEST_S, STEADY_S, Crash, Crashes, longest_wait
 
 MOST, WITHIN_S = 5, 300.0
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from portico.host.config import read_config
-from portico.host.dialects import DIALECTS, Reached, Started, entry, path
+from colonnade.host.config import read_config
+from colonnade.host.dialects import DIALECTS, Reached, Started, entry, path
 
 HOMES: dict[Any, str] = {"linux": "/home/you", "darwin": "/Users/you", "win32": r"C:\Users\you"}
 PATHS = {
@@ -175,7 +175,7 @@ def test_a_server_that_is_switched_off_in_any_file_is_not_used(
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("portico.toml", "servers"), ("config.toml", "mcp_servers")]
+    ("name", "table"), [("colonnade.toml", "servers"), ("config.toml", "mcp_servers")]
 )
 def test_a_server_that_is_switched_off_in_a_file_of_toml_is_not_used(
     name: str, table: str, tmp_path: Path

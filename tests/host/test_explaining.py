@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.host.explaining import explained, told
+from colonnade.host.keys import SETTINGS
+from colonnade.host.settings import Settings
 from host.configured import Place
-from portico.host.explaining import explained, told
-from portico.host.keys import SETTINGS
-from portico.host.settings import Settings
 
 USER = '{"mcpServers": {"git": {"command": "uvx", "env": {"LOG": "${LOG:-user}"}}}, "projects": {\n'
 LOCAL = '"%s": {"mcpServers": {\n"git": {"command": "mine", "env": {"LOG": "${LEVEL}"}}}}}}'
@@ -53,7 +53,7 @@ def test_a_value_that_came_through_three_scopes_names_them_all(place: Place) -> 
 def test_a_file_that_is_not_trusted_is_explained_and_nothing_in_it_looked_at(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "kept"))
     place.write(".mcp.json", {"mcpServers": {"a": {"command": "run", "args": ["${LEVEL}"]}}})
     reader, trusting = place.reader(env={"LEVEL": "debug"}), place.reader(trust=True)
     for each in (reader, trusting):
@@ -65,9 +65,9 @@ def test_a_file_that_is_not_trusted_is_explained_and_nothing_in_it_looked_at(
 
 
 def test_settings_that_nobody_said_are_shown_for_who_asks(place: Place) -> None:
-    place.write("portico.toml", '[defaults]\ntimeout_s = 5\n[servers.a]\ncommand = "run"\n')
+    place.write("colonnade.toml", '[defaults]\ntimeout_s = 5\n[servers.a]\ncommand = "run"\n')
     reader = place.reader()
-    reader.read(place.folder / "portico.toml")
+    reader.read(place.folder / "colonnade.toml")
     (one,) = explained(reader, everything=True)
     settings = {value.name: value for value in one.values if value.name in SETTINGS}
     assert set(settings) == set(Settings.__struct_fields__)
@@ -85,9 +85,9 @@ def test_settings_that_nobody_said_are_shown_for_who_asks(place: Place) -> None:
     ],
 )
 def test_a_server_says_whether_it_is_used(place: Place, text: str, state: str) -> None:
-    place.write("portico.toml", f"[servers.a]\n{text}\n")
+    place.write("colonnade.toml", f"[servers.a]\n{text}\n")
     reader = place.reader()
-    reader.read(place.folder / "portico.toml")
+    reader.read(place.folder / "colonnade.toml")
     assert [one.state for one in explained(reader)] == [state]
 
 

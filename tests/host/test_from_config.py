@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from colonnade import Host
+from colonnade.host.trust import Trust, TrustQuestion
 from live import Records
-from portico import Host
-from portico.host.trust import Trust, TrustQuestion
 
 SERVER = """
 import sys
 from pathlib import Path
 
-from portico import Server
+from colonnade import Server
 
 Path(sys.argv[1]).write_text("started")
 server = Server("marked")
@@ -32,7 +32,7 @@ server.run()
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "kept"))
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "server.py").write_text(SERVER)
@@ -86,7 +86,7 @@ def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
 
     async def played() -> list[str]:
-        with Records("portico.host") as records:
+        with Records("colonnade.host") as records:
             async with Host.from_config(file) as host:
                 await host.reload()
                 file.write_text(json.dumps({"mcpServers": {"broken": {"command": 5}}}))
@@ -101,10 +101,10 @@ def test_what_is_wrong_with_files_is_logged_once(tmp_path: Path) -> None:
 
 def test_a_server_that_cannot_be_looked_up_is_a_problem_and_no_crash(tmp_path: Path) -> None:
     text = '[servers.a]\ncommand = "x"\nenv = { A = { command = ["no-such-program"] } }\n'
-    (tmp_path / "portico.toml").write_text(text)
+    (tmp_path / "colonnade.toml").write_text(text)
 
     async def played() -> None:
-        async with Host.from_config(tmp_path / "portico.toml") as host:
+        async with Host.from_config(tmp_path / "colonnade.toml") as host:
             assert await host.list_tools() == []
             (problem,) = host.problems
             assert "'no-such-program' cannot be started" in problem.words

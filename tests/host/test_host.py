@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolError
+from colonnade.host.own import entry_of
+from colonnade.host.settings import Config, Problem, Settings
+from colonnade.host.supervisor import Status
+from colonnade.transport.http_run import Site
 from live import live
-from portico import CannotConnect, Context, Host, RemoteError, Server, ToolError
-from portico.host.own import entry_of
-from portico.host.settings import Config, Problem, Settings
-from portico.host.supervisor import Status
-from portico.transport.http_run import Site
 
 NOTES = """
-from portico import Server
+from colonnade import Server
 
 server = Server("whatever it calls itself", instructions="Notes are short.")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from colonnade import Host
+from colonnade.errors import LocalProtocolError
 from live import live
-from portico import Host
-from portico.errors import LocalProtocolError
 
 HERE = Path(__file__).parent
 

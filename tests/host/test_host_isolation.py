@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from colonnade import Host, Question, RemoteError, Server
+from colonnade.host.own import entry_of
+from colonnade.host.settings import Entry, Settings
+from colonnade.protocol import types as t
+from colonnade.transport.http_run import Site
 from host.secretive import secretive
 from live import live, live_for
-from portico import Host, Question, RemoteError, Server
-from portico.host.own import entry_of
-from portico.host.settings import Entry, Settings
-from portico.protocol import types as t
-from portico.transport.http_run import Site
 
 HERE = Path(__file__).parent
 OLD, NEW = "2025-06-18", "2026-07-28"

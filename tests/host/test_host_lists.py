@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from colonnade import ConnectionLost, Host, RemoteError, Server
+from colonnade.host import shelves
+from colonnade.host.own import entry_of
+from colonnade.host.roof import Changes
+from colonnade.host.settings import Settings
+from colonnade.protocol import types as t
+from colonnade.providers.names import is_safe
 from host.keeping import HANDSHAKE, command, entry
 from live import Records, live, until
-from portico import ConnectionLost, Host, RemoteError, Server
-from portico.host import shelves
-from portico.host.own import entry_of
-from portico.host.roof import Changes
-from portico.host.settings import Settings
-from portico.protocol import types as t
-from portico.providers.names import is_safe
 
 HUNG = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
@@ -173,7 +173,7 @@ async def test_a_server_that_comes_late_is_told_of_and_is_no_problem_any_more(
     file.write_text(
         "import pathlib, time\n"
         f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
-        "from portico import Server\nserver = Server('late')\n"
+        "from colonnade import Server\nserver = Server('late')\n"
         "@server.tool\ndef two() -> str:\n    return 'two'\nserver.run()\n"
     )
     told: list[Changes] = []
@@ -230,7 +230,13 @@ async def settled() -> None:
 
 @live
 async def test_a_server_that_was_stopped_stays_listed_and_is_not_started_for_it() -> None:
-    command = [sys.executable, "-m", "portico", "run", __file__.replace("test_host_lists", "tiny")]
+    command = [
+        sys.executable,
+        "-m",
+        "colonnade",
+        "run",
+        __file__.replace("test_host_lists", "tiny"),
+    ]
     entry = entry_of("c", command, Settings(idle_s=0.05))
     async with Host({"c": entry}) as host:
         assert [tool.name for tool in await host.list_tools()] == ["c__tiny"]
@@ -356,11 +362,11 @@ async def test_two_servers_of_one_namespace_or_alias_are_a_problem_and_the_first
 @live
 async def test_a_server_that_dies_in_a_call_says_who_it_was_and_what_it_wrote_last() -> None:
     code = (
-        "import os, sys\nfrom portico import Server\nserver = Server('s')\n"
+        "import os, sys\nfrom colonnade import Server\nserver = Server('s')\n"
         "@server.tool\ndef die() -> None:\n"
         "    print('out of memory', file=sys.stderr, flush=True)\n    os._exit(3)\nserver.run()\n"
     )
-    with Records("portico.host"):
+    with Records("colonnade.host"):
         async with Host({"frail": [sys.executable, "-c", code], "good": small()}) as host:
             with pytest.raises(ConnectionLost, match="frail") as caught:
                 await host.call_tool("frail__die")

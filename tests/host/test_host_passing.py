@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
-from host.wrapped_turn import wrapping
-from live import live
-from portico import (
+from colonnade import (
+    ColonnadeError,
     Context,
     Handler,
     Host,
-    PorticoError,
     Question,
     Refused,
     Server,
@@ -20,13 +18,15 @@ from portico import (
     Turn,
     connect,
 )
-from portico.errors import Fault
-from portico.host.own import entry_of
-from portico.host.questions import Desk
-from portico.host.settings import Settings
-from portico.host.turns import LocalTurn, local_exchange
-from portico.protocol import types as t
-from portico.protocol.reading import read
+from colonnade.errors import Fault
+from colonnade.host.own import entry_of
+from colonnade.host.questions import Desk
+from colonnade.host.settings import Settings
+from colonnade.host.turns import LocalTurn, local_exchange
+from colonnade.protocol import types as t
+from colonnade.protocol.reading import read
+from host.wrapped_turn import wrapping
+from live import live
 
 OLD, NEW = "2025-06-18", "2026-07-28"
 TRACE = {
@@ -355,7 +355,7 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
             connect(Front(host), revision=OLD) as mute,
         ):
             assert (await client.call_tool("d__book")).text == "12A"
-            with contextlib.suppress(PorticoError):
+            with contextlib.suppress(ColonnadeError):
                 assert (await mute.call_tool("d__book")).is_error
     assert asked == ["Which seat?", "Which seat?"]
 

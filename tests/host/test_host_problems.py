@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from colonnade import CannotConnect, ConnectionLost, Host, LocalProtocolError, RemoteError, Server
+from colonnade.host.own import entry_of
+from colonnade.host.settings import Settings
 from host.keeping import HANDSHAKE, command, entry
 from live import live, until
-from portico import CannotConnect, ConnectionLost, Host, LocalProtocolError, RemoteError, Server
-from portico.host.own import entry_of
-from portico.host.settings import Settings
 
 HUNG = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 

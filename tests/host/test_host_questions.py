@@ -8,30 +8,30 @@ from typing import Any
 
 import pytest
 
-from host.wrapped_turn import wrapping
-from live import Records, live, live_for
-from portico import (
+from colonnade import (
+    ColonnadeError,
     Context,
     Declined,
     Host,
     Middleware,
-    PorticoError,
     Question,
     RemoteError,
     Server,
     Turn,
 )
-from portico.errors import Fault, FaultKind
-from portico.host.own import entry_of
-from portico.host.questions import Desk
-from portico.host.settings import Settings, Sharing
-from portico.protocol import types as t
-from portico.protocol.questions import Question as Asked
+from colonnade.errors import Fault, FaultKind
+from colonnade.host.own import entry_of
+from colonnade.host.questions import Desk
+from colonnade.host.settings import Settings, Sharing
+from colonnade.protocol import types as t
+from colonnade.protocol.questions import Question as Asked
+from host.wrapped_turn import wrapping
+from live import Records, live, live_for
 
 OLD, NEW = "2025-06-18", "2026-07-28"
 
 ASKING = """
-from portico import Context, Server
+from colonnade import Context, Server
 
 server = Server("asking")
 
@@ -223,7 +223,7 @@ async def refused(host: Host, tool: str, arguments: dict[str, Any] | None = None
     """Whether nothing came of a call, said either way."""
     try:
         return (await host.call_tool(tool, arguments)).is_error
-    except PorticoError:
+    except ColonnadeError:
         return True
 
 
@@ -265,7 +265,7 @@ def test_a_handler_that_fails_has_refused_and_nothing_else_happens(revision: str
     @live
     async def play() -> None:
         entry = entry_of("desk", asking(), Settings(revision=revision, sampling=True))
-        with Records("portico.host", "portico.client"):
+        with Records("colonnade.host", "colonnade.client"):
             async with Host({"desk": entry}, on_question=on_question) as host:
                 result = await host.call_tool("desk__book", {"who": "Ada"})
                 assert result.is_error
@@ -307,7 +307,7 @@ async def test_a_handler_that_never_answers_has_refused() -> None:
     desk = Desk(on_question, ask_s=0.01)
     form = t.ElicitSchema(properties={})
     question = Asked(t.ElicitRequestParams(message="?", requested_schema=form))
-    with Records("portico.host") as records:
+    with Records("colonnade.host") as records:
         assert b'"cancel"' in bytes(await desk.ask(question))
     words = "on_question raised TimeoutError: nothing was said in 0.01 s"
     assert records.lines == [f"ERROR server '' is not answered: {words}"]
@@ -316,7 +316,7 @@ async def test_a_handler_that_never_answers_has_refused() -> None:
 @live
 async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
     entry = entry_of("desk", asking(), Settings(revision=OLD))
-    with Records("portico.host", "portico.client") as records:
+    with Records("colonnade.host", "colonnade.client") as records:
         async with Host({"desk": entry}, on_question=lambda _: {"value": 7}) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
     assert "went away" in result.text
@@ -329,7 +329,7 @@ async def test_the_log_says_what_a_handler_raised() -> None:
     def on_question(question: Question) -> Any:
         raise ValueError("the disk is full")
 
-    with Records("portico.host", "portico.client") as records:
+    with Records("colonnade.host", "colonnade.client") as records:
         async with Host({"desk": asking()}, on_question=on_question) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
     assert "went away" in result.text
@@ -351,7 +351,7 @@ class Curious(Server):
             asked = Asked(t.ElicitRequestParams(message="Who are you?", requested_schema=form))
             try:
                 self.said = bytes(await turn.wire.ask(asked)).decode()
-            except PorticoError as error:
+            except ColonnadeError as error:
                 self.said = str(error)
         return await super().answer(turn)
 

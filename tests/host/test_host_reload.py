@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from colonnade import Host, LocalProtocolError, RemoteError, Server, Turn
+from colonnade.host.own import entry_of
+from colonnade.host.roof import Changes
+from colonnade.host.settings import Settings
 from live import live, live_for, until
-from portico import Host, LocalProtocolError, RemoteError, Server, Turn
-from portico.host.own import entry_of
-from portico.host.roof import Changes
-from portico.host.settings import Settings
 
 
 class Gate:
@@ -86,7 +86,7 @@ async def test_no_call_is_lost_and_none_is_on_a_mixed_generation() -> None:
 
 TELLING = """
 import sys
-from portico import Server
+from colonnade import Server
 
 server = Server("generation")
 
@@ -184,7 +184,7 @@ async def test_a_call_that_still_looks_for_its_tool_finishes_where_it_began() ->
 async def test_what_has_not_changed_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "server.py"
     file.write_text(
-        "import os\nfrom portico import Server\nserver = Server('s')\n"
+        "import os\nfrom colonnade import Server\nserver = Server('s')\n"
         "@server.tool\ndef pid() -> int:\n    return os.getpid()\nserver.run()\n"
     )
     command = [sys.executable, str(file)]

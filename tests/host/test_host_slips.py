@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
+from colonnade import Handler, Host, LocalProtocolError, Server, Turn
+from colonnade.host.own import entry_of
+from colonnade.host.running import RunOptions
+from colonnade.host.settings import Settings
+from colonnade.protocol.types import Noun
 from live import live
-from portico import Handler, Host, LocalProtocolError, Server, Turn
-from portico.host.own import entry_of
-from portico.host.running import RunOptions
-from portico.host.settings import Settings
-from portico.protocol.types import Noun
 
 HELLO = """
-from portico import Server
+from colonnade import Server
 
 server = Server("hello")
 
@@ -115,7 +115,7 @@ def test_settings_of_an_entry_are_those_of_our_own_file() -> None:
 )
 def test_what_an_entry_cannot_say_is_refused_by_name(more: dict[str, Any], words: str) -> None:
     with pytest.raises(LocalProtocolError, match=re.escape(words)):
-        Host({"w": {"command": "portico", **more}})
+        Host({"w": {"command": "colonnade", **more}})
 
 
 @pytest.mark.parametrize(
@@ -125,8 +125,8 @@ def test_what_an_entry_cannot_say_is_refused_by_name(more: dict[str, Any], words
         (Path("mcp.json"), "use Host.from_config(…)"),
         (["a.json", "b.json"], "use Host.from_config(…)"),
         (None, "takes a dict with a server for each key; not a NoneType"),
-        ({"mcpServers": {"a": {"command": "portico"}}}, "give what is inside of it"),
-        ({"servers": {"a": {"command": "portico"}}}, "Host(config['servers'])"),
+        ({"mcpServers": {"a": {"command": "colonnade"}}}, "give what is inside of it"),
+        ({"servers": {"a": {"command": "colonnade"}}}, "Host(config['servers'])"),
     ],
 )
 def test_what_is_for_from_config_is_sent_there(servers: Any, words: str) -> None:
@@ -135,7 +135,7 @@ def test_what_is_for_from_config_is_sent_there(servers: Any, words: str) -> None
 
 
 def test_a_server_may_be_called_servers() -> None:
-    assert Host({"servers": {"command": "portico"}, "mcpServers": hello()}).servers
+    assert Host({"servers": {"command": "colonnade"}, "mcpServers": hello()}).servers
 
 
 async def forgetful(turn: Turn, handler: Handler) -> Noun:

@@ -5,10 +5,10 @@ Rules: servers in this process; nothing is started to find out whose a name is.
 
 import asyncio
 
-from portico import Host, Server
-from portico.errors import CannotConnect
-from portico.host.own import entry_of
-from portico.host.settings import Settings
+from colonnade import Host, Server
+from colonnade.errors import CannotConnect
+from colonnade.host.own import entry_of
+from colonnade.host.settings import Settings
 
 
 def notes() -> Server:

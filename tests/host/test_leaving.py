@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import ColonnadeError, ConnectionLost
+from colonnade.host import hosted
+from colonnade.host.host import Host
+from colonnade.host.settings import Config
 from host.keeping import HANDSHAKE, children, command, entry
 from live import live, until
-from portico.errors import ConnectionLost, PorticoError
-from portico.host import hosted
-from portico.host.host import Host
-from portico.host.settings import Config
 
 
 def config(*keys: str, **settings: Any) -> Config:
@@ -41,7 +41,7 @@ async def test_a_list_that_failed_for_one_caller_quotes_nothing_of_theirs_to_ano
             await alice.call_tool("odd__die", {"text": "alice's canary"})
         await alice.list_tools(fresh=True)
         assert "failed once" in str(host.problems)
-        with pytest.raises(PorticoError) as caught:
+        with pytest.raises(ColonnadeError) as caught:
             await bob.call_tool("odd__no_such_tool_anywhere")
         assert "canary" not in str(caught.value)
         assert "canary" not in str(host.problems)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import ColonnadeError, Refused
+from colonnade.host.env_file import OddLine, variables
+from colonnade.host.explaining import explained, told
+from colonnade.host.inputs import Input, Inputs
+from colonnade.host.programs import printed, words_of
 from host.configured import Place, resolved
-from portico.errors import PorticoError, Refused
-from portico.host.env_file import OddLine, variables
-from portico.host.explaining import explained, told
-from portico.host.inputs import Input, Inputs
-from portico.host.programs import printed, words_of
 
 CANARY = "canary-value-of-a-secret"
 
@@ -78,9 +78,9 @@ def test_nothing_is_looked_up_in_other_keys_of_claude_code(place: Place) -> None
 def test_a_file_gives_its_first_line(place: Place) -> None:
     place.write("token", f"{CANARY}\r\nmore\n")
     place.write(
-        "portico.toml", '[servers.a]\nurl = "https://x.example"\nheaders.T = "${file:token}"'
+        "colonnade.toml", '[servers.a]\nurl = "https://x.example"\nheaders.T = "${file:token}"'
     )
-    config = place.read("portico.toml")
+    config = place.read("colonnade.toml")
     assert resolved(config.entries["a"])["headers"] == {"T": CANARY}
     assert not config.warnings
 
@@ -88,9 +88,9 @@ def test_a_file_gives_its_first_line(place: Place) -> None:
 def test_a_file_that_others_may_read_is_used_with_a_warning(place: Place) -> None:
     place.write("token", CANARY).chmod(0o644)
     place.write(
-        "portico.toml", '[servers.a]\nurl = "https://x.example"\nheaders.T = "${file:token}"'
+        "colonnade.toml", '[servers.a]\nurl = "https://x.example"\nheaders.T = "${file:token}"'
     )
-    (warning,) = place.read("portico.toml").warnings
+    (warning,) = place.read("colonnade.toml").warnings
     assert "others than you may read" in warning.words
     assert "chmod 600" in warning.words
 
@@ -109,8 +109,8 @@ def test_a_keyring_gives_what_somebody_put_there(
 ) -> None:
     text = '[servers.{0}]\nurl = "https://x.example"\nheaders.T = "Bearer ${{keyring:{1}}}"\n'
     names = {"a": "my/app/token", "b": "my/app/other", "c": "broken/x"}
-    place.write("portico.toml", "".join(text.format(*pair) for pair in names.items()))
-    entries = place.read("portico.toml").entries
+    place.write("colonnade.toml", "".join(text.format(*pair) for pair in names.items()))
+    entries = place.read("colonnade.toml").entries
     monkeypatch.setitem(sys.modules, "keyring", None)  # type: ignore[arg-type]
     with pytest.raises(Refused, match="pip install keyring"):
         resolved(entries["a"])
@@ -127,8 +127,8 @@ def test_a_program_gives_what_it_prints_without_a_shell(place: Place) -> None:
     code = "import sys; print(sys.argv[1], end='\\n\\n')"
     words = json.dumps([sys.executable, "-c", code, "$HOME; `x` && y"])
     text = f'[servers.a]\nurl = "https://x.example"\nheaders.T = {{ command = {words} }}\n'
-    place.write("portico.toml", text)
-    entry = place.read("portico.toml", env=dict(os.environ)).entries["a"]
+    place.write("colonnade.toml", text)
+    entry = place.read("colonnade.toml", env=dict(os.environ)).entries["a"]
     assert resolved(entry)["headers"] == {"T": "$HOME; `x` && y"}
 
 
@@ -288,10 +288,10 @@ def test_what_cannot_be_reached_says_no_secret(place: Place) -> None:
         '[servers.a]\nurl = "https://x.example"\nheaders = { A = "${env:S}", B = "${file:gone}" }'
     )
     place.write("gone", "x")
-    place.write("portico.toml", text)
-    entry = place.read("portico.toml", env={"S": CANARY}).entries["a"]
+    place.write("colonnade.toml", text)
+    entry = place.read("colonnade.toml", env={"S": CANARY}).entries["a"]
     (place.folder / "gone").unlink()
-    with pytest.raises(PorticoError) as caught:
+    with pytest.raises(ColonnadeError) as caught:
         resolved(entry)
     assert CANARY not in str(caught.value)
 

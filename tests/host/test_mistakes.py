@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from colonnade.host.config import read_config
 from host.configured import Place
-from portico.host.config import read_config
 
 GOLDEN = Path(__file__).with_name("mistakes.md")
 HEAD = """\
@@ -49,7 +49,7 @@ MISTAKES = [
     Mistake("An end that is missing", "mcp.json", '{"mcpServers": {"a": {"command": "run"}'),
     Mistake("TOML that is none", ".codex/config.toml", "[mcp_servers.a]\ncommand = run\n"),
     Mistake(
-        "A key twice in TOML", "portico.toml", '[servers.a]\ncommand = "run"\ncommand = "walk"\n'
+        "A key twice in TOML", "colonnade.toml", '[servers.a]\ncommand = "run"\ncommand = "walk"\n'
     ),
     Mistake("A file that is no text", "mcp.json", "\udcff\udcfe"),
     Mistake("A file with something else in it", "mcp.json", '{"name": "package"}'),
@@ -203,24 +203,26 @@ MISTAKES = [
     ),
     Mistake(
         "Settings of ours",
-        "portico.toml",
+        "colonnade.toml",
         '[servers.a]\ncommand = "run"\ntimeout_s = 0\nidle_s = "never"\nsharing = "everybody"\nmax_seats = 1.5\nrevision = "2024-01-01"\nonly = "read_*"\nsampling = 1\naliases = ["x"]\ntimout_s = 5\n',
     ),
     Mistake(
         "References of ours",
-        "portico.toml",
+        "colonnade.toml",
         '[servers.a]\ncommand = "run"\n[servers.a.env]\nA = "${TOKEN}"\nB = "${keyring:only-one-part}"\nC = "${file:not-there}"\nD = "${env:NOBODY_SET_THIS}"\nE = "${oops"\nF = { command = "op read canary-value" }\nG = { run = ["x"] }\n',
     ),
     Mistake(
         "Tables of ours",
-        "portico.toml",
+        "colonnade.toml",
         'include = "a.json"\n[server.a]\ncommand = "run"\n[defaults]\nnamespace = "x"\ncommand = "run"\n',
     ),
     Mistake(
-        "A file that is included and not there", "portico.toml", 'include = ["not-there.json"]\n'
+        "A file that is included and not there", "colonnade.toml", 'include = ["not-there.json"]\n'
     ),
     Mistake(
-        "Settings for a server that there is not", "portico.toml", "[servers.gti]\ntimeout_s = 5\n"
+        "Settings for a server that there is not",
+        "colonnade.toml",
+        "[servers.gti]\ntimeout_s = 5\n",
     ),
 ]
 
@@ -271,7 +273,7 @@ def test_a_file_that_is_not_there_is_a_problem_and_no_end(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("name", ["mcp.json", ".claude.json", "portico.toml"])
+@pytest.mark.parametrize("name", ["mcp.json", ".claude.json", "colonnade.toml"])
 def test_an_empty_file_has_no_servers(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("")
     config = read_config(tmp_path / name)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from certificates import Authority
+from colonnade import AuthError, CannotConnect, LocalProtocolError, RemoteError, RemoteProtocolError
+from colonnade.errors import ColonnadeError, TimedOut
+from colonnade.host.models import MAX_ANSWER_BYTES, MAX_PAUSE_S, MAX_TRIES, OpenAICompatible, pause
+from colonnade.host.sampling import said_by_model
+from colonnade.protocol import types as t
 from host.endpoint import Endpoint, Given, refused, said
 from host.model_stage import calls, hosted, many
 from live import live
-from portico import AuthError, CannotConnect, LocalProtocolError, RemoteError, RemoteProtocolError
-from portico.errors import PorticoError, TimedOut
-from portico.host.models import MAX_ANSWER_BYTES, MAX_PAUSE_S, MAX_TRIES, OpenAICompatible, pause
-from portico.host.sampling import said_by_model
-from portico.protocol import types as t
 from providers.scripted import Scripted
 
 KEY = "sk-hunter2-hunter2"
@@ -114,7 +114,7 @@ def test_pauses_are_those_that_were_asked_for_and_never_long() -> None:
 
 # ---------------------------------------------------------------- what goes wrong
 
-REFUSALS: list[tuple[Given, type[PorticoError], str]] = [
+REFUSALS: list[tuple[Given, type[ColonnadeError], str]] = [
     ((401, {}, refused(f"Incorrect API key: {KEY}")), AuthError, "does not take the key"),
     ((403, {}, b"<html>"), AuthError, "(403)"),
     ((400, {}, refused(f"bad {KEY}")), RemoteError, "refused the request: bad …"),
@@ -135,7 +135,7 @@ REFUSALS: list[tuple[Given, type[PorticoError], str]] = [
 @pytest.mark.parametrize(("given", "kind", "words"), REFUSALS, ids=lambda one: str(one)[:40])
 @live
 async def test_a_refusal_says_what_the_endpoint_said_and_never_has_the_key(
-    given: Given, kind: type[PorticoError], words: str
+    given: Given, kind: type[ColonnadeError], words: str
 ) -> None:
     with Endpoint([given]) as endpoint:
         model = OpenAICompatible(endpoint.url, model="tiny", key=KEY)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.host.naming import (
+from colonnade.host.naming import (
     MAX_NAMESPACE,
     Claims,
     Listing,
@@ -18,7 +18,7 @@ from portico.host.naming import (
     catalogue_name,
     namespace_trouble,
 )
-from portico.host.settings import Problem, Settings
+from colonnade.host.settings import Problem, Settings
 
 SAFE = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 PLAIN = Settings()

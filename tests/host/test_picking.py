@@ -4,16 +4,16 @@ import base64
 
 import pytest
 
-from host.model_stage import hosted
-from live import live
-from portico import Image, LocalProtocolError, Message, Server
-from portico.host.picking import (
+from colonnade import Image, LocalProtocolError, Message, Server
+from colonnade.host.picking import (
     introduction,
     picked,
     prompt_messages,
     read_command,
     with_resources,
 )
+from host.model_stage import hosted
+from live import live
 
 DOT = base64.b64decode("iVBORw0KGgo=")
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colonnade.errors import LocalProtocolError, ProtocolError
+from colonnade.host.replies import answered, conversation, cut, read_reply, words_of
+from colonnade.providers.openai import read_call
 from host.model_stage import calls
-from portico.errors import LocalProtocolError, ProtocolError
-from portico.host.replies import answered, conversation, cut, read_reply, words_of
-from portico.providers.openai import read_call
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),

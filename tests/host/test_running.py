@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from host.model_stage import JSON, Scripted, calls, hosted, many, shop
-from live import live
-from portico import (
+from colonnade import (
     CannotConnect,
     ChannelError,
     ConnectionLost,
@@ -25,11 +23,13 @@ from portico import (
     TimedOut,
     Turn,
 )
-from portico.errors import Output
-from portico.host.questions import Question
-from portico.host.replies import answered
-from portico.host.running import ModelCall, failure
-from portico.protocol.types import Noun
+from colonnade.errors import Output
+from colonnade.host.questions import Question
+from colonnade.host.replies import answered
+from colonnade.host.running import ModelCall, failure
+from colonnade.protocol.types import Noun
+from host.model_stage import JSON, Scripted, calls, hosted, many, shop
+from live import live
 
 WAIT_S = 60.0
 
@@ -416,7 +416,7 @@ async def test_pictures_of_a_tool_are_named_for_a_model_that_takes_only_words() 
 
 DYING = """
 import os, sys
-from portico import Server
+from colonnade import Server
 
 server = Server("dying")
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from portico.host.search import MAX_QUERY, MAX_TEXT, Index
-from portico.host.words import others, words_of
-from portico.protocol import types as t
+from colonnade.host.search import MAX_QUERY, MAX_TEXT, Index
+from colonnade.host.words import others, words_of
+from colonnade.protocol import types as t
 
 
 def tool(name: str, description: str = "", *parameters: str, title: str | None = None) -> t.Tool:

@@ -7,16 +7,16 @@ from typing import Any, TypeVar
 
 import pytest
 
+from colonnade import Handler, Host, RemoteError, Server, Turn
+from colonnade.host import catalogue, looking, search, slices
+from colonnade.host.catalogue import MAX_TRIED
+from colonnade.host.looking import Looking
+from colonnade.host.offered import HostTool
+from colonnade.host.search import MAX_TEXT, MAX_TOTAL, Index, fair_share
+from colonnade.host.slices import Steps, at_once, in_slices
+from colonnade.protocol import types as t
+from colonnade.protocol.uritemplate import Template
 from live import live
-from portico import Handler, Host, RemoteError, Server, Turn
-from portico.host import catalogue, looking, search, slices
-from portico.host.catalogue import MAX_TRIED
-from portico.host.looking import Looking
-from portico.host.offered import HostTool
-from portico.host.search import MAX_TEXT, MAX_TOTAL, Index, fair_share
-from portico.host.slices import Steps, at_once, in_slices
-from portico.protocol import types as t
-from portico.protocol.uritemplate import Template
 
 T = TypeVar("T")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from client.shop import shop, site
+from colonnade.errors import AuthError, CannotConnect, ChannelError, LoginRequired
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
 from host.keeping import HANDSHAKE, kept
 from live import live
-from portico.errors import AuthError, CannotConnect, ChannelError, LoginRequired
-from portico.protocol.httprules_gate import Headers
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
 
 
 @asynccontextmanager

@@ -9,6 +9,10 @@ import time
 import pytest
 from msgspec import Raw
 
+from colonnade import Server
+from colonnade.errors import ConnectionLost
+from colonnade.host.supervisor import Supervised
+from colonnade.protocol import types as t
 from host.keeping import (
     HANDSHAKE,
     Call,
@@ -19,10 +23,6 @@ from host.keeping import (
     kept,
 )
 from live import live, live_for, until
-from portico import Server
-from portico.errors import ConnectionLost
-from portico.host.supervisor import Supervised
-from portico.protocol import types as t
 
 SERVERS, CYCLES = 10, 100
 # A shell is started in a millisecond, and there are a thousand of them. It answers a handshake,
@@ -73,7 +73,7 @@ async def cycle(server: Kept) -> float:
 @pytest.mark.slow
 @live_for(600)
 async def test_a_thousand_ends_and_starts_leave_no_process_and_no_descriptor() -> None:
-    mark = f"PORTICO_CYCLES={os.getpid()}"
+    mark = f"COLONNADE_CYCLES={os.getpid()}"
     name, value = mark.split("=")
     target = {"command": "sh", "args": ["-c", SHELL], "env": {name: value}}
     settings = {"revision": HANDSHAKE, "max_crashes": 10**6}

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import CannotConnect, ConnectionLost, TimedOut
+from colonnade.host import supervisor
+from colonnade.host.supervisor import Supervised
+from colonnade.protocol import types as t
 from host.keeping import HANDSHAKE, Call, children, command, kept, turns_of_loop
 from live import Records, live, until
-from portico.errors import CannotConnect, ConnectionLost, TimedOut
-from portico.host import supervisor
-from portico.host.supervisor import Supervised
-from portico.protocol import types as t
 
 
 class Clock:
@@ -66,7 +66,7 @@ async def test_an_end_is_noticed_at_once_and_not_at_the_next_call() -> None:
     async with kept(options={"on_change": changed}) as server:
         pid = int(await server.call("who"))
         os.kill(pid, signal.SIGKILL)
-        with Records("portico.host") as records:
+        with Records("colonnade.host") as records:
             await until(lambda: changes[-1] == "idle")
             assert any("was killed by SIGKILL" in line for line in records.lines)
         status = server.supervised.status
@@ -211,7 +211,7 @@ async def test_a_server_that_answers_no_ping_is_ended_and_started_again() -> Non
     async with kept(options={"ping_s": 0.05}, timeout_s=1.5) as server:
         pid = int(await server.call("who"))
         os.kill(pid, signal.SIGSTOP)
-        with Records("portico.client", "portico.host") as records:
+        with Records("colonnade.client", "colonnade.host") as records:
             await until(lambda: not server.supervised.seats)
         assert any("did not answer a ping" in line for line in records.lines)
         assert int(await server.call("who")) != pid

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from colonnade import Context, Server
+from colonnade.client.answers import MAX_SAMPLES
+from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
+from colonnade.host.seats import by_wire
+from colonnade.ports import Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.questions import Kind, Question
+from colonnade.protocol.revision import NEWEST
 from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until
-from portico import Context, Server
-from portico.client.answers import MAX_SAMPLES
-from portico.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
-from portico.host.seats import by_wire
-from portico.ports import Turn
-from portico.protocol import types as t
-from portico.protocol.questions import Kind, Question
-from portico.protocol.revision import NEWEST
 
 
 def echo(question: Question) -> Any:

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import (
+    CannotConnect,
+    ConnectionLost,
+    LocalProtocolError,
+    LoginRequired,
+    Refused,
+)
+from colonnade.host.supervisor import Supervised
 from host.keeping import HANDSHAKE, children, command, entry, kept, turns_of_loop
 from live import live, until
-from portico.errors import CannotConnect, ConnectionLost, LocalProtocolError, LoginRequired, Refused
-from portico.host.supervisor import Supervised
 
 DATE = HANDSHAKE
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import ChannelError
+from colonnade.protocol import types as t
+from colonnade.protocol.questions import Question
 from host.keeping import Kept, children, kept
 from live import live_for
-from portico.errors import ChannelError
-from portico.protocol import types as t
-from portico.protocol.questions import Question
 
 CALLERS = "abcde"
 CALLS = 120

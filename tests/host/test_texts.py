@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from colonnade.host import json_text, toml_text
+from colonnade.host.broken import Broken
+from colonnade.host.dialects import DIALECTS
+from colonnade.host.entries import find, is_before, put, snippet, take
 from host.odd_files import SERVERS, json_files, toml_files
-from portico.host import json_text, toml_text
-from portico.host.broken import Broken
-from portico.host.dialects import DIALECTS
-from portico.host.entries import find, is_before, put, snippet, take
 
-ENTRY: dict[str, Any] = {"command": "portico", "args": ["run", "/x/server.py"], "env": {"A": "b"}}
+ENTRY: dict[str, Any] = {"command": "colonnade", "args": ["run", "/x/server.py"], "env": {"A": "b"}}
 COMMENT = re.compile(r"/\*.*?\*/|// (?:two|nothing yet)|# (?:a comment|two|why|not|no)", re.DOTALL)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import Refused
+from colonnade.host import trust as trusting
+from colonnade.host.trust import TrustQuestion, Wish
 from host.configured import Place, resolved
-from portico.errors import Refused
-from portico.host import trust as trusting
-from portico.host.trust import TrustQuestion, Wish
 
 CONVENTIONAL = {
     ".mcp.json": {"mcpServers": {"a": {"command": "run"}}},
@@ -22,7 +22,7 @@ CONVENTIONAL = {
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setenv("PORTICO_HOME", str(tmp_path / "kept"))
+    monkeypatch.setenv("COLONNADE_HOME", str(tmp_path / "kept"))
     return Place(tmp_path)
 
 
@@ -46,7 +46,7 @@ def test_a_project_s_file_is_not_used_before_somebody_trusts_it(place: Place, na
     assert not config.entries
     (problem,) = config.problems
     assert problem.server == "a"
-    assert f"portico config trust {file}" in problem.words
+    assert f"colonnade config trust {file}" in problem.words
     assert problem.place is not None
     assert problem.place.line == 1
     person = Person()
@@ -160,34 +160,34 @@ def test_files_with_variables_of_two_servers_of_one_name_count_both(place: Place
     places = (".vscode/mcp.json", "other/.vscode/mcp.json")
     for name in places:
         place.write(name, {"servers": {"a": {"command": "run", "envFile": ".env"}}})
-    place.write("portico.toml", f"include = {list(places)}\n")
+    place.write("colonnade.toml", f"include = {list(places)}\n")
     used = place.write(".env", "GOOD=1\n")
     place.write("other/.env", "OTHER=1\n")
     person = Person()
-    assert place.read("portico.toml", strict=True, trust=person).entries
+    assert place.read("colonnade.toml", strict=True, trust=person).entries
     read = [wish.text for wish in person.asked[0].wishes if wish.what == "read"]
     assert read == [".env (GOOD)", ".env (OTHER)"]
     used.write_text("LD_PRELOAD=evil.so\n")
-    assert not place.read("portico.toml", strict=True).entries
+    assert not place.read("colonnade.toml", strict=True).entries
 
 
 def test_an_included_file_counts_as_content(place: Place) -> None:
-    place.write("portico.toml", 'include = ["other.json"]\n')
+    place.write("colonnade.toml", 'include = ["other.json"]\n')
     place.write("other.json", {"mcpServers": {"a": {"command": "run"}}})
     person = Person()
-    assert place.read("portico.toml", strict=True, trust=person).entries
+    assert place.read("colonnade.toml", strict=True, trust=person).entries
     assert [wish.text for wish in person.asked[0].wishes] == ["run"]
     place.write("other.json", {"mcpServers": {"a": {"command": "evil"}}})
-    assert not place.read("portico.toml", strict=True).entries
+    assert not place.read("colonnade.toml", strict=True).entries
 
 
 def test_a_project_s_file_that_a_file_of_ours_includes_needs_a_word_of_its_own(
     place: Place,
 ) -> None:
-    place.write("portico.toml", 'include = [".mcp.json"]\n[servers.own]\ncommand = "run"\n')
+    place.write("colonnade.toml", 'include = [".mcp.json"]\n[servers.own]\ncommand = "run"\n')
     place.write(".mcp.json", CONVENTIONAL[".mcp.json"])
-    assert list(place.read("portico.toml").entries) == ["own"]
-    assert set(place.read("portico.toml", trust=Person()).entries) == {"own", "a"}
+    assert list(place.read("colonnade.toml").entries) == ["own"]
+    assert set(place.read("colonnade.toml", trust=Person()).entries) == {"own", "a"}
 
 
 def test_what_is_not_trusted_hides_no_server_of_the_user(place: Place) -> None:
@@ -264,9 +264,9 @@ def test_all_that_a_file_wants_is_shown_whole_and_acts_on_no_terminal(place: Pla
 
 def test_the_programs_that_values_come_from_are_shown(place: Place) -> None:
     text = '[servers.a]\nurl = "https://example.com"\nheaders = { X = { command = ["get", "it"] } }'
-    place.write("portico.toml", text)
+    place.write("colonnade.toml", text)
     person = Person()
-    place.read("portico.toml", trust=person, strict=True)
+    place.read("colonnade.toml", trust=person, strict=True)
     assert Wish("a", "ask", "get it") in person.asked[0].wishes
 
 

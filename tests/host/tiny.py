@@ -1,6 +1,6 @@
 """A server with one tool, to be started as a process."""
 
-from portico import Server
+from colonnade import Server
 
 server = Server("tiny")
 

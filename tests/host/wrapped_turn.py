@@ -1,10 +1,10 @@
 """Middleware that passes on a turn of its own, as one does that adds something to a request."""
 
-from portico import Handler, Turn
-from portico.errors import Fault
-from portico.ports import Session, Wire
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange, RequestFields
+from colonnade import Handler, Turn
+from colonnade.errors import Fault
+from colonnade.ports import Session, Wire
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange, RequestFields
 
 
 class WrappedTurn(RequestFields):

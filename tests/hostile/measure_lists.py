@@ -23,7 +23,7 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
-from portico import Host, PorticoError, connect
+from colonnade import ColonnadeError, Host, connect
 
 CASES = ("pages", "repeated", "items", "templates", "search", "honest")
 PAGE_BYTES = 8 * 1024 * 1024
@@ -127,7 +127,7 @@ async def measured(what: str, work: Awaitable[Any]) -> None:
     try:
         found = await work
         outcome = f"{len(found)} items" if isinstance(found, list) else "found"
-    except PorticoError as error:
+    except ColonnadeError as error:
         outcome = f"{type(error).__name__}: {str(error)[:200]}"
     await asyncio.sleep(0.01)
     watch.cancel()

@@ -29,7 +29,7 @@ KEYS = "io.modelcontextprotocol/"
 
 def serve() -> None:
     """The server: one tool that blocks, one that takes rows, one that is quick."""
-    from portico import Server
+    from colonnade import Server
 
     server = Server("measured")
 

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from portico import Context, Server
+from colonnade import Context, Server
 
 NEVER_S = 0.2
 BLOCK_S = 2.0

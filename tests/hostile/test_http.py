@@ -8,13 +8,13 @@ import struct
 
 import pytest
 
+from colonnade.transport.http_run import RunLimits
+from colonnade.transport.http_visit import Limits
 from hostile.items import ERAS, MODERN, SESSION, Era
 from hostile.odd import BODY, ODD, Odd, chunked, request
 from hostile.throwing import Thrower, call, name_header, thrower
 from http_client import Wire, written
 from live import live, live_for
-from portico.transport.http_run import RunLimits
-from portico.transport.http_visit import Limits
 
 # How long a wait for a server that gives up on us may take on a busy machine.
 PATIENCE_S = 60.0

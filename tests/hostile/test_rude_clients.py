@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.link import Link
+from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
+from colonnade.transport.http_connection import Connection
+from colonnade.transport.http_session import Session
+from colonnade.transport.http_streams import Stream
+from colonnade.transport.http_visit import Limits, Visit
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import ABLE, REPORT, waiting
 from live import Stand, live_for, stand, until
-from portico.protocol.exchange import Exchange
-from portico.protocol.link import Link
-from portico.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
-from portico.transport.http_connection import Connection
-from portico.transport.http_session import Session
-from portico.transport.http_streams import Stream
-from portico.transport.http_visit import Limits, Visit
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 

@@ -9,16 +9,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from colonnade.ports import Handler, Turn
+from colonnade.protocol.types import Noun
+from colonnade.transport.http_run import DEFAULT_LIMITS, RunLimits, listening
+from colonnade.transport.http_visit import Limits
 from hostile.items import ERROR, Era, Want
 from hostile.target import make
 from http_client import BOTH, Caller, Response, Wire, written
-from portico.ports import Handler, Turn
-from portico.protocol.types import Noun
-from portico.transport.http_run import DEFAULT_LIMITS, RunLimits, listening
-from portico.transport.http_visit import Limits
 
 # What no answer to a stranger may have in it.
-LEAKS = (b"Traceback", b"portico/", b'File "', b"site-packages", b"a secret of the author")
+LEAKS = (b"Traceback", b"colonnade/", b'File "', b"site-packages", b"a secret of the author")
 
 
 class Thrower:

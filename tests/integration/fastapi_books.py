@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from portico import Context, Server
+from colonnade import Context, Server
 
 
 class Book(BaseModel):

@@ -2,7 +2,7 @@
 
     python jupyter_cells.py '[["2 + 2", "print(3)"], …]'
 
-Run by the Python of an environment that has ipykernel and Portico. Each list of cells is run in a
+Run by the Python of an environment that has ipykernel and Colonnade. Each list of cells is run in a
 kernel of its own, which is asked to end afterwards. Prints a line of JSON for each kernel: what
 every cell showed, printed and raised, the processes that were there at the end of each cell, the
 status that the kernel ended with, and what it said while it ended.

@@ -25,7 +25,7 @@ GONE_S = 20.0
 FOLDERS = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
 
 AWAITED = [
-    "from portico import connect",
+    "from colonnade import connect",
     'client = await connect("examples/weather.py")\nclient',
     'result = await client.call_tool("forecast", {"city": "Oslo", "days": 1})\nresult.data["city"]',
     'async with connect("examples/weather.py") as other:\n    print(len(await other.list_tools()))',
@@ -35,18 +35,18 @@ AWAITED = [
     "await client.close()",
 ]
 WAITED_FOR = [
-    "import asyncio, threading\nfrom portico.sync import connect",
+    "import asyncio, threading\nfrom colonnade.sync import connect",
     'client = connect("examples/weather.py")\nasyncio.get_running_loop().is_running()',
     'client.call_tool("record", {"station": "harbour", "celsius": 4}).data',
     'with connect("examples/weather.py") as other:\n    print(len(other.list_tools()))',
     'client.call_tool("spread")',
     "client.close()",
-    '[one.name for one in threading.enumerate() if one.name.startswith("portico")]',
+    '[one.name for one in threading.enumerate() if one.name.startswith("colonnade")]',
 ]
 FORGOTTEN = [
-    "import portico, portico.sync",
-    'one = await portico.connect("examples/weather.py")',
-    'other = portico.sync.connect("examples/weather.py")',
+    "import colonnade, colonnade.sync",
+    'one = await colonnade.connect("examples/weather.py")',
+    'other = colonnade.sync.connect("examples/weather.py")',
     '(await one.call_tool("spread")).data == other.call_tool("spread").data',
 ]
 
@@ -58,7 +58,7 @@ def sockets() -> set[Path]:
 @pytest.fixture(scope="module")
 def notebooks(tmp_path_factory: pytest.TempPathFactory) -> list[Notebook]:
     """What came of each of the three notebooks."""
-    make = [str(ROOT / "scripts" / "_peers"), "ipykernel", IPYKERNEL, "portico"]
+    make = [str(ROOT / "scripts" / "_peers"), "ipykernel", IPYKERNEL, "colonnade"]
     made = subprocess.run(make, stdout=subprocess.PIPE, text=True, timeout=INSTALL_S)
     assert made.returncode == 0, "ipykernel could not be installed; see above"
     python = Path(made.stdout.strip()) / "bin" / "python"

@@ -27,7 +27,7 @@ TEST_S = 600.0
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    make = [str(ROOT / "scripts" / "_peers"), "keyring", KEYRING, "portico"]
+    make = [str(ROOT / "scripts" / "_peers"), "keyring", KEYRING, "colonnade"]
     made = subprocess.run(make, stdout=subprocess.PIPE, text=True, timeout=INSTALL_S)
     assert made.returncode == 0, "keyring could not be installed; see above"
     return str(Path(made.stdout.strip()) / "bin" / "python")
@@ -52,9 +52,9 @@ class Desk(Shell):
             "XDG_CONFIG_HOME": str(folder / "config"),
         }
 
-    async def portico(self, *words: str, **env: str) -> tuple[int | None, str, str]:
+    async def colonnade(self, *words: str, **env: str) -> tuple[int | None, str, str]:
         given = {**self.surroundings, **env}
-        return await self.run(self.python, "-m", "portico.cli.main", *words, **given)
+        return await self.run(self.python, "-m", "colonnade.cli.main", *words, **given)
 
     def files(self) -> set[str]:
         return {file.name.partition("-")[0] for file in self.home.iterdir()}
@@ -66,17 +66,17 @@ async def test_a_login_is_kept_under_a_key_that_only_the_keyring_has(
 ) -> None:
     desk = Desk(python, tmp_path, BACKEND)
     async with serving(issuer) as url:
-        code, _, told = await desk.portico("login", url, "--no-browser")
+        code, _, told = await desk.colonnade("login", url, "--no-browser")
         assert code == 0, told
         assert desk.files() == {"credentials.db"}
         ring = desk.ring.read_text("utf-8")
-        assert "[portico]" in ring
-        code, out, told = await desk.portico("call", url, "whoami")
+        assert "[colonnade]" in ring
+        code, out, told = await desk.colonnade("call", url, "whoami")
         assert (code, told) == (0, "")
         assert out.strip().endswith("ann")
         assert desk.ring.read_text("utf-8") == ring  # made once
         desk.ring.unlink()  # another machine, to which the file was carried
-        code, out, told = await desk.portico("call", url, "whoami")
+        code, out, told = await desk.colonnade("call", url, "whoami")
         assert (code, out) == (3, "")
         assert "does not open with this key" in told
     assert len(desk.browser.opened) == 1
@@ -88,9 +88,9 @@ async def test_where_no_backend_works_the_key_is_in_a_file(
 ) -> None:
     desk = Desk(python, tmp_path, NOTHING)
     async with serving(issuer) as url:
-        code, _, told = await desk.portico("login", url, "--no-browser")
+        code, _, told = await desk.colonnade("login", url, "--no-browser")
         assert code == 0, told
         assert desk.files() == {"credentials.db", "credentials.key"}
-        code, out, _ = await desk.portico("whoami", url, "--json")
+        code, out, _ = await desk.colonnade("whoami", url, "--json")
         assert (code, json.loads(out)["server"]) == (0, url)
     assert not desk.ring.exists()

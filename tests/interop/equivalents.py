@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from colonnade import ToolError
+from colonnade.client.listening import Change
+from colonnade.client.results import ToolResult
+from colonnade.errors import RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import OutputRoot, Revision
 from interop.servers.things import INSTRUCTIONS, NAME, PIXEL, SILENCE
 from interop.strangers import FASTMCP, JAVA, MCP_1, MCP_2, RUST, Stranger
 from interop.visits import CALL_S, HEARD_S, MODEL_SAYS, Visit, complete_all, get_all, list_all
-from portico import ToolError
-from portico.client.listening import Change
-from portico.client.results import ToolResult
-from portico.errors import RemoteError
-from portico.protocol import types as t
-from portico.protocol.revision import OutputRoot, Revision
 
 Scene = Callable[[Visit], Awaitable[None]]
 SCENES: dict[str, Scene] = {}

@@ -7,6 +7,7 @@ Rules: as of tests/interop/equivalents.py.
 
 import asyncio
 
+from colonnade.errors import RemoteError
 from interop.servers.things import NAME
 from interop.visits import (
     MODEL_SAYS,
@@ -17,7 +18,6 @@ from interop.visits import (
     list_all,
     read_all,
 )
-from portico.errors import RemoteError
 
 AT_ONCE = 20
 CALLS = {"add": {"a": 2, "b": 3}, "steps": {}, "talk": {}, "ask_model": {}, "ask_roots": {}}

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import urljoin
 
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 from interop.scenarios import CHECKS, absent
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

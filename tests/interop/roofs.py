@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from colonnade import ChannelError, Host, HostTool
 from interop.peers import ROOT
 from interop.references import PAGE, page
 from interop.strangers import EVERYTHING, FETCH, FILESYSTEM, GIT, MEMORY, TIME, Stranger, reached
 from interop.visits import CALL_S, VISIT_S
-from portico import ChannelError, Host, HostTool
 
 EXAMPLES = ROOT / "examples"
 # Servers that are none: one that ends at once, one that is not there, one that nobody serves. Port
 # 9 throws away what it is sent where anything is there at all, and that is no answer either.
 BROKEN: dict[str, Any] = {
     "ends": [sys.executable, "-c", "raise SystemExit('it has no licence')"],
-    "absent": ["portico-has-no-such-program"],
+    "absent": ["colonnade-has-no-such-program"],
     "nowhere": "http://127.0.0.1:9/mcp",
 }
 

@@ -8,9 +8,9 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from colonnade.errors import FaultKind
+from colonnade.protocol.revision import NOVEMBER_2024, Asking, BadToolInput, OutputRoot, Revision
 from conformance.everything_server import PIXEL, SILENCE, WATCHED, server
-from portico.errors import FaultKind
-from portico.protocol.revision import NOVEMBER_2024, Asking, BadToolInput, OutputRoot, Revision
 
 Check = Callable[[Any, Revision], None]
 CHECKS: dict[str, Check] = {}
@@ -80,7 +80,7 @@ def failure_of(result: dict[str, Any]) -> str:
 @seen_in("meet")
 def meets(seen: Any, revision: Revision) -> None:
     assert seen["revision"] == revision.date
-    assert seen["server"] == {"name": "portico-everything", "version": "1.0"}
+    assert seen["server"] == {"name": "colonnade-everything", "version": "1.0"}
     assert seen["instructions"] == server.instructions
     capabilities: dict[str, Any] = {
         "tools": {"listChanged": True},

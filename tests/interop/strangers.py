@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 from interop.peers import HERE, START_S, STOP_S, counterpart, installed, missing_tool
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
 
 SERVERS = HERE / "servers"
 # What a stranger needs before it can be visited: a folder, a repository. It says with what to start.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # as pytest has it
 
+from colonnade.protocol.revision import ALL, Revision
 from interop.peers import (
     GO,
     JAVA,
@@ -29,7 +30,6 @@ from interop.peers import (
     played,
 )
 from interop.scenarios import CHECKS
-from portico.protocol.revision import ALL, Revision
 
 PEERS = (MCP_2, MCP_1, TYPESCRIPT, GO, RUST, JAVA)
 ERAS = tuple(era for era in reversed(ALL) if any(era in peer.eras for peer in PEERS))

@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from colonnade.host.naming import catalogue_name
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from interop import servers_table
 from interop.roofs import BROKEN, EXAMPLES, Call, Guest, Stay, housed, stayed, unlisted
 from interop.strangers import GIT, MCP_1, MCP_2, TIME
-from portico.host.naming import catalogue_name
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025
 
 SAFE = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 GUESTS = (
@@ -73,7 +73,7 @@ def test_broken_servers_are_reported_and_nobody_else_is() -> None:
     problems = stay().problems
     assert problems.keys() == BROKEN.keys()
     assert "it has no licence" in problems["ends"]
-    assert "portico-has-no-such-program" in problems["absent"]
+    assert "colonnade-has-no-such-program" in problems["absent"]
     assert "127.0.0.1" in problems["nowhere"]
     assert unlisted(stay()) == {}
 

@@ -12,6 +12,7 @@ from itertools import product
 
 import pytest
 
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from interop import servers_table
 from interop.peers import (
     GO,
@@ -27,7 +28,6 @@ from interop.peers import (
 )
 from interop.scenarios import CHECKS, absent
 from interop.table import Cell, cell, ending, main
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 
 WAYS = pytest.mark.parametrize(
     ("era", "transport"),

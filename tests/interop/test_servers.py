@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from colonnade import Server, connect
+from colonnade.client.client import Client
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, OutputRoot, Revision
 from interop import servers_table
 from interop.equivalents import SCENES, absent, plan
 from interop.references import PLANS
@@ -31,9 +34,6 @@ from interop.strangers import (
     ways,
 )
 from interop.visits import Visit, made_up, visited
-from portico import Server, connect
-from portico.client.client import Client
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, OutputRoot, Revision
 
 WAYS = pytest.mark.parametrize(
     ("era", "transport"),

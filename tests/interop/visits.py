@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from unittest import mock
 
+from colonnade import connect
+from colonnade.client.client import Client
+from colonnade.client.results import ToolResult
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
 from interop.strangers import Stranger, reached
-from portico import connect
-from portico.client.client import Client
-from portico.client.results import ToolResult
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
 
 # A call takes milliseconds; these end what hangs, on the slowest machine.
 CALL_S = 30.0
@@ -28,7 +28,7 @@ VISIT_S = 240.0
 HEARD_S = 10.0
 MODEL_SAYS = "Paris, of course"
 # In our environment, and nobody else's business.
-SECRET = "PORTICO_INTEROP_SECRET"
+SECRET = "COLONNADE_INTEROP_SECRET"
 
 
 @dataclass

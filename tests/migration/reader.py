@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from portico import Client, connect
-from portico.protocol import types as t
+from colonnade import Client, connect
+from colonnade.protocol import types as t
 
 CALL_S = 60.0
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import portico
+import colonnade
+from colonnade import ColonnadeError, Context, Server
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from interop.peers import installed
 from migration.reader import visit
 from migration.table import Row, moved, rows
-from portico import Context, PorticoError, Server
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "migrate"
@@ -66,7 +66,7 @@ def outcome_of_tests(python: str | Path, folder: Path) -> str:
     return ran.stdout.strip()
 
 
-# ---------------------------------------------------------------- on Portico
+# ---------------------------------------------------------------- on Colonnade
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -85,7 +85,7 @@ def test_tests_that_were_moved_by_their_page_pass(peer: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_the_server_that_was_written_for_portico_passes_it(revision: str) -> None:
+def test_the_server_that_was_written_for_colonnade_passes_it(revision: str) -> None:
     server = EXAMPLES / "ours" / "library.py"
     asyncio.run(visit([sys.executable, "-Werror", server], revision))
 
@@ -147,7 +147,7 @@ def test_without_any_one_of_its_rows_the_server_does_not_pass(peer: str, tmp_pat
             asyncio.run(
                 visit([sys.executable, server], NOVEMBER_2025.date, mounts=peer == "fastmcp")
             )
-        except (AssertionError, PorticoError):
+        except (AssertionError, ColonnadeError):
             continue
         needless.append(row.old)
     assert needless == []
@@ -159,7 +159,7 @@ def test_the_versions_on_the_page_are_those_that_are_tested(peer: str) -> None:
     assert PEERS[peer] in source(peer, "library.py").split("\n", 1)[0]
 
 
-WHOSE = {"server": Server, "ctx": Context, "portico": portico}
+WHOSE = {"server": Server, "ctx": Context, "colonnade": colonnade}
 
 
 @pytest.mark.parametrize("peer", PEERS)
@@ -168,7 +168,7 @@ def test_what_is_to_be_written_by_hand_is_there_to_be_written(peer: str) -> None
     cells = [line.split(" | ")[1] for line in section.splitlines() if line.startswith("| `")]
     assert len(cells) > 10
     used = [found for cell in cells for found in re.findall(r"\b(server|ctx)\.(\w+)", cell)]
-    used += [("portico", name) for cell in cells for name in re.findall(r"\b([A-Z]\w+)\(", cell)]
+    used += [("colonnade", name) for cell in cells for name in re.findall(r"\b([A-Z]\w+)\(", cell)]
     assert len(used) > 8
     assert [one for one in used if not hasattr(WHOSE[one[0]], one[1])] == []
 

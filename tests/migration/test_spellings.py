@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
-from portico import BlockingContext, Context, Server, connect
-from portico.protocol.revision import ALL
-from portico.testing import connect as connect_in_memory
-from portico.testing import every_revision
+from colonnade import BlockingContext, Context, Server, connect
+from colonnade.protocol.revision import ALL
+from colonnade.testing import connect as connect_in_memory
+from colonnade.testing import every_revision
 
 START_S = 60.0
 

@@ -9,17 +9,17 @@ from typing import Any
 
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind, PorticoError, RemoteError, ToolError
-from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Send
-from portico.protocol.exchange import Exchange, read_result
-from portico.protocol.interview import Interview, recall, subject_of
-from portico.protocol.jsonrpc import RequestId
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.questions import AnyAnswer, Question, accepted, questions_of, retry
-from portico.protocol.reading import read
-from portico.protocol.revision import Asking
+from colonnade.errors import ColonnadeError, Fault, FaultKind, RemoteError, ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered, Call, Send
+from colonnade.protocol.exchange import Exchange, read_result
+from colonnade.protocol.interview import Interview, recall, subject_of
+from colonnade.protocol.jsonrpc import RequestId
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.questions import AnyAnswer, Question, accepted, questions_of, retry
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import Asking
 from protocol.dialogue import JSON, said
 
 
@@ -88,7 +88,7 @@ def text(*words: str) -> t.CallToolResult:
     return t.CallToolResult(content=[t.TextContent(text=" ".join(words))])
 
 
-def texts(outcome: t.Noun | PorticoError) -> str:
+def texts(outcome: t.Noun | ColonnadeError) -> str:
     assert isinstance(outcome, t.CallToolResult), outcome
     (block,) = outcome.content
     assert isinstance(block, t.TextContent)
@@ -111,7 +111,7 @@ def _sending(found: dict[str, AnyAnswer | None]) -> Callable[[Asked], list[Quest
     return lambda run: run.send(answers)
 
 
-def _throwing(error: PorticoError) -> Callable[[Asked], list[Question]]:
+def _throwing(error: ColonnadeError) -> Callable[[Asked], list[Question]]:
     return lambda run: run.throw(error)
 
 
@@ -147,11 +147,11 @@ class Table:
         self.runs = 0
         self.lines: list[tuple[Side, JSON]] = []
         self.unused: frozenset[str] = frozenset()
-        self.outcome: t.Noun | PorticoError | None = None
+        self.outcome: t.Noun | ColonnadeError | None = None
         self._paused: dict[RequestId, Paused] = {}
         self._called: dict[RequestId, tuple[str, Any]] = {}
 
-    def call(self, method: str, params: t.InputResponseRequestParams) -> t.Noun | PorticoError:
+    def call(self, method: str, params: t.InputResponseRequestParams) -> t.Noun | ColonnadeError:
         """Call, answer, call again: until there is an outcome."""
         self._say(self.client, self._request(method, params))
         assert self.outcome is not None
@@ -197,7 +197,7 @@ class Table:
             interview = Interview(exchange.peer, exchange.row, memory, given.input_responses)
             self.runs += 1
             self._go_on(exchange, interview, self.handler(exchange), next)
-        except PorticoError as error:
+        except ColonnadeError as error:
             self._give_up(exchange, error)
 
     def _go_on(
@@ -265,10 +265,10 @@ class Table:
                 return
             if not interview.pending:
                 self._go_on(exchange, interview, run, _sending(found))
-        except PorticoError as error:
+        except ColonnadeError as error:
             self._give_up(exchange, error)
 
-    def _give_up(self, exchange: Exchange, error: PorticoError) -> None:
+    def _give_up(self, exchange: Exchange, error: ColonnadeError) -> None:
         if isinstance(error, Fault):
             self._say(self.server, exchange.fail(error))
             return

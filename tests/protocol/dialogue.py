@@ -1,7 +1,7 @@
 """A client and a server in memory, for tests: what one says, the other hears.
 
 Rules: no loop, no clock. The lines that a stranger might send are written by hand here; what
-our own sides send is written by `portico.protocol` alone.
+our own sides send is written by `colonnade.protocol` alone.
 """
 
 import json
@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from portico.protocol import types as t
-from portico.protocol.events import Call, Event, Send
-from portico.protocol.exchange import Exchange
-from portico.protocol.identity import Identity
-from portico.protocol.link import Link, sends
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import ALL, Revision, Revisions
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Call, Event, Send
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.link import Link, sends
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import ALL, Revision, Revisions
 
 JSON = dict[str, Any]
 

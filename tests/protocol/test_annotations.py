@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.schema import Validator
-from portico.protocol.signature import Signature
-from portico.protocol.signature_plain import PlainCodec
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.schema import Validator
+from colonnade.protocol.signature import Signature
+from colonnade.protocol.signature_plain import PlainCodec
 from protocol.annotations import TABLE, Row
 
 READABLE = [row for row in TABLE if not row.refused]

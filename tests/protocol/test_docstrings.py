@@ -2,7 +2,7 @@
 
 import pytest
 
-from portico.protocol.docstrings import Docs, parse
+from colonnade.protocol.docstrings import Docs, parse
 
 GOOGLE = """Forecast for a city.
 

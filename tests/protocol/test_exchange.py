@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.exchange import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import (
     Exchange,
     RequestFields,
     check_task_support,
     read_result,
 )
-from portico.protocol.methods import (
+from colonnade.protocol.methods import (
     CALL_TOOL,
     GET_PROMPT,
     replace,
 )
-from portico.protocol.negotiation import MAX_TOKEN_CHARACTERS, Peer
-from portico.protocol.revision import ALL, BadToolInput, LogControl, Revision, Tasks
+from colonnade.protocol.negotiation import MAX_TOKEN_CHARACTERS, Peer
+from colonnade.protocol.revision import ALL, BadToolInput, LogControl, Revision, Tasks
 from protocol.asking import ROOTS, SEAT, text
 from protocol.dialogue import (
     ABLE_CLIENT,

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import Fault, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.exchange import read_result
-from portico.protocol.methods import (
+from colonnade.errors import Fault, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import read_result
+from colonnade.protocol.methods import (
     CALL_TOOL,
     CREATE_MESSAGE,
     EXT_GET_TASK,
@@ -17,8 +17,8 @@ from portico.protocol.methods import (
     TOOLS_CHANGED,
     Method,
 )
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import ALL, Revision, Tasks
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import ALL, Revision, Tasks
 from protocol.dialogue import ABLE_SERVER
 
 ENVELOPED = [revision for revision in ALL if not revision.handshake][-1]

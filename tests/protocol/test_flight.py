@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from portico.errors import LocalProtocolError
-from portico.protocol.flight import MAX_SENT, Flight, Sent
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol.flight import MAX_SENT, Flight, Sent
 
 
 def sent(

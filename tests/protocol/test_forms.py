@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Fault, FaultKind
-from portico.protocol import types as t
-from portico.protocol.forms import (
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.forms import (
     MAX_PROBLEMS,
     as_asked,
     check_content,

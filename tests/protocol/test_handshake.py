@@ -2,12 +2,12 @@
 
 import pytest
 
-from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.handshake import TABLE, Handshake, Phase
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import ALL, EVERY, Revision, Revisions
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.handshake import TABLE, Handshake, Phase
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, earlier, only
 
 STEPS = {step for phases in TABLE.values() for steps in phases.values() for step in steps}

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from portico.errors import (
+from colonnade.errors import (
     AuthError,
     Fault,
     FaultKind,
     LoginRequired,
     ScopeRequired,
 )
-from portico.protocol import methods
-from portico.protocol.httprules import (
+from colonnade.protocol import methods
+from colonnade.protocol.httprules import (
     ENDED,
     admit,
     headers_for_request,
@@ -29,7 +29,7 @@ from portico.protocol.httprules import (
     signs,
     status_of,
 )
-from portico.protocol.httprules_gate import (
+from colonnade.protocol.httprules_gate import (
     Gate,
     HostPolicy,
     check_size,
@@ -37,10 +37,10 @@ from portico.protocol.httprules_gate import (
     fold,
     gather,
 )
-from portico.protocol.httprules_params import check_params, param_headers
-from portico.protocol.jsonrpc import Request, decode, head
-from portico.protocol.negotiation import Peer, Recogniser, Signs, incapable
-from portico.protocol.revision import (
+from colonnade.protocol.httprules_params import check_params, param_headers
+from colonnade.protocol.jsonrpc import Request, decode, head
+from colonnade.protocol.negotiation import Peer, Recogniser, Signs, incapable
+from colonnade.protocol.revision import (
     ALL,
     EVERY,
     JULY_2026,

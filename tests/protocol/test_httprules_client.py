@@ -4,27 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import (
+from colonnade.errors import (
     FaultKind,
     LocalProtocolError,
     RemoteProtocolError,
 )
-from portico.protocol import methods
-from portico.protocol.httprules import (
+from colonnade.protocol import methods
+from colonnade.protocol.httprules import (
     check_routing,
     headers_for_request,
     headers_for_session,
     headers_for_stream,
     name_of,
 )
-from portico.protocol.httprules_gate import (
+from colonnade.protocol.httprules_gate import (
     accepted,
     fold,
 )
-from portico.protocol.jsonrpc import head
-from portico.protocol.methods import Method
-from portico.protocol.negotiation import Recogniser
-from portico.protocol.revision import (
+from colonnade.protocol.jsonrpc import head
+from colonnade.protocol.methods import Method
+from colonnade.protocol.negotiation import Recogniser
+from colonnade.protocol.revision import (
     JULY_2026,
     MARCH_2025,
     NOVEMBER_2024,

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.httprules import status_of
-from portico.protocol.httprules_cors import beside
-from portico.protocol.httprules_gate import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.httprules import status_of
+from colonnade.protocol.httprules_cors import beside
+from colonnade.protocol.httprules_gate import (
     MAX_ACCEPT_BYTES,
     MAX_BODY_BYTES,
     MAX_CONTENT_TYPE_BYTES,
@@ -34,7 +34,7 @@ from portico.protocol.httprules_gate import (
     passes_probe,
     require_events,
 )
-from portico.protocol.revision import EVERY, JULY_2026, Revision, Revisions
+from colonnade.protocol.revision import EVERY, JULY_2026, Revision, Revisions
 
 LOCAL = HostPolicy.for_bind("127.0.0.1", 8000)
 GOOD = {

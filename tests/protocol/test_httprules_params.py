@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind, LocalProtocolError, ProtocolError
-from portico.protocol.httprules import status_of
-from portico.protocol.httprules_gate import Headers, fold, gather
-from portico.protocol.httprules_params import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, ProtocolError
+from colonnade.protocol.httprules import status_of
+from colonnade.protocol.httprules_gate import Headers, fold, gather
+from colonnade.protocol.httprules_params import (
     MAX_NAME_LENGTH,
     MAX_PARAM_HEADERS,
     MAX_SAFE_INTEGER,
@@ -32,8 +32,8 @@ from portico.protocol.httprules_params import (
     param_headers,
     read_text,
 )
-from portico.protocol.jsonrpc import MAX_DEPTH
-from portico.protocol.revision import JULY_2026, number
+from colonnade.protocol.jsonrpc import MAX_DEPTH
+from colonnade.protocol.revision import JULY_2026, number
 
 Schema = dict[str, Any]
 

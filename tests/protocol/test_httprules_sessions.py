@@ -5,14 +5,14 @@ import json
 import pytest
 from msgspec import Raw
 
-from portico.errors import (
+from colonnade.errors import (
     Fault,
     FaultKind,
     LocalProtocolError,
     RemoteProtocolError,
 )
-from portico.protocol import methods
-from portico.protocol.httprules import (
+from colonnade.protocol import methods
+from colonnade.protocol.httprules import (
     ENDED,
     MAX_EVENT_ID_LENGTH,
     MAX_SESSION_ID_LENGTH,
@@ -33,14 +33,14 @@ from portico.protocol.httprules import (
     valid_session_id,
     version_header,
 )
-from portico.protocol.httprules_gate import (
+from colonnade.protocol.httprules_gate import (
     Headers,
     Refusal,
     gather,
 )
-from portico.protocol.jsonrpc import Batch, Failure, Notification, Reply, Request, decode
-from portico.protocol.negotiation import Recogniser, negotiate
-from portico.protocol.revision import (
+from colonnade.protocol.jsonrpc import Batch, Failure, Notification, Reply, Request, decode
+from colonnade.protocol.negotiation import Recogniser, negotiate
+from colonnade.protocol.revision import (
     ALL,
     EVERY,
     JULY_2026,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.identity import Identity
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.revision import EVERY, Revision, Revisions
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import EVERY, Revision, Revisions
 from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, request, said
 
 CLIENT = Identity(READER, ABLE_CLIENT)

@@ -5,15 +5,15 @@ import json
 import pytest
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
-from portico.protocol.incoming import MAX_BATCHES, MAX_RUNNING, Incoming
-from portico.protocol.jsonrpc import Head, Request, RequestId
-from portico.protocol.methods import CALL_TOOL
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import MARCH_2025
-from portico.protocol.shape import Shaper
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.incoming import MAX_BATCHES, MAX_RUNNING, Incoming
+from colonnade.protocol.jsonrpc import Head, Request, RequestId
+from colonnade.protocol.methods import CALL_TOOL
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import MARCH_2025
+from colonnade.protocol.shape import Shaper
 
 DONE = t.CallToolResult(content=[])
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import Declined, Fault, LocalProtocolError, RemoteError, ToolError
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
-from portico.protocol.interview import MAX_KEY_CHARACTERS, MAX_ROUNDS, Interview, Memory, recall
-from portico.protocol.link import sends
-from portico.protocol.methods import (
+from colonnade.errors import Declined, Fault, LocalProtocolError, RemoteError, ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.interview import MAX_KEY_CHARACTERS, MAX_ROUNDS, Interview, Memory, recall
+from colonnade.protocol.link import sends
+from colonnade.protocol.methods import (
     CALL_TOOL,
     COMPLETE,
     DISCOVER,
@@ -25,10 +25,10 @@ from portico.protocol.methods import (
     Method,
     Side,
 )
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import MAX_QUESTIONS, AnyAnswer, Question, accepted
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, Asking, Revision, number
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import MAX_QUESTIONS, AnyAnswer, Question, accepted
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, Asking, Revision, number
 from protocol.asking import (
     BOOK,
     ROOTS,

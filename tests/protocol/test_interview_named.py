@@ -3,14 +3,14 @@
 import pytest
 from msgspec import Raw
 
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.interview import MAX_KEY_CHARACTERS, Interview, Memory, recall
-from portico.protocol.jsonrpc import encode
-from portico.protocol.methods import CALL_TOOL
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import AnyAnswer, Question
-from portico.protocol.revision import ALL, Asking, Revision
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.interview import MAX_KEY_CHARACTERS, Interview, Memory, recall
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.methods import CALL_TOOL
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import AnyAnswer, Question
+from colonnade.protocol.revision import ALL, Asking, Revision
 from protocol.asking import ROOTS, Seal, sample
 from protocol.dialogue import ABLE_CLIENT
 

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
-from portico.protocol.interview import Interview, Memory, no_such_state, recall, subject_of
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, Asking, Revision
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.interview import Interview, Memory, no_such_state, recall, subject_of
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, Asking, Revision
 from protocol.asking import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
 from protocol.dialogue import JSON, call, request, said, served, server_of
 

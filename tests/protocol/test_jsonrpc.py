@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from frames import CALL, GOOD, INVALID, LONG, PARSE, WITH_ID, answer, fault_of, plain
-from portico.errors import Fault, FaultKind
-from portico.protocol.jsonrpc import (
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol.jsonrpc import (
     MAX_BATCH,
     MAX_ID_BYTES,
     NOTHING,
@@ -32,7 +31,8 @@ from portico.protocol.jsonrpc import (
     is_bare_call,
     parse_id,
 )
-from portico.protocol.revision import Revision
+from colonnade.protocol.revision import Revision
+from frames import CALL, GOOD, INVALID, LONG, PARSE, WITH_ID, answer, fault_of, plain
 
 # ---------------------------------------------------------------- the four kinds of frames
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from frames import CALL, INVALID, PARSE, answer, fault_of, plain
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.jsonrpc import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.jsonrpc import (
     MAX_MESSAGE_CHARS,
     Lines,
     Reply,
@@ -25,7 +24,8 @@ from portico.protocol.jsonrpc import (
     needs_no_reading,
     plain_result,
 )
-from portico.protocol.revision import Revision
+from colonnade.protocol.revision import Revision
+from frames import CALL, INVALID, PARSE, answer, fault_of, plain
 
 json_values = st.recursive(
     st.none()

@@ -13,6 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
+from colonnade.errors import Fault
+from colonnade.protocol.jsonrpc import LEGIBLE_DEPTH, MAX_DEPTH, Request, decode
+from colonnade.protocol.revision import Revision
 from frames import (
     BAD,
     CALL,
@@ -27,9 +30,6 @@ from frames import (
     fault_of,
     plain,
 )
-from portico.errors import Fault
-from portico.protocol.jsonrpc import LEGIBLE_DEPTH, MAX_DEPTH, Request, decode
-from portico.protocol.revision import Revision
 
 NOT_JSON = {
     "nothing": b"",

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol.jsonrpc import Request, decode
+from colonnade.protocol.jsonrpc_text import depth, doubled, refuse_repeats, repeats
 from frames import CALL, LONG, cases
-from portico.errors import Fault, FaultKind
-from portico.protocol.jsonrpc import Request, decode
-from portico.protocol.jsonrpc_text import depth, doubled, refuse_repeats, repeats
 
 # A tree of JSON in which an object is its list of members, so that a name can be there twice.
 Members: TypeAlias = tuple[tuple[str, "Tree"], ...]

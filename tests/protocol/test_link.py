@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import (
+from colonnade.errors import (
     ConnectionLost,
     Fault,
     FaultKind,
@@ -13,16 +13,16 @@ from portico.errors import (
     RemoteError,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
-from portico.protocol.handshake import Phase
-from portico.protocol.identity import Identity
-from portico.protocol.incoming import MAX_RUNNING
-from portico.protocol.jsonrpc import Request, decode, head
-from portico.protocol.link import Link, sends
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import ALL, EVERY, Revision, Revisions
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.incoming import MAX_RUNNING
+from colonnade.protocol.jsonrpc import Request, decode, head
+from colonnade.protocol.link import Link, sends
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from protocol.asking import text
 from protocol.dialogue import (
     ABLE_CLIENT,

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind, LocalProtocolError, RemoteError, TimedOut
-from portico.protocol import types as t
-from portico.protocol.events import Answered, Cancelled, Dropped, Progressed, Send
-from portico.protocol.flight import MAX_HELD_S
-from portico.protocol.incoming import MAX_RUNNING
-from portico.protocol.link import MAX_S, TIMEOUT_S, Link, sends
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, EVERY, Revision
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteError, TimedOut
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Answered, Cancelled, Dropped, Progressed, Send
+from colonnade.protocol.flight import MAX_HELD_S
+from colonnade.protocol.incoming import MAX_RUNNING
+from colonnade.protocol.link import MAX_S, TIMEOUT_S, Link, sends
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import SEAT, text
 from protocol.dialogue import (
     call,

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.events import Call
-from portico.protocol.exchange_subscription import Subscription
-from portico.protocol.identity import Identity
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.revision import EVERY, JULY_2026, Revision
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Call
+from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import EVERY, JULY_2026, Revision
 from protocol.dialogue import (
     ABLE_SERVER,
     INITIALIZED,

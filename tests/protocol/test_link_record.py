@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from portico.errors import LocalProtocolError
-from portico.protocol.events import Answered, Record
-from portico.protocol.handshake import Phase
-from portico.protocol.link import Link
-from portico.protocol.revision import ALL, Revision
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol.events import Answered, Record
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link import Link
+from colonnade.protocol.revision import ALL, Revision
 from protocol.dialogue import client_of, line, only, opened, said, server_of
 
 HANDSHAKES = [revision for revision in ALL if revision.handshake]

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import Fault, FaultKind
-from portico.protocol.events import Answered, Call, Cancelled, Dropped, Event, Opened, Send, Told
-from portico.protocol.handshake import Phase
-from portico.protocol.incoming import MAX_BATCHES
-from portico.protocol.jsonrpc import MAX_BATCH
-from portico.protocol.link import Link, sends
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, EVERY, Revision
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol.events import Answered, Call, Cancelled, Dropped, Event, Opened, Send, Told
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.incoming import MAX_BATCHES
+from colonnade.protocol.jsonrpc import MAX_BATCH
+from colonnade.protocol.link import Link, sends
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import text
 from protocol.dialogue import (
     INITIALIZED,

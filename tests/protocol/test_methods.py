@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from portico.protocol import methods as m
-from portico.protocol import types as t
-from portico.protocol.methods import Method, Side
+from colonnade.protocol import methods as m
+from colonnade.protocol import types as t
+from colonnade.protocol.methods import Method, Side
 
 OFFICIAL = Path(__file__).resolve().parents[3] / "shared" / "spec"
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from portico.errors import Fault
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import Request, encode
-from portico.protocol.negotiation import (
+from colonnade.errors import Fault
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import Request, encode
+from colonnade.protocol.negotiation import (
     MAX_QUOTED,
     MAX_REMEMBERED,
     MAX_REMEMBERED_BYTES,
@@ -20,7 +20,7 @@ from portico.protocol.negotiation import (
     Recogniser,
     Signs,
 )
-from portico.protocol.revision import (
+from colonnade.protocol.revision import (
     ALL,
     EVERY,
     JULY_2026,

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from portico.errors import Fault, FaultKind, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import Failure, Reply, encode
-from portico.protocol.negotiation import (
+from colonnade.errors import Fault, FaultKind, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import Failure, Reply, encode
+from colonnade.protocol.negotiation import (
     Peer,
     agree,
     choose,
@@ -19,8 +19,8 @@ from portico.protocol.negotiation import (
     shared_extensions,
     unsupported,
 )
-from portico.protocol.negotiation_probe import Era, Verdict, judge
-from portico.protocol.revision import (
+from colonnade.protocol.negotiation_probe import Era, Verdict, judge
+from colonnade.protocol.revision import (
     ALL,
     EVERY,
     JULY_2026,

@@ -7,15 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 import official
-from pairs import ADD, CLIENT, SERVER, Pair
-from portico.errors import LocalProtocolError, RemoteError, RemoteProtocolError
-from portico.protocol import types as t
-from portico.protocol.events import Call, Cancelled, Dropped, Phase, Progressed, Told
-from portico.protocol.exchange import Exchange
-from portico.protocol.exchange_subscription import Subscription
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer
-from portico.protocol.revision import (
+from colonnade.errors import LocalProtocolError, RemoteError, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Call, Cancelled, Dropped, Phase, Progressed, Told
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import (
     ALL,
     EVERY,
     JULY_2026,
@@ -25,6 +24,7 @@ from portico.protocol.revision import (
     Revision,
     Revisions,
 )
+from pairs import ADD, CLIENT, SERVER, Pair
 
 MODERN = Revisions(EVERY.enveloped)
 LEGACY = Revisions(EVERY.handshakes)

@@ -7,12 +7,12 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from portico.errors import Fault, FaultKind, LocalProtocolError, ToolError
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
-from portico.protocol.methods import CALL_TOOL, GET_PROMPT
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.methods import CALL_TOOL, GET_PROMPT
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import (
     Kind,
     Question,
     can_answer,
@@ -27,9 +27,9 @@ from portico.protocol.questions import (
     unanswerable,
     without_context,
 )
-from portico.protocol.reading import read, write
-from portico.protocol.revision import ALL, Asking, Revision, number
-from portico.protocol.shape import Shaper
+from colonnade.protocol.reading import read, write
+from colonnade.protocol.revision import ALL, Asking, Revision, number
+from colonnade.protocol.shape import Shaper
 from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampling, use, visit
 from protocol.dialogue import (
     ABLE_CLIENT,

@@ -7,11 +7,11 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from portico.errors import Declined, Fault, FaultKind, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
-from portico.protocol.negotiation import Peer
-from portico.protocol.questions import (
+from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.questions import (
     MAX_QUESTIONS,
     AnyAnswer,
     Question,
@@ -24,8 +24,8 @@ from portico.protocol.questions import (
     retry,
     url_required,
 )
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, Asking, Revision, number
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, Asking, Revision, number
 from protocol.asking import BOOK, ROOTS, SEAT, sample, visit
 from protocol.dialogue import (
     ABLE_CLIENT,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, inspect
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.reading import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.reading import (
     MAX_EXACT,
     plain,
     read,
@@ -19,7 +19,7 @@ from portico.protocol.reading import (
     reread,
     write,
 )
-from portico.protocol.revision import Revision, number
+from colonnade.protocol.revision import Revision, number
 
 NOUNS = sorted(
     {

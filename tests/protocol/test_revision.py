@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import fields, replace
 
 import official
-from portico.errors import Fault, FaultKind, Word
-from portico.protocol import methods
-from portico.protocol import types as t
-from portico.protocol.methods import Side
-from portico.protocol.negotiation import Peer, require_extension
-from portico.protocol.revision import (
+from colonnade.errors import Fault, FaultKind, Word
+from colonnade.protocol import methods
+from colonnade.protocol import types as t
+from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Peer, require_extension
+from colonnade.protocol.revision import (
     ALL,
     EVERY,
     JULY_2026,

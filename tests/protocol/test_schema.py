@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol import schema as s
-from portico.protocol.problems import MAX_PROBLEMS
-from portico.protocol.schema import Validator, admitted, inlined
-from portico.protocol.subschemas import MAX_DEPTH, MAX_NODES, MAX_SUBSCHEMAS
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import schema as s
+from colonnade.protocol.problems import MAX_PROBLEMS
+from colonnade.protocol.schema import Validator, admitted, inlined
+from colonnade.protocol.subschemas import MAX_DEPTH, MAX_NODES, MAX_SUBSCHEMAS
 
 JSON: dict[str, Any] = {
     "$defs": {
@@ -419,8 +419,8 @@ def test_what_is_not_json_does_not_fit(value: Any) -> None:
 
 def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
     code = (
-        "import sys; from portico.protocol.schema import Validator; v = Validator({'type': 'null'});"
-        "import portico.protocol.signature;"
+        "import sys; from colonnade.protocol.schema import Validator; v = Validator({'type': 'null'});"
+        "import colonnade.protocol.signature;"
         "names = {'jsonschema_rs', 'pydantic', 'annotated_types', 'attrs'};"
         "assert not names & sys.modules.keys(), names & sys.modules.keys();"
         "assert v.check(None) == []; assert 'jsonschema_rs' in sys.modules"

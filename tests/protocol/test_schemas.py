@@ -17,20 +17,20 @@ from msgspec import Raw
 import exceptions
 import nouns
 import official
-from official_values import value_of
-from portico.errors import Fault, FaultKind
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import (
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import (
     Batch,
     decode,
     encode_failure,
     encode_notification,
     encode_request,
 )
-from portico.protocol.methods import TASKS_EXTENSION, Method
-from portico.protocol.reading import read
-from portico.protocol.revision import ALL, EVERY, Asking, Revision, number
-from portico.protocol.shape import Shaper
+from colonnade.protocol.methods import TASKS_EXTENSION, Method
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, number
+from colonnade.protocol.shape import Shaper
+from official_values import value_of
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
-from portico.protocol.shape import LARGE, MAX_KEPT, Shaper, write
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
+from colonnade.protocol.shape import LARGE, MAX_KEPT, Shaper, write
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import nouns
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.reading import plain
-from portico.protocol.revision import (
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.reading import plain
+from colonnade.protocol.revision import (
     ALL,
     NOVEMBER_2025,
     Revision,
 )
-from portico.protocol.shape import RESULT_TYPES, Shaper
-from portico.protocol.shape_noun import RULES, inside, reserved
+from colonnade.protocol.shape import RESULT_TYPES, Shaper
+from colonnade.protocol.shape_noun import RULES, inside, reserved
 
 ICONS = [t.Icon(src="data:,")]
 SCHEMA: dict[str, Any] = {"type": "object"}
@@ -158,7 +158,7 @@ def every_noun() -> list[type[t.Noun]]:
         for kind in rest.pop().__subclasses__():
             found.append(kind)
             rest.append(kind)
-    return [kind for kind in found if kind.__module__.startswith("portico.")]
+    return [kind for kind in found if kind.__module__.startswith("colonnade.")]
 
 
 def test_a_field_never_outlives_the_noun_in_it() -> None:

@@ -7,13 +7,13 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from portico.errors import Fault
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import Request, head
-from portico.protocol.methods import TASKS_EXTENSION, Method, Side
-from portico.protocol.negotiation import Recogniser
-from portico.protocol.revision import ALL, JULY_2026, Revision, number
-from portico.protocol.shape import Shaper
+from colonnade.errors import Fault
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import Request, head
+from colonnade.protocol.methods import TASKS_EXTENSION, Method, Side
+from colonnade.protocol.negotiation import Recogniser
+from colonnade.protocol.revision import ALL, JULY_2026, Revision, number
+from colonnade.protocol.shape import Shaper
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(

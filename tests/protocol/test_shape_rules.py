@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec import UNSET, Raw, Struct, structs
 
-from portico.errors import LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.jsonrpc import encode
-from portico.protocol.reading import read
-from portico.protocol.revision import (
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import (
     ALL,
     JULY_2026,
     JUNE_2025,
@@ -20,7 +20,7 @@ from portico.protocol.revision import (
     OutputRoot,
     Revision,
 )
-from portico.protocol.shape import Shaper
+from colonnade.protocol.shape import Shaper
 
 TASK = t.TaskMetadata(ttl=1)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, JUNE_2025, OutputRoot, Revision
-from portico.protocol.shape import Shaper
-from portico.protocol.shape_schema import (
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, JUNE_2025, OutputRoot, Revision
+from colonnade.protocol.shape import Shaper
+from colonnade.protocol.shape_schema import (
     is_object_schema,
     without_boolean_schemas,
     wrapped_schema,

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from msgspec import Meta, Raw
 from pydantic import AliasChoices, BaseModel, Field
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.problems import MAX_PROBLEMS
-from portico.protocol.schema import DRAFT_2020_12, Validator, dialect
-from portico.protocol.signature import EMPTY, Hidden, Signature
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.problems import MAX_PROBLEMS
+from colonnade.protocol.schema import DRAFT_2020_12, Validator, dialect
+from colonnade.protocol.signature import EMPTY, Hidden, Signature
 
 if TYPE_CHECKING:
     from somewhere import Context  # pyright: ignore[reportMissingImports]

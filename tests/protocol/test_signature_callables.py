@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import pytest
 from typing_extensions import TypedDict
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.signature import Signature
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.signature import Signature
 
 if TYPE_CHECKING:
     pass  # pyright: ignore[reportMissingImports]

@@ -12,10 +12,10 @@ import pytest
 from msgspec import Meta, Struct
 from pydantic import BaseModel, Field
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol import forms
-from portico.protocol.signature_form import Form
-from portico.protocol.types import ElicitSchema
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import forms
+from colonnade.protocol.signature_form import Form
+from colonnade.protocol.types import ElicitSchema
 
 
 class Color(enum.Enum):

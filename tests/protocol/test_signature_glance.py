@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import Meta, Raw
 from pydantic import Field
 
-from portico.protocol.jsonrpc import repeats
-from portico.protocol.signature import Signature
+from colonnade.protocol.jsonrpc import repeats
+from colonnade.protocol.signature import Signature
 
 
 def forecast(

@@ -13,8 +13,8 @@ import pytest
 from msgspec import Meta
 from pydantic import AnyUrl, BaseModel, Field
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.signature import EMPTY, Signature
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.signature import EMPTY, Signature
 
 if TYPE_CHECKING:
     pass  # pyright: ignore[reportMissingImports]

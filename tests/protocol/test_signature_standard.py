@@ -17,8 +17,8 @@ import pytest
 from msgspec import Meta
 from pydantic import BaseModel, Field, field_validator
 
-from portico.errors import Fault, LocalProtocolError
-from portico.protocol.signature import Signature
+from colonnade.errors import Fault, LocalProtocolError
+from colonnade.protocol.signature import Signature
 
 
 def fault(function: Callable[..., Any], raw: bytes) -> str:

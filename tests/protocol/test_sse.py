@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.protocol.jsonrpc import MAX_LINE_BYTES
-from portico.protocol.sse import (
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
+from colonnade.protocol.sse import (
     MAX_EVENT_BYTES,
     MAX_LABEL_BYTES,
     MAX_RETRY_MS,

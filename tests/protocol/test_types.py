@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from portico.protocol import types as t
+from colonnade.protocol import types as t
 
 NOUNS = sorted(
     (
@@ -44,7 +44,7 @@ def test_the_door_leads_to_every_noun() -> None:
     everything: list[type[t.Noun]] = [t.Noun]
     for noun in everything:
         everything += noun.__subclasses__()
-    ours = {noun for noun in everything if noun.__module__.startswith("portico.protocol.types")}
+    ours = {noun for noun in everything if noun.__module__.startswith("colonnade.protocol.types")}
     assert ours == {*NOUNS, t.Noun}
 
 
@@ -53,7 +53,7 @@ def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
     imports = [node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom)]
     stub = {alias.name: str(node.module) for node in imports for alias in node.names}
     homes: dict[str, str] = vars(t)["_HOMES"]
-    assert stub == {name: f"portico.protocol.types_{home}" for name, home in homes.items()}
+    assert stub == {name: f"colonnade.protocol.types_{home}" for name, home in homes.items()}
     spelled = next(node for node in ast.parse(source).body if isinstance(node, ast.Assign))
     assert sorted(ast.literal_eval(spelled.value)) == sorted(homes) == sorted(t.__all__)
 
@@ -61,7 +61,7 @@ def test_the_stub_and_the_door_lead_to_the_same_names() -> None:
 def test_a_noun_is_that_of_its_chapter_and_each_is_there_once() -> None:
     homes: dict[str, str] = vars(t)["_HOMES"]
     for name, home in homes.items():
-        assert getattr(t, name) is vars(import_module(f"portico.protocol.types_{home}"))[name]
+        assert getattr(t, name) is vars(import_module(f"colonnade.protocol.types_{home}"))[name]
     with pytest.raises(AttributeError, match="no attribute 'Toll'"):
         _ = getattr(t, "Toll")  # noqa: B009
     assert set(homes) <= set(dir(t))

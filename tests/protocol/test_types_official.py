@@ -13,8 +13,8 @@ from typing import Any, get_args
 import pytest
 from msgspec import inspect, structs
 
-from portico.protocol import methods
-from portico.protocol import types as t
+from colonnade.protocol import methods
+from colonnade.protocol import types as t
 
 OFFICIAL = Path(__file__).resolve().parents[3] / "shared" / "spec"
 DATES = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from portico.protocol.uris import within
+from colonnade.protocol.uris import within
 
 
 class Counted(Set[str]):

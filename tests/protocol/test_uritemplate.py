@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from portico.errors import LocalProtocolError
-from portico.protocol.uritemplate import (
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol.uritemplate import (
     MAX_TEMPLATE_CHARS,
     MAX_URI_CHARS,
     MAX_VARIABLES,

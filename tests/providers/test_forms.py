@@ -9,13 +9,13 @@ from urllib.request import Request, urlopen
 import msgspec
 import pytest
 
-from portico import Audio, File, Image, Link, Server, ToolError, connect
-from portico.client.results import ToolResult
-from portico.errors import ConnectionLost, LocalProtocolError
-from portico.protocol import types as t
-from portico.sync import connect as connect_sync
-from portico.testing import connect as connect_memory
-from portico.testing import every_revision
+from colonnade import Audio, File, Image, Link, Server, ToolError, connect
+from colonnade.client.results import ToolResult
+from colonnade.errors import ConnectionLost, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.sync import connect as connect_sync
+from colonnade.testing import connect as connect_memory
+from colonnade.testing import every_revision
 from providers.scripted import Scripted
 
 JSON = dict[str, Any]

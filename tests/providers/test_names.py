@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import LocalProtocolError
-from portico.providers.names import is_safe, lead_back, safe_name
+from colonnade.errors import LocalProtocolError
+from colonnade.providers.names import is_safe, lead_back, safe_name
 from providers.scripted import NAME
 
 NAMES = st.text(max_size=100) | st.from_regex(r"[a-z._/ -]{1,80}", fullmatch=True)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.cli.linting import lint
-from portico.protocol import types as t
-from portico.protocol.schema import Validator
-from portico.providers.schemas import (
+from colonnade.cli.linting import lint
+from colonnade.protocol import types as t
+from colonnade.protocol.schema import Validator
+from colonnade.providers.schemas import (
     ANTHROPIC,
     MAX_LEVELS,
     OPENAI,

@@ -26,7 +26,7 @@ from requirements.trace import read_marks
 
 MUTATIONS = FOLDER / "mutations"
 DRAWN = MUTATIONS / "drawn.txt"
-PACKAGE = ROOT / "src" / "portico"
+PACKAGE = ROOT / "src" / "colonnade"
 
 # The commit whose tested rules were drawn from, and how many were drawn.
 SEED = "b48548d71917bd3f5d625edd7db8f57e40dc5379"
@@ -151,7 +151,7 @@ def make_environment(folder: Path) -> Path:
         for base in (sys.prefix, home)
     )
     made.joinpath("mutation.pth").write_text(f"{folder}\n{own}\n", "utf-8")
-    command = Path(sys.prefix, programs, "portico")
+    command = Path(sys.prefix, programs, "colonnade")
     if command.exists():
         shutil.copy(command, home / programs)
     return home / programs / Path(sys.executable).name
@@ -164,9 +164,9 @@ def run(mutation: Mutation, files: Sequence[str]) -> Result:
         return result(ERROR, "; ".join(problems))
     if not files:
         return result(ERROR, "no test names this rule")
-    with tempfile.TemporaryDirectory(prefix="portico-mutation-") as name:
+    with tempfile.TemporaryDirectory(prefix="colonnade-mutation-") as name:
         folder = Path(name)
-        copy = folder / "portico"
+        copy = folder / "colonnade"
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         try:
             for edit in mutation.edits:

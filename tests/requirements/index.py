@@ -17,7 +17,7 @@ COLUMNS = ("id", "level", "revisions", "page", "words", "status", "reason")
 LEVELS = ("MUST", "MUST NOT", "SHOULD", "SHOULD NOT")
 STATUSES = ("tested", "not-ours", "deliberate", "open")
 
-# Constant of portico.protocol.revision -> date, oldest first. Written here once more because
+# Constant of colonnade.protocol.revision -> date, oldest first. Written here once more because
 # the tool must run where msgspec is not installed; a test compares the two.
 REVISIONS = {
     "NOVEMBER_2024": "2024-11-05",

@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from portico.protocol import revision as revisions
+from colonnade.protocol import revision as revisions
 from requirements.index import DATES, Row, read_index
 
 

@@ -18,13 +18,13 @@ from typing import Any
 
 import pytest
 
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Asking, BadToolInput, Revision
+from colonnade.server.app import Server
+from colonnade.transport.duplex import Duplex
 from official import DATES, available
 from official_lines import complaints
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.revision import Asking, BadToolInput, Revision
-from portico.server.app import Server
-from portico.transport.duplex import Duplex
 from stage import Message
 
 JSON = dict[str, Any]

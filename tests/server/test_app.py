@@ -7,10 +7,10 @@ from typing import assert_type
 
 import pytest
 
+from colonnade import Context, LocalProtocolError, Server
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
 from live import live
-from portico import Context, LocalProtocolError, Server
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
 from server.talk import Rejected, talk
 
 

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import pytest
 
+from colonnade import BlockingContext, Context, Declined, Depends, Sample, Server, ToolError
+from colonnade.protocol.revision import Asking, Revision
 from live import live
-from portico import BlockingContext, Context, Declined, Depends, Sample, Server, ToolError
-from portico.protocol.revision import Asking, Revision
 from server.talk import EVERYTHING, JSON, Refusal, Rejected, talk
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from live import live
-from portico import (
+from colonnade import (
     Audio,
     BlockingContext,
     Context,
@@ -20,8 +19,9 @@ from portico import (
     Server,
     ToolError,
 )
-from portico.protocol.revision import BadToolInput, Revision
-from portico.server.content import Link
+from colonnade.protocol.revision import BadToolInput, Revision
+from colonnade.server.content import Link
+from live import live
 from server.talk import EVERYTHING, JSON, Rejected, talk
 
 
@@ -270,7 +270,7 @@ async def test_a_model_is_given_images_and_messages(revision: Revision) -> None:
 
 
 def test_what_a_model_cannot_be_sent_is_refused_in_words() -> None:
-    from portico import Sample
+    from colonnade import Sample
 
     unfit: Any = File("x")
     words = refusal(lambda: Sample(unfit).question())

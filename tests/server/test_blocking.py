@@ -4,10 +4,10 @@ import asyncio
 import inspect
 import threading
 
+from colonnade import BlockingContext, Context, Server
+from colonnade.protocol.revision import Asking, Revision
+from colonnade.server.blocking import Unwound
 from live import live
-from portico import BlockingContext, Context, Server
-from portico.protocol.revision import Asking, Revision
-from portico.server.blocking import Unwound
 from server.talk import talk
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, LocalProtocolError, Refused, Server, ToolError
+from colonnade.errors import Fault, FaultKind
+from colonnade.middleware import log
+from colonnade.ports import Handler, Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Pushing, Revision
 from live import live
-from portico import Context, LocalProtocolError, Refused, Server, ToolError
-from portico.errors import Fault, FaultKind
-from portico.middleware import log
-from portico.ports import Handler, Turn
-from portico.protocol import types as t
-from portico.protocol.revision import Pushing, Revision
 from server.talk import EVERYTHING, JSON, Client, Rejected, talk, words
 
 
@@ -122,7 +122,7 @@ async def test_a_change_made_in_a_thread_is_told_too(revision: Revision) -> None
 
     async with talk(server, revision) as client:
         await listening(client, toolsListChanged=True)
-        assert (await client.text("grow")).startswith("portico")
+        assert (await client.text("grow")).startswith("colonnade")
         await client.until(lambda: client.told(TOOLS))
         assert await names(client) == ["grow", "new"]
 
@@ -397,13 +397,13 @@ async def test_middleware_that_raises_refused_is_no_crash_and_the_caller_reads_w
             raise Refused("not today")
         return await inner(turn)
 
-    caplog.set_level(logging.INFO, "portico")
+    caplog.set_level(logging.INFO, "colonnade")
     async with talk(server, revision) as client:
         assert await client.failure("a") == "not today"
         with pytest.raises(Rejected, match="not today") as caught:
             await client.ask("prompts/get", {"name": "p"})
         assert caught.value.code == -32603
-    facts = [vars(one)["request"] for one in caplog.records if one.name == "portico.requests"]
+    facts = [vars(one)["request"] for one in caplog.records if one.name == "colonnade.requests"]
     found = [(one["method"], one["outcome"], one.get("code")) for one in facts]
     assert ("tools/call", "refused", None) in found
     assert ("prompts/get", "refused", -32603) in found

@@ -15,15 +15,15 @@ from typing import Annotated, Any
 
 import pytest
 
+from colonnade import Context, Depends, Result, Server
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.ports import Handler, Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+from colonnade.transport.http_run import Site
+from colonnade.transport.stdio import Pipe, serve_lines
 from http_client import Caller
 from live import live
-from portico import Context, Depends, Result, Server
-from portico.errors import Fault, FaultKind, LocalProtocolError
-from portico.ports import Handler, Turn
-from portico.protocol import types as t
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from portico.transport.http_run import Site
-from portico.transport.stdio import Pipe, serve_lines
 from server.talk import JSON, Rejected, talk
 
 FIRST: list[tuple[str, str]] = [
@@ -116,7 +116,7 @@ async def test_the_author_is_told_once_that_connected_clients_do_not_see_it() ->
     lines: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("portico.server")
+    logger = logging.getLogger("colonnade.server")
     logger.addHandler(handler)
     try:
         server = Server("s", version="1")
@@ -453,7 +453,7 @@ def test_an_author_is_told_of_a_key_in_meta_that_breaks_the_rule(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s", version="1")
-    with caplog.at_level(logging.WARNING, "portico.server"):
+    with caplog.at_level(logging.WARNING, "colonnade.server"):
         server.tool(name="fine", meta={"example.com/a": 1, "plain": 2, "a.b/c-d_e": 3})(lambda: 1)
         assert not caplog.records
         server.tool(name="bad_tool", meta={"openai/toolInvocation/invoking": "…"})(lambda: 1)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from colonnade import BlockingContext, Caller, Context, LoginRequired, Server, connect
+from colonnade.protocol.revision import Revision
+from colonnade.server.request_headers import SECRET, RequestHeaders
+from colonnade.transport.http_run import Site
 from live import live
-from portico import BlockingContext, Caller, Context, LoginRequired, Server, connect
-from portico.protocol.revision import Revision
-from portico.server.request_headers import SECRET, RequestHeaders
-from portico.transport.http_run import Site
 from server.talk import talk
 
 
@@ -68,7 +68,7 @@ async def test_over_http_a_context_has_headers_and_claims_but_no_credentials(
                     "tenant": "acme",
                     "secret": [],
                     "claims": {"email": "ann@example.com", "groups": ["a"]},
-                    "client": "portico",
+                    "client": "colonnade",
                     "revision": revision.date,
                     "principal": "ann",
                 }

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import pytest
 
+from colonnade import BlockingContext, Context, Depends, LocalProtocolError, Server, ToolError
+from colonnade.protocol.revision import Revision
 from live import live
-from portico import BlockingContext, Context, Depends, LocalProtocolError, Server, ToolError
-from portico.protocol.revision import Revision
 from server.talk import talk
 
 

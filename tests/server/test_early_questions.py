@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Server
+from colonnade.protocol.revision import ALL, Revision
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.memory import pair, serve_end
 from live import Records, live, until
-from portico import Context, Server
-from portico.protocol.revision import ALL, Revision
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
-from portico.transport.memory import pair, serve_end
 
 HANDSHAKES = [one for one in ALL if one.handshake]
 JSON = dict[str, Any]
@@ -75,7 +75,7 @@ async def test_sampling_before_the_client_is_ready_is_an_error_and_no_crash(
     ear = Ear()
     near.join(ear)
     try:
-        with Records("portico.server") as records:
+        with Records("colonnade.server") as records:
             near.write(request(1, "initialize", opening(revision)))
             await until(lambda: len(ear.heard) == 1)
             near.write(request(2, "tools/call", CALL))
@@ -108,7 +108,7 @@ async def test_the_same_over_http() -> None:
         return top, rest
 
     try:
-        with Records("portico.server") as records:
+        with Records("colonnade.server") as records:
             top, _ = await post(request(1, "initialize", opening(HANDSHAKES[-1])))
             lines = [line for line in top.split("\r\n") if line.lower().startswith("mcp-session")]
             _, body = await post(request(2, "tools/call", CALL), f"{lines[0]}\r\n")

@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, assert_type
 
 import pytest
 
-from live import live
-from portico import (
+from colonnade import (
     Ask,
     BlockingContext,
     Context,
@@ -21,9 +20,10 @@ from portico import (
     Sampled,
     Server,
 )
-from portico.protocol import types as t
-from portico.protocol.interview import no_such_state
-from portico.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol import types as t
+from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.revision import ALL, Asking, Revision
+from live import live
 from server.talk import EVERYTHING, JSON, Rejected, accept, decline, talk
 
 ELICITING = pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from colonnade import BlockingContext, Context, LocalProtocolError, Server
+from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.store.memory import MemoryStore
 from live import live
-from portico import BlockingContext, Context, LocalProtocolError, Server
-from portico.protocol.revision import ALL, Asking, Revision
-from portico.store.memory import MemoryStore
 from server.talk import JSON, Rejected, talk
 
 

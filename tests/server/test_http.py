@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Server
+from colonnade.protocol.budget import Budget
+from colonnade.protocol.revision import ALL, JULY_2026, Asking, Pushing, Revision
+from colonnade.transport.http_run import Site
 from http_client import Caller
 from live import live, until
-from portico import Context, Server
-from portico.protocol.budget import Budget
-from portico.protocol.revision import ALL, JULY_2026, Asking, Pushing, Revision
-from portico.transport.http_run import Site
 
 JSON = dict[str, Any]
 CAN = {"roots": {}, "sampling": {}}

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import pytest
 from msgspec import Meta
 
+from colonnade import Ask, Depends, Server
+from colonnade.protocol.revision import ALL, Revision
 from live import live
-from portico import Ask, Depends, Server
-from portico.protocol.revision import ALL, Revision
 from server.talk import JSON, Client, talk, words
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def running_in_a_loop_that_runs(server: Server) -> None:
 def said_to_an_author(case: AuthorsMistake) -> str:
     """The text of the exception, or of the warning where it goes on."""
     records = Recorded()
-    logger = logging.getLogger("portico.server")
+    logger = logging.getLogger("colonnade.server")
     logger.addHandler(records)
     try:
         case.make(Server("weather"))

@@ -11,18 +11,18 @@ from typing import Any, cast
 
 import pytest
 
+from colonnade import Server
+from colonnade.errors import RemoteError
+from colonnade.protocol.revision import ALL, Binding, Revision
+from colonnade.testing import connect
+from colonnade.transport.http_run import Site
 from http_client import Caller
 from live import Records, live
-from portico import Server
-from portico.errors import RemoteError
-from portico.protocol.revision import ALL, Binding, Revision
-from portico.testing import connect
-from portico.transport.http_run import Site
 from server.talk import Rejected, talk
 
 JSON = dict[str, Any]
 Ask = Callable[[str, JSON], Awaitable[JSON]]
-LOGS = ("portico.transport", "portico.server", "uvicorn.error")
+LOGS = ("colonnade.transport", "colonnade.server", "uvicorn.error")
 
 
 def cancelling() -> Server:

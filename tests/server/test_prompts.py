@@ -5,11 +5,11 @@ from typing import Any, Literal
 
 import pytest
 
+from colonnade import Context, File, Image, LocalProtocolError, Message, Server, ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
+from colonnade.server.completing import closeness, ranked
 from live import live
-from portico import Context, File, Image, LocalProtocolError, Message, Server, ToolError
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
-from portico.server.completing import closeness, ranked
 from server.talk import JSON, Client, Rejected, talk
 
 

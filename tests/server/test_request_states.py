@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Server
+from colonnade.auth.seal import MAX_SEALED_CHARACTERS, KeyRing
+from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.revision import JULY_2026
+from colonnade.server import interviewing
+from colonnade.store.memory import MemoryStore
 from live import live
-from portico import Context, Server
-from portico.auth.seal import MAX_SEALED_CHARACTERS, KeyRing
-from portico.protocol.interview import no_such_state
-from portico.protocol.revision import JULY_2026
-from portico.server import interviewing
-from portico.store.memory import MemoryStore
 from server.talk import JSON, Client, Rejected, talk, words
 
 KEY = b"k" * 32

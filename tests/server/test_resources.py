@@ -8,10 +8,10 @@ from typing import Annotated
 
 import pytest
 
+from colonnade import Context, Depends, File, Image, LocalProtocolError, Server, ToolError
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Pushing, Revision
 from live import live
-from portico import Context, Depends, File, Image, LocalProtocolError, Server, ToolError
-from portico.protocol import types as t
-from portico.protocol.revision import Pushing, Revision
 from server.talk import EVERYTHING, JSON, Client, Rejected, talk
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from colonnade import HttpRequest, HttpResponse, Limits, Protection, Server, StaticTokens
+from colonnade.errors import LocalProtocolError
+from colonnade.transport.http_run import listening
 from http_client import Caller, Response
 from live import live
-from portico import HttpRequest, HttpResponse, Limits, Protection, Server, StaticTokens
-from portico.errors import LocalProtocolError
-from portico.transport.http_run import listening
 
 
 def served() -> Server:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from colonnade import Audio, Context, Image, LocalProtocolError, Server
+from colonnade.errors import ProtocolError
+from colonnade.middleware import limits
+from colonnade.protocol.revision import Revision
+from colonnade.server.ration import BURST, PER_S, Ration
+from colonnade.transport.http_run import Site
 from http_client import META, Caller
 from live import live
-from portico import Audio, Context, Image, LocalProtocolError, Server
-from portico.errors import ProtocolError
-from portico.middleware import limits
-from portico.protocol.revision import Revision
-from portico.server.ration import BURST, PER_S, Ration
-from portico.transport.http_run import Site
 from server.talk import JSON, Rejected, talk, words
 
 
@@ -313,7 +313,7 @@ async def test_all_pages_of_a_list_have_one_cache_scope(revision: Revision) -> N
 async def test_a_cancelled_call_stops_its_function_and_its_reason_is_logged(
     revision: Revision, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "portico.transport")
+    caplog.set_level(logging.DEBUG, "colonnade.transport")
     server = Server("s")
     begun, stopped = asyncio.Event(), asyncio.Event()
 

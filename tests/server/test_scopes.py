@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Server
+from colonnade.protocol import types as t
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+from colonnade.transport.http_run import Site
 from http_client import Caller
 from live import live
-from portico import Context, Server
-from portico.protocol import types as t
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from portico.transport.http_run import Site
 from server.talk import JSON, Client, Rejected, talk
 
 ADMIN = frozenset({"admin"})

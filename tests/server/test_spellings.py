@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import portico
+import colonnade
+from colonnade import BlockingContext, Context, Handler, LocalProtocolError, Server, Turn, connect
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
+from colonnade.server.options import ATTRIBUTES, KEYWORDS, SERVED
+from colonnade.transport.address import AddressError, bind
 from live import live
-from portico import BlockingContext, Context, Handler, LocalProtocolError, Server, Turn, connect
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
-from portico.server.options import ATTRIBUTES, KEYWORDS, SERVED
-from portico.transport.address import AddressError, bind
 from server.talk import talk, words
 
 
@@ -110,7 +110,7 @@ def test_a_route_without_its_path_is_refused_with_what_to_write() -> None:
 
 
 def test_a_client_that_is_made_by_hand_is_answered_with_connect() -> None:
-    make: Any = portico.Client
+    make: Any = colonnade.Client
     for options in ({}, {"timeout": 5}):
         words = said(lambda options=options: make(Server("s"), **options), TypeError)
         assert "write connect(server)" in words
@@ -148,10 +148,10 @@ def test_annotations_of_a_resource_may_be_a_dict() -> None:
 
 @pytest.mark.parametrize("name", ["FastMCP", "MCPServer", "ClientSession", "get_context"])
 def test_what_other_libraries_export_is_answered_with_what_to_write(name: str) -> None:
-    words = said(lambda: exec(f"from portico import {name}"), ImportError)
-    assert words.startswith(f"'portico' has no {name}: ")
-    assert "cannot import name" in said(lambda: exec("from portico import Nothing"), ImportError)
-    assert name not in dir(portico)
+    words = said(lambda: exec(f"from colonnade import {name}"), ImportError)
+    assert words.startswith(f"'colonnade' has no {name}: ")
+    assert "cannot import name" in said(lambda: exec("from colonnade import Nothing"), ImportError)
+    assert name not in dir(colonnade)
 
 
 def test_a_port_that_is_no_number_and_a_configuration_that_is_no_server_are_told() -> None:
@@ -299,8 +299,8 @@ def test_hints_are_of_names_that_are_there() -> None:
 def test_a_request_is_not_logged_by_its_headers_or_claims(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caller = portico.Caller("ann", frozenset({"a"}), None, {"email": "ann@example.com"})
+    caller = colonnade.Caller("ann", frozenset({"a"}), None, {"email": "ann@example.com"})
     with caplog.at_level(logging.INFO):
-        logging.getLogger("portico.server").info("%r", caller)
+        logging.getLogger("colonnade.server").info("%r", caller)
     assert "Caller('ann', scopes=['a'])" in caplog.text
     assert "example.com" not in caplog.text

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Server
+from colonnade.auth.seal import MAX_SECRET_BYTES, MAX_STORED_BYTES
+from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.revision import JULY_2026, Asking, Revision
+from colonnade.store.memory import MemoryStore
 from live import live
-from portico import Context, Server
-from portico.auth.seal import MAX_SECRET_BYTES, MAX_STORED_BYTES
-from portico.protocol.interview import no_such_state
-from portico.protocol.revision import JULY_2026, Asking, Revision
-from portico.store.memory import MemoryStore
 from server.talk import JSON, Rejected, accept, talk, words
 
 PAGE = "p" * (2 * MAX_SECRET_BYTES)

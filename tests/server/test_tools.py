@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from live import live
-from portico import (
+from colonnade import (
     Audio,
     Context,
     File,
@@ -21,9 +20,10 @@ from portico import (
     Server,
     ToolError,
 )
-from portico.ports import Handler, Turn
-from portico.protocol import types as t
-from portico.protocol.revision import OutputRoot, Revision
+from colonnade.ports import Handler, Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import OutputRoot, Revision
+from live import live
 from server.talk import talk, words
 
 

@@ -10,14 +10,14 @@ from typing import Annotated, Any, Literal
 import pytest
 from msgspec import Meta
 
-from live import live
-from portico import (
+from colonnade import (
     Context,
     Icon,
     Server,
     ToolError,
 )
-from portico.protocol.revision import Revision
+from colonnade.protocol.revision import Revision
+from live import live
 from server.talk import Rejected, talk, words
 
 
@@ -199,7 +199,7 @@ async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
 
 
 def test_tracebacks_are_rationed(caplog: pytest.LogCaptureFixture) -> None:
-    from portico.server.binding import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
+    from colonnade.server.binding import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
 
     now = 1000.0
     crashes = Crashes(clock=lambda: now)

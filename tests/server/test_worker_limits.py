@@ -9,16 +9,16 @@ from collections.abc import Callable, Generator
 
 import pytest
 
+from colonnade import Server
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol.httprules_gate import Refusal
+from colonnade.protocol.revision import Revision
+from colonnade.server import workers as module
+from colonnade.server.depends import Depends
+from colonnade.server.workers import FEW_THREADS, THREADS, Workers
+from colonnade.transport.http_run import Site
 from http_client import Caller
 from live import live, live_for, until
-from portico import Server
-from portico.errors import LocalProtocolError
-from portico.protocol.httprules_gate import Refusal
-from portico.protocol.revision import Revision
-from portico.server import workers as module
-from portico.server.depends import Depends
-from portico.server.workers import FEW_THREADS, THREADS, Workers
-from portico.transport.http_run import Site
 from server.talk import Rejected, talk
 
 WAIT_S = 30.0
@@ -62,7 +62,7 @@ async def ended(workers: Workers, gate: Gate) -> None:
     gate.open()
     await until(lambda: gate.running == 0)
     workers.stop()
-    await until(lambda: not any(t.name == "portico-worker" for t in threading.enumerate()))
+    await until(lambda: not any(t.name == "colonnade-worker" for t in threading.enumerate()))
 
 
 # ---------------------------------------------------------------- what waits

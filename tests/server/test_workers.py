@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from colonnade.server import workers as module
+from colonnade.server.workers import Workers
 from live import live, until
-from portico.server import workers as module
-from portico.server.workers import Workers
 
 
 def alive() -> int:
-    return sum(thread.name == "portico-worker" for thread in threading.enumerate())
+    return sum(thread.name == "colonnade-worker" for thread in threading.enumerate())
 
 
 async def gone() -> None:

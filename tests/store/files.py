@@ -6,8 +6,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from portico.store.limits import Limits
-from portico.store.sqlite import SqliteStore
+from colonnade.store.limits import Limits
+from colonnade.store.sqlite import SqliteStore
 from store.stage import PATIENCE_S, Clock
 
 

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
 
-from portico.ports import Store
-from portico.store.limits import Limits
-from portico.store.memory import MemoryStore
-from portico.store.sqlite import SqliteStore
+from colonnade.ports import Store
+from colonnade.store.limits import Limits
+from colonnade.store.memory import MemoryStore
+from colonnade.store.sqlite import SqliteStore
 
 # Far more than anything here takes; a test that hangs says so.
 PATIENCE_S = 60.0

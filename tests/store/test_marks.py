@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from portico.errors import LocalProtocolError, Refused
-from portico.ports import Store
-from portico.store.limits import Limits
-from portico.store.marks import MAX_MARK_BYTES, MAX_MARK_S, SPAN_S, Marks
-from portico.store.sqlite import SqliteStore
+from colonnade.errors import LocalProtocolError, Refused
+from colonnade.ports import Store
+from colonnade.store.limits import Limits
+from colonnade.store.marks import MAX_MARK_BYTES, MAX_MARK_S, SPAN_S, Marks
+from colonnade.store.sqlite import SqliteStore
 from store.files import look
 from store.stage import Clock, Stage
 

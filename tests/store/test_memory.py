@@ -3,8 +3,8 @@
 import asyncio
 import random
 
-from portico.store.limits import Limits
-from portico.store.memory import STALE_SECONDS, SWEEP_AT_ONCE, MemoryStore
+from colonnade.store.limits import Limits
+from colonnade.store.memory import STALE_SECONDS, SWEEP_AT_ONCE, MemoryStore
 from store.stage import Clock
 
 ROOMY = Limits(principal_entries=10**6, principal_bytes=10**9, total_bytes=10**9)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from portico.errors import (
+from colonnade.errors import (
     CannotConnect,
     ChannelError,
     ConnectionLost,
@@ -17,9 +17,9 @@ from portico.errors import (
     Refused,
     TimedOut,
 )
-from portico.store import sqlite, sqlite_file
-from portico.store.limits import Limits
-from portico.store.sqlite import SqliteStore
+from colonnade.store import sqlite, sqlite_file
+from colonnade.store.limits import Limits
+from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
 from store.stage import Clock
 
@@ -115,7 +115,10 @@ def test_a_missing_folder_is_said_and_the_next_call_tries_again(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
-        (["PRAGMA user_version = 99"], "has version 99, and this Portico knows 2; install a newer"),
+        (
+            ["PRAGMA user_version = 99"],
+            "has version 99, and this Colonnade knows 2; install a newer",
+        ),
         (["PRAGMA application_id = 7"], "some other program's"),
         (["PRAGMA application_id = 0"], "some other program's"),
     ],
@@ -302,7 +305,7 @@ def test_one_thread_has_the_file_and_closing_ends_it(tmp_path: Path) -> None:
     async def scene(store: SqliteStore) -> None:
         await asyncio.gather(*(store.put("ada", f"{n}", b"", None) for n in range(50)))
         (worker,) = set(threading.enumerate()) - before
-        assert worker.name == "portico-store"
+        assert worker.name == "colonnade-store"
 
     for _ in range(3):
         play(tmp_path / "store.db", scene)

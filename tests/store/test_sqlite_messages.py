@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from portico.errors import ConnectionLost
-from portico.store import sqlite_file
-from portico.store.sqlite import SqliteStore
+from colonnade.errors import ConnectionLost
+from colonnade.store import sqlite_file
+from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
 from store.stage import Clock
 

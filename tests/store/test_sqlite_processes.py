@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from portico.store.limits import Limits
-from portico.store.sqlite import SqliteStore
+from colonnade.store.limits import Limits
+from colonnade.store.sqlite import SqliteStore
 from store.stage import PATIENCE_S
 
 PREFACE = """
 import asyncio, os, sys, warnings
-from portico.errors import LocalProtocolError
-from portico.store.limits import Limits
-from portico.store.sqlite import SqliteStore
+from colonnade.errors import LocalProtocolError
+from colonnade.store.limits import Limits
+from colonnade.store.sqlite import SqliteStore
 
 LIMITS = Limits(log_entries=100_000)
 path, me = sys.argv[1:]

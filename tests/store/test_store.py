@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from portico.errors import ConnectionLost, LocalProtocolError, Refused
-from portico.ports import Store
-from portico.store.limits import Limits
-from portico.store.topics import QUEUE_BYTES, QUEUE_MESSAGES
+from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
+from colonnade.ports import Store
+from colonnade.store.limits import Limits
+from colonnade.store.topics import QUEUE_BYTES, QUEUE_MESSAGES
 from store.stage import Stage, every_call
 
 ANY_BYTES = bytes(range(256)) * 3

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from portico.errors import Refused
-from portico.ports import Store
-from portico.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, Limits
+from colonnade.errors import Refused
+from colonnade.ports import Store
+from colonnade.store.limits import MAX_NAME_BYTES, OVERHEAD_BYTES, Limits
 from store.stage import Stage, every_call
 
 # ---------------------------------------------------------------- principals and names

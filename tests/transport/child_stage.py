@@ -24,17 +24,17 @@ import msgspec
 import pytest
 import uvloop
 
+from colonnade.ports import Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Told
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import JULY_2026
+from colonnade.transport.child import Child, start_child
+from colonnade.transport.child_process import marked, members
+from colonnade.transport.duplex import Held
 from live import _watched
-from portico.ports import Turn
-from portico.protocol import types as t
-from portico.protocol.events import Told
-from portico.protocol.identity import Identity
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.revision import JULY_2026
-from portico.transport.child import Child, start_child
-from portico.transport.child_process import marked, members
-from portico.transport.duplex import Held
 
 P = ParamSpec("P")
 

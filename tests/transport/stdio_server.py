@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from portico import BlockingContext, Context, Server
+from colonnade import BlockingContext, Context, Server
 
 
 @asynccontextmanager

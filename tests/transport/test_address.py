@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from portico.errors import LocalProtocolError
-from portico.transport.address import AddressError, bind
+from colonnade.errors import LocalProtocolError
+from colonnade.transport.address import AddressError, bind
 
 
 def test_a_free_port_is_bound_and_does_not_listen_yet() -> None:

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
+from colonnade.client.client import Client
+from colonnade.errors import ColonnadeError, ConnectionLost, Fault, LocalProtocolError, TimedOut
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
+from colonnade.transport import child as child_file
+from colonnade.transport import child_process, stdio
+from colonnade.transport.child import start_child
 from live import Records
-from portico.client.client import Client
-from portico.errors import ConnectionLost, Fault, LocalProtocolError, PorticoError, TimedOut
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
-from portico.transport import child as child_file
-from portico.transport import child_process, stdio
-from portico.transport.child import start_child
 from transport.child_stage import (
     SHORT_S,
     WAIT_S,
@@ -53,7 +53,7 @@ WELL = {
 }
 
 # Who does not, and how that ends: with these words, within the time-out of the call.
-BADLY: dict[str, tuple[type[PorticoError], str]] = {
+BADLY: dict[str, tuple[type[ColonnadeError], str]] = {
     "exits_with_0": (
         ConnectionLost,
         r"exited with 0 during 'git_log'; it had sent no message; .*: does it call run\(\)\?$",
@@ -101,7 +101,7 @@ LATE = (
 
 
 def quietly() -> Records:
-    return Records("portico.transport")
+    return Records("colonnade.transport")
 
 
 # ---------------------------------------------------------------- what works
@@ -159,7 +159,7 @@ async def test_nothing_but_messages_is_written_to_a_server_in_every_revision(
 async def test_a_child_gets_a_session_three_streams_and_what_it_is_given(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PORTICO_CANARY", "canary-5f3e")
+    monkeypatch.setenv("COLONNADE_CANARY", "canary-5f3e")
     monkeypatch.setenv("LC_TIME", "C.UTF-8")
     before = set(os.environ)
     async with staged("shows_what_it_was_given", cwd=tmp_path, env={"GIVEN": "yes"}) as stage:
@@ -169,11 +169,11 @@ async def test_a_child_gets_a_session_three_streams_and_what_it_is_given(
     assert given["open"] == [0, 1, 2, 3]  # the last is the folder that lists them
     environ = given["environ"]
     assert environ.pop("GIVEN") == "yes"
-    assert len(environ.pop("PORTICO_CHILD")) == 32
+    assert len(environ.pop("COLONNADE_CHILD")) == 32
     environ.pop("LC_CTYPE", None)  # Python's own, where there is no locale
     assert environ["LC_TIME"] == "C.UTF-8"
     assert environ["PATH"] == os.environ["PATH"]
-    assert set(environ) <= before - {"PORTICO_CANARY"}
+    assert set(environ) <= before - {"COLONNADE_CANARY"}
     assert "canary-5f3e" not in json.dumps(given)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from portico.errors import CannotConnect, LocalProtocolError, PorticoError, Refused
-from portico.transport.child import start_child
-from portico.transport.child_command import (
+from colonnade.errors import CannotConnect, ColonnadeError, LocalProtocolError, Refused
+from colonnade.transport.child import start_child
+from colonnade.transport.child_command import (
     MARK,
     UNQUOTABLE,
     Command,
@@ -146,7 +146,7 @@ async def test_a_program_is_looked_for_in_the_path_of_the_child(tmp_path: Path) 
         assert await child._process.wait(60)
         assert child._process.status == 9
         await child.close()
-    with pytest.raises(PorticoError, match="no command"):
+    with pytest.raises(ColonnadeError, match="no command"):
         await start_child(["own-tool"])
 
 

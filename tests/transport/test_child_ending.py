@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from portico.client.client import Client
-from portico.errors import ConnectionLost
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
-from portico.transport.child import Child, start_child
-from portico.transport.child_ending import (
+from colonnade.client.client import Client
+from colonnade.errors import ConnectionLost
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
+from colonnade.transport.child import Child, start_child
+from colonnade.transport.child_ending import (
     GRACE_S,
     KILLED_S,
     STRAGGLERS_S,
@@ -35,7 +35,7 @@ from portico.transport.child_ending import (
     ending_steps,
     hurried_steps,
 )
-from portico.transport.child_process import PosixProcess, row_of
+from colonnade.transport.child_process import PosixProcess, row_of
 from transport.child_stage import (
     SHORT_S,
     WAIT_S,
@@ -365,7 +365,7 @@ PARENT = """
 import asyncio, os, sys
 sys.path[:0] = {paths!r}
 from transport.child_stage import Stage, zoo
-from portico.transport.child import start_child
+from colonnade.transport.child import start_child
 
 async def main():
     child = await start_child(zoo({mode!r}))

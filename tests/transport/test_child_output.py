@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portico.errors import Fault
-from portico.protocol.jsonrpc import MAX_LINE_BYTES
-from portico.transport.child_output import (
+from colonnade.errors import Fault
+from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
+from colonnade.transport.child_output import (
     ERROR_LINE_BYTES,
     RUBBISH_BYTES,
     RUBBISH_CHARS,

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from portico.errors import CannotConnect, ConnectionLost
-from portico.transport import child_windows
-from portico.transport.child import Child
-from portico.transport.child_command import Command
-from portico.transport.child_output import Ears
-from portico.transport.child_process import members
-from portico.transport.child_windows import LoopProcess
+from colonnade.errors import CannotConnect, ConnectionLost
+from colonnade.transport import child_windows
+from colonnade.transport.child import Child
+from colonnade.transport.child_command import Command
+from colonnade.transport.child_output import Ears
+from colonnade.transport.child_process import members
+from colonnade.transport.child_windows import LoopProcess
 from transport.child_stage import Stage, on_asyncio, until, zoo
 
 BADLY = {

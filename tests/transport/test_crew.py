@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from operator import is_
 from typing import Any, TypeAlias
 
+from colonnade.transport import crew as crews
+from colonnade.transport.crew import Crew
 from live import live, until
-from portico.transport import crew as crews
-from portico.transport.crew import Crew
 
 NOTE: contextvars.ContextVar[str] = contextvars.ContextVar("NOTE", default="nothing")
 Job: TypeAlias = Callable[[], Awaitable[Any]]

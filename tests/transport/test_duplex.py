@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import ConnectionLost, TimedOut
+from colonnade.ports import Turn
+from colonnade.protocol import types as t
+from colonnade.protocol.events import Opened, Told
+from colonnade.protocol.link import Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.transport.duplex import ASK_S, Duplex
 from http_service import FakeService
 from live import live, until
-from portico.errors import ConnectionLost, TimedOut
-from portico.ports import Turn
-from portico.protocol import types as t
-from portico.protocol.events import Opened, Told
-from portico.protocol.link import Link
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, Asking, Revision
-from portico.transport.duplex import ASK_S, Duplex
 
 BY_REQUEST = pytest.mark.parametrize(
     "revision", [one for one in ALL if one.asking is Asking.BY_REQUEST], ids=lambda one: one.date

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError
+from colonnade.transport import http_answer
 from http_hand import (
     LIMIT,
     Visitor,
@@ -17,8 +19,6 @@ from http_hand import (
     whole,
 )
 from live import live, until
-from portico.errors import CannotConnect, ConnectionLost, RemoteProtocolError
-from portico.transport import http_answer
 
 # ---------------------------------------------------------------- what comes back
 

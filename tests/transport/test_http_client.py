@@ -10,6 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from colonnade.errors import CannotConnect, ConnectionLost
+from colonnade.transport import http_answer, http_client
+from colonnade.transport.http_client import HttpPool
 from http_hand import (
     LIMIT,
     OK,
@@ -25,9 +28,6 @@ from http_hand import (
     whole,
 )
 from live import live, until
-from portico.errors import CannotConnect, ConnectionLost
-from portico.transport import http_answer, http_client
-from portico.transport.http_client import HttpPool
 
 # ---------------------------------------------------------------- what is sent
 

@@ -14,20 +14,18 @@ from client.http_beast import (
     outcome,
     result,
 )
-from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
-from live import Records, live, until
-from portico.client.answers import Answers
-from portico.errors import (
+from colonnade.client.answers import Answers
+from colonnade.errors import (
+    ColonnadeError,
     LocalProtocolError,
     LoginRequired,
-    PorticoError,
     RemoteError,
     RemoteProtocolError,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.negotiation_probe import Era, judge
-from portico.protocol.revision import (
+from colonnade.protocol import types as t
+from colonnade.protocol.negotiation_probe import Era, judge
+from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
     MARCH_2025,
@@ -35,8 +33,10 @@ from portico.protocol.revision import (
     Revision,
     Revisions,
 )
-from portico.transport import http_conversation
-from portico.transport.http_conversation import SessionEnded
+from colonnade.transport import http_conversation
+from colonnade.transport.http_conversation import SessionEnded
+from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
+from live import Records, live, until
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]
@@ -248,7 +248,7 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
 
     refused = asyncio.Event()
     special = {"answer": refuse}
-    with Records("portico.transport") as records:
+    with Records("colonnade.transport") as records:
         async with beast(NOVEMBER_2025, play, answers=Answers(roots=["/"]), special=special) as (
             client,
             _,
@@ -273,7 +273,7 @@ async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
         pongs += heard.message["result"] == {}
         await visitor.say(whole(202, b"", ""))
 
-    with Records("portico.transport") as records:
+    with Records("colonnade.transport") as records:
         async with beast(NOVEMBER_2025, play, special={"answer": hear_answer}) as (client, hand):
             assert (await client.call_tool("t")).text == "done"
             await until(lambda: pongs == http_conversation.MAX_COURTESIES)
@@ -435,7 +435,7 @@ async def test_the_status_of_a_refused_opening_can_be_learned(
     special = {"initialize" if revision.handshake else "server/discover": refuse}
     async with beast(revision, opened=False, special=special) as (client, hand):
         error = await outcome(client.open(revision))
-        assert isinstance(error, PorticoError)
+        assert isinstance(error, ColonnadeError)
         assert error.status == status
         verdict = judge(None, error.status).era
         assert verdict is (Era.UNDECIDED if status in UNDECIDED else Era.LEGACY)
@@ -497,7 +497,7 @@ async def test_a_notice_that_the_server_does_not_take_is_said_so(
     special = {method: refuse}
     async with beast(NOVEMBER_2025, answers=answers, special=special) as (client, hand):
         error = await outcome(client.conversation.notify(method))
-        kinds: dict[str, type[PorticoError]] = {
+        kinds: dict[str, type[ColonnadeError]] = {
             "bare": RemoteProtocolError,
             "with an error": RemoteError,
             "silent": TimedOut,
@@ -515,7 +515,7 @@ async def test_an_opening_whose_last_word_is_refused_stands_all_the_same() -> No
     async def refuse(visitor: Visitor, heard: Heard) -> None:
         await visitor.say(whole(400))
 
-    with Records("portico.transport"):
+    with Records("colonnade.transport"):
         async with beast(NOVEMBER_2025, special={"notifications/initialized": refuse}) as (
             client,
             _,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import LoginRequired
+from colonnade.protocol.httprules_gate import Headers, HostPolicy
+from colonnade.protocol.revision import JULY_2026, Revisions
 from http_client import Response
 from http_service import ABLE, REPORT
 from live import live, stand
-from portico.errors import LoginRequired
-from portico.protocol.httprules_gate import Headers, HostPolicy
-from portico.protocol.revision import JULY_2026, Revisions
 
 APP = "https://app.example.com"
 POLICY = HostPolicy.of("localhost:*", "127.0.0.1:*", origins=[APP])

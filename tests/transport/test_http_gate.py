@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from colonnade.errors import LoginRequired, ScopeRequired
+from colonnade.ports import Caller
+from colonnade.protocol.httprules_gate import Headers, HostPolicy
+from colonnade.protocol.revision import JULY_2026, Revisions
+from colonnade.transport.http_visit import Limits
 from http_client import META
 from live import Records, live, stand, until
-from portico.errors import LoginRequired, ScopeRequired
-from portico.ports import Caller
-from portico.protocol.httprules_gate import Headers, HostPolicy
-from portico.protocol.revision import JULY_2026, Revisions
-from portico.transport.http_visit import Limits
 
 MODERN_ONLY = Revisions((JULY_2026,))
 PROGRESS = {"progressToken": "p"}
@@ -222,7 +222,7 @@ async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
         raise OSError("a secret of the verifier")
 
     async with stand(verify=broken) as s:
-        with Records("portico.transport") as records:
+        with Records("colonnade.transport") as records:
             answer = await s.caller.modern("tools/list")
         assert answer.status == 503
         assert b"secret" not in answer.body
@@ -247,7 +247,7 @@ async def test_one_principal_cannot_take_all_there_is() -> None:
 @live
 async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> None:
     async with stand() as s:
-        with Records("portico.transport") as records:
+        with Records("colonnade.transport") as records:
             plain = await s.caller.call("crash")
             await s.caller.initialize("2025-11-25")
             older = await s.caller.ask("tools/call", {"name": "crash"})
@@ -458,7 +458,7 @@ class BrokenGuard:
 @live
 async def test_a_guard_that_breaks_is_503_and_its_words_are_told_to_none() -> None:
     async with stand(guard=BrokenGuard()) as s:
-        with Records("portico.transport") as records:
+        with Records("colonnade.transport") as records:
             answer = await s.caller.call("echo", say="hi")
             document = await s.caller.request(
                 "GET", path="/.well-known/oauth-protected-resource/mcp"

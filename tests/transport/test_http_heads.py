@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from colonnade.transport.http_connection import MISSES
+from colonnade.transport.http_heads import KNOWN_BYTES, KnownHead, learn
+from colonnade.transport.http_run import Site, listening
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import Receive, Scope, Send
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import FakeService
 from live import live, until
-from portico.transport.http_connection import MISSES
-from portico.transport.http_heads import KNOWN_BYTES, KnownHead, learn
-from portico.transport.http_run import Site, listening
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Receive, Scope, Send
 
 LIMIT = 16 * 1024
 
@@ -26,7 +26,9 @@ async def mirror(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         return
     seen: dict[str, Any] = {
-        name: repr(value) for name, value in scope.items() if name not in ("client", "portico.line")
+        name: repr(value)
+        for name, value in scope.items()
+        if name not in ("client", "colonnade.line")
     }
     path = scope["path"]
     scope["headers"].append((b"x-added", b"by the application"))

@@ -16,18 +16,18 @@ from client.http_beast import (
     outcome,
     result,
 )
-from http_hand import Heard, Visitor, chunk, events, stream, whole
-from live import live, until
-from portico.client.answers import Answers
-from portico.errors import (
+from colonnade.client.answers import Answers
+from colonnade.errors import (
+    ColonnadeError,
     ConnectionLost,
-    PorticoError,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.handshake import Phase
-from portico.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from portico.transport import http_conversation
+from colonnade.protocol import types as t
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
+from colonnade.transport import http_conversation
+from http_hand import Heard, Visitor, chunk, events, stream, whole
+from live import live, until
 
 # The last revision with sessions and streams that can be taken up again, and the one without.
 TWO = [NOVEMBER_2025, JULY_2026]
@@ -93,7 +93,7 @@ async def test_what_the_server_has_refused_is_not_cancelled_too(status: int) -> 
         await visitor.say(whole(status))
 
     async with beast(NOVEMBER_2025, refuse) as (client, hand):
-        assert isinstance(await outcome(client.call_tool("t")), PorticoError)
+        assert isinstance(await outcome(client.call_tool("t")), ColonnadeError)
     assert hand.posts("notifications/cancelled") == []
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import LocalProtocolError
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import App, Receive, Scope, Send
 from http_client import BOTH, META
 from http_service import FakeService
 from live import Records, live
-from portico.errors import LocalProtocolError
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import App, Receive, Scope, Send
 
 DISCOVER = json.dumps(
     {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}
@@ -132,7 +132,7 @@ async def test_a_service_that_cannot_start_says_so_in_the_lifespan() -> None:
     service = FakeService()
     service.fail_start = True
     span = Span(HttpApp(service))
-    with Records("portico.transport") as records:
+    with Records("colonnade.transport") as records:
         answer = await span.say("startup")
     assert answer == {"type": "lifespan.startup.failed", "message": "the database is away"}
     assert len(records.lines) == 1
@@ -147,7 +147,7 @@ async def test_a_service_that_cannot_stop_says_so_in_the_lifespan() -> None:
 
     span = Span(HttpApp(Stuck()))
     await span.say("startup")
-    with Records("portico.transport"):
+    with Records("colonnade.transport"):
         answer = await span.say("shutdown")
     assert answer["type"] == "lifespan.shutdown.failed"
     assert "let go" in answer["message"]
@@ -196,7 +196,7 @@ def test_a_service_that_could_not_start_is_tried_again_by_the_next_request() -> 
     async def serve() -> None:
         app = HttpApp(service)
         service.fail_start = True
-        with Records("portico.transport"):
+        with Records("colonnade.transport"):
             status, body = await request(app)
         assert status == 503
         assert b"could not be started" in body

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import uvicorn
 
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import App, Limits, Receive, Scope, Send
+from colonnade.transport.signals import Signals
 from http_client import Caller
 from http_service import FakeService
 from live import Records, live, until
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import App, Limits, Receive, Scope, Send
-from portico.transport.signals import Signals
 
 LISTEN = {"notifications": {"toolsListChanged": True}}
 
@@ -144,8 +144,8 @@ import asyncio, sys
 sys.path[:0] = [{tests!r}, {transport!r}]
 import uvicorn
 from http_service import FakeService
-from portico.transport.http_run import Site
-from portico.transport.http_server import HttpApp
+from colonnade.transport.http_run import Site
+from colonnade.transport.http_server import HttpApp
 from test_http_mounted import Mounted
 
 class Service(FakeService):

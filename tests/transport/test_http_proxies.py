@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority
+from colonnade.errors import CannotConnect, LocalProtocolError
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_proxies import MAX_REPLY_BYTES, Proxy, proxy_for
 from http_hand import Hand, Visitor, by_hand, either_loop, whole
 from live import until
-from portico.errors import CannotConnect, LocalProtocolError
-from portico.transport.http_client import HttpPool
-from portico.transport.http_proxies import MAX_REPLY_BYTES, Proxy, proxy_for
 
 # A name that leads nowhere but through a proxy that knows it.
 NAME = "server.test"

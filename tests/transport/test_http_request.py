@@ -2,8 +2,8 @@
 
 import pytest
 
-from portico.errors import LocalProtocolError
-from portico.transport.http_request import Target, written
+from colonnade.errors import LocalProtocolError
+from colonnade.transport.http_request import Target, written
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from client.http_beast import PATIENT_S, SESSION, beast, done, opening, outcome, result
-from http_hand import Heard, Visitor, chunk, events, head, stream, whole
-from live import live, until
-from portico.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
-from portico.protocol.handshake import Phase
-from portico.protocol.revision import (
+from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
     MARCH_2025,
@@ -19,10 +17,10 @@ from portico.protocol.revision import (
     NOVEMBER_2025,
     Revision,
 )
-from portico.protocol.sse import Parser
-from portico.transport import http_resuming
-from portico.transport.http_answer import Answer
-from portico.transport.http_resuming import (
+from colonnade.protocol.sse import Parser
+from colonnade.transport import http_resuming
+from colonnade.transport.http_answer import Answer
+from colonnade.transport.http_resuming import (
     LONGEST_S,
     MAX_FAILURES,
     MAX_RETRY_S,
@@ -31,6 +29,8 @@ from portico.transport.http_resuming import (
     Resuming,
     resumed,
 )
+from http_hand import Heard, Visitor, chunk, events, head, stream, whole
+from live import live, until
 
 SESSIONS = [NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda one: one.date)
@@ -196,7 +196,7 @@ async def test_a_call_whose_stream_says_to_wait_for_years_fails_at_once() -> Non
 async def test_news_that_is_to_be_asked_for_in_years_ends_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("DEBUG", "portico.transport")
+    caplog.set_level("DEBUG", "colonnade.transport")
     news = News(stream() + chunk(b"id: news-1\nretry: 999999999999\ndata:\n\n") + END, stream())
     async with beast(NOVEMBER_2025, special={"GET": news.get}) as (client, _):
         await until(lambda: "the server's retry field says 999999999999 ms" in caplog.text)

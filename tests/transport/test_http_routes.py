@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from client.http_beast import PATIENT_S
+from colonnade.errors import CannotConnect
+from colonnade.transport import http_routes
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_routes import MAX_ADDRESSES, Routes, interleaved
 from http_hand import by_hand, descriptors, head
 from live import live, until
-from portico.errors import CannotConnect
-from portico.transport import http_routes
-from portico.transport.http_client import HttpPool
-from portico.transport.http_routes import MAX_ADDRESSES, Routes, interleaved
 
 NAME = "somewhere.test"
 # Far below what a pool waits for a connection, far above what a busy machine needs for one.

@@ -13,17 +13,17 @@ from typing import Any, cast
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from colonnade.errors import LocalProtocolError
+from colonnade.protocol.httprules_gate import HostPolicy
+from colonnade.transport import http_run
+from colonnade.transport.http_connection import TOGETHER, _Cycle
+from colonnade.transport.http_outbox import Outbox
+from colonnade.transport.http_run import HEALTH, READY, RunLimits, Site, listening
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import Receive, Scope, Send
 from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
-from portico.errors import LocalProtocolError
-from portico.protocol.httprules_gate import HostPolicy
-from portico.transport import http_run
-from portico.transport.http_connection import TOGETHER, _Cycle
-from portico.transport.http_outbox import Outbox
-from portico.transport.http_run import HEALTH, READY, RunLimits, Site, listening
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Receive, Scope, Send
 
 LISTEN = {"notifications": {"toolsListChanged": True}}
 DISCOVER = (
@@ -135,7 +135,7 @@ async def test_who_opens_a_server_to_others_and_asks_nobody_who_they_are_is_warn
         return "ann"
 
     app = HttpApp(FakeService(), verify=verify) if guarded else HttpApp(FakeService())
-    with Records("portico.transport") as records:
+    with Records("colonnade.transport") as records:
         async with listening(app, host=host, port=0, hosts=["mcp.example.com"]):
             pass
     warned = [line for line in records.lines if "may use this server" in line]
@@ -660,9 +660,9 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 from http_service import FakeService
-from portico.transport.http_run import run
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Limits
+from colonnade.transport.http_run import run
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import Limits
 
 class Service(FakeService):
     async def stop(self):

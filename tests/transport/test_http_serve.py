@@ -5,13 +5,13 @@ import signal
 
 import pytest
 
+from colonnade.errors import LocalProtocolError
+from colonnade.transport.http_run import Site, serve
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import Receive, Scope, Send
 from http_client import Caller
 from http_service import FakeService
 from live import Records, live, until
-from portico.errors import LocalProtocolError
-from portico.transport.http_run import Site, serve
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Receive, Scope, Send
 
 LISTEN = {"notifications": {"toolsListChanged": True}}
 
@@ -128,7 +128,7 @@ async def test_a_wish_to_end_does_not_wait_for_a_service_that_does_not_start() -
 @pytest.mark.parametrize("step", ["start", "stop"])
 @live
 async def test_what_the_service_raises_is_raised_and_not_logged_too(step: str) -> None:
-    with Records("portico.transport", "uvicorn.error") as records:
+    with Records("colonnade.transport", "uvicorn.error") as records:
         served = Served(Slow(**{step: "fails"}))
         if step == "stop":
             (await served.site).end()

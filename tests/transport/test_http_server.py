@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from colonnade.errors import ConnectionLost, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.questions import Question
+from colonnade.protocol.revision import JULY_2026, Revisions
+from colonnade.transport.http_visit import Limits
 from http_client import BOTH, written
 from live import Records, live, stand
-from portico.errors import ConnectionLost, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.questions import Question
-from portico.protocol.revision import JULY_2026, Revisions
-from portico.transport.http_visit import Limits
 
 MODERN_ONLY = Revisions((JULY_2026,))
 PROGRESS = {"progressToken": "p"}
@@ -255,7 +255,7 @@ async def test_an_argument_that_is_not_given_needs_no_header(arguments: dict[str
 @live
 async def test_closing_before_the_answer_cancels_the_call() -> None:
     async with stand() as s:
-        with Records("uvicorn.error", "portico.transport") as records:
+        with Records("uvicorn.error", "colonnade.transport") as records:
             calling = asyncio.create_task(s.caller.call("wait"))
             await s.service.marks.reached("wait begun")
             s.caller.wires[-1].abort()

@@ -4,20 +4,20 @@ import asyncio
 import json
 from typing import Any
 
-from http_client import Caller, cancelled, opening
-from http_service import ABLE, FakeService, reporting, waiting
-from live import Records, Stand, live, stand, until
-from portico.ports import Caller as Verified
-from portico.protocol import types as t
-from portico.protocol.budget import Budget
-from portico.protocol.exchange_subscription import STRING_BYTES
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import (
+from colonnade.ports import Caller as Verified
+from colonnade.protocol import types as t
+from colonnade.protocol.budget import Budget
+from colonnade.protocol.exchange_subscription import STRING_BYTES
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import (
     JUNE_2025,
     Revisions,
 )
-from portico.transport.http_streams import QUEUE_BYTES, STREAM_BYTES, Stream
-from portico.transport.http_visit import Limits
+from colonnade.transport.http_streams import QUEUE_BYTES, STREAM_BYTES, Stream
+from colonnade.transport.http_visit import Limits
+from http_client import Caller, cancelled, opening
+from http_service import ABLE, FakeService, reporting, waiting
+from live import Records, Stand, live, stand, until
 
 # ---------------------------------------------------------------- limits and ends
 
@@ -301,7 +301,7 @@ async def test_a_session_that_was_just_opened_keeps_its_place_before_one_that_id
 async def test_a_header_that_names_another_revision_is_forgiven_and_logged_once() -> None:
     async with stand() as s:
         await s.caller.initialize("2025-11-25")
-        with Records("portico.transport") as records:
+        with Records("colonnade.transport") as records:
             for id in range(3):
                 answer = await s.caller.ask("tools/list", id=id, mcp_protocol_version="2025-06-18")
                 assert answer.status == 200

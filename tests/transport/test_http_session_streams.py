@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from http_client import Caller, cancelled, opening
-from http_service import ABLE, REPORT, reporting
-from live import live, stand, until
-from portico.errors import ConnectionLost
-from portico.protocol import types as t
-from portico.protocol.questions import Question
-from portico.protocol.revision import (
+from colonnade.errors import ConnectionLost
+from colonnade.protocol import types as t
+from colonnade.protocol.questions import Question
+from colonnade.protocol.revision import (
     JUNE_2025,
     MARCH_2025,
     NOVEMBER_2025,
     Revision,
 )
+from http_client import Caller, cancelled, opening
+from http_service import ABLE, REPORT, reporting
+from live import live, stand, until
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)

@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from http_client import Caller, cancelled, opening
-from http_service import ABLE, REPORT, waiting
-from live import live, stand
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import (
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import (
     EVERY,
     JUNE_2025,
     MARCH_2025,
@@ -18,6 +15,9 @@ from portico.protocol.revision import (
     NOVEMBER_2025,
     Revision,
 )
+from http_client import Caller, cancelled, opening
+from http_service import ABLE, REPORT, waiting
+from live import live, stand
 
 SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 each_session = pytest.mark.parametrize("revision", SESSIONS, ids=lambda r: r.date)

@@ -12,21 +12,21 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from certificates import Authority
-from http_client import Caller
-from http_service import FakeService
-from live import live
-from portico import HttpRequest, Server
-from portico.errors import LocalProtocolError
-from portico.transport.http_connection import RunLimits
-from portico.transport.http_run import Site, listening
-from portico.transport.http_server import HttpApp
-from portico.transport.http_settings import (
+from colonnade import HttpRequest, Server
+from colonnade.errors import LocalProtocolError
+from colonnade.transport.http_connection import RunLimits
+from colonnade.transport.http_run import Site, listening
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_settings import (
     ENV_PREFIX,
     prepare_log,
     read_limits,
     settled,
     tls_context,
 )
+from http_client import Caller
+from http_service import FakeService
+from live import live
 
 # ---------------------------------------------------------------- the environment
 
@@ -189,11 +189,11 @@ def test_what_is_wrong_with_the_files_of_tls_is_said_in_words(tmp_path: Path) ->
 async def test_the_log_has_a_line_for_the_start_and_for_the_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "portico.transport")
+    caplog.set_level(logging.INFO, "colonnade.transport")
     site = Site(Server("weather", version="1.0").asgi(), port=0)
     await site.start()
     await site.stop()
-    lines = [one.getMessage() for one in caplog.records if one.name == "portico.transport"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "colonnade.transport"]
     assert lines[0].startswith(f"serving weather 1.0 on http://127.0.0.1:{site.port}/mcp (process ")
     assert lines[1] == "stopping weather 1.0; 0 requests are running"
     assert lines[2].startswith("stopped weather 1.0 after ")
@@ -204,7 +204,7 @@ async def test_the_log_has_a_line_for_the_start_and_for_the_stop(
 async def test_ready_says_503_for_a_while_before_requests_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "portico.transport")
+    caplog.set_level(logging.INFO, "colonnade.transport")
     site = Site(HttpApp(FakeService()), port=0, run_limits=RunLimits(shutdown_delay_s=30))
     await site.start()
     async with Caller(site.port) as caller:
@@ -224,7 +224,7 @@ async def test_ready_says_503_for_a_while_before_requests_are_refused(
 async def test_the_access_log_has_one_record_for_each_request(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "portico.requests")
+    caplog.set_level(logging.INFO, "colonnade.requests")
     server = Server("weather")
 
     @server.tool
@@ -242,7 +242,7 @@ async def test_the_access_log_has_one_record_for_each_request(
         await caller.request("GET", path="/version")
         await caller.modern("tools/list", host="evil.example")
         await caller.request("GET", path="/health", accept="*/*")
-    records: list[Any] = [one for one in caplog.records if one.name == "portico.requests"]
+    records: list[Any] = [one for one in caplog.records if one.name == "colonnade.requests"]
     assert [one.request.get("outcome", one.request.get("status")) for one in records] == [
         "ok",
         200,
@@ -261,7 +261,7 @@ def test_a_log_level_that_is_none_is_refused_as_the_command_does(level: Any) -> 
 
 
 def test_the_log_is_set_up_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    root, requests = logging.getLogger(), logging.getLogger("portico.requests")
+    root, requests = logging.getLogger(), logging.getLogger("colonnade.requests")
     before, level, own = root.level, requests.level, list(root.handlers)
     told: list[int] = []
     try:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from colonnade.ports import Caller as Verified
+from colonnade.protocol import types as t
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revision, Revisions
+from colonnade.transport.http_sse import MESSAGES_PATH, SSE_PATH
+from colonnade.transport.http_visit import Limits
 from http_client import Caller, Response, Wire
 from live import Records, Stand, live, stand, until
-from portico.ports import Caller as Verified
-from portico.protocol import types as t
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revision, Revisions
-from portico.transport.http_sse import MESSAGES_PATH, SSE_PATH
-from portico.transport.http_visit import Limits
 
 ABLE = {"elicitation": {}, "roots": {}, "sampling": {}}
 
@@ -158,7 +158,7 @@ async def test_a_notification_is_heard_and_one_cancels() -> None:
 async def test_a_service_that_raises_what_it_must_not_harms_itself_alone() -> None:
     async with stand() as s, Client(s) as client:
         await client.initialize()
-        with Records("portico.transport") as records:
+        with Records("colonnade.transport") as records:
             answer = await client.call("crash")
         assert answer["error"]["code"] == -32603
         assert "secret" not in str(answer)

@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 
 from client.hand import ALL_OF_IT, INFO
-from http_hand import Hand, Heard, Visitor, by_hand, chunk, descriptors, events, stream, whole
-from live import Records, live, until
-from portico.client.answers import Answers
-from portico.client.client import Client
-from portico.errors import (
+from colonnade.client.answers import Answers
+from colonnade.client.client import Client
+from colonnade.errors import (
     CannotConnect,
+    ColonnadeError,
     ConnectionLost,
     LocalProtocolError,
     LoginRequired,
-    PorticoError,
     RemoteError,
     RemoteProtocolError,
     TimedOut,
 )
-from portico.protocol import types as t
-from portico.protocol.handshake import Phase
-from portico.protocol.revision import EVERY, NOVEMBER_2024, Revision, Revisions
-from portico.transport import http_sse_client
-from portico.transport.http_client import HttpPool
-from portico.transport.http_sse_client import SseStream
+from colonnade.protocol import types as t
+from colonnade.protocol.handshake import Phase
+from colonnade.protocol.revision import EVERY, NOVEMBER_2024, Revision, Revisions
+from colonnade.transport import http_sse_client
+from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_sse_client import SseStream
+from http_hand import Hand, Heard, Visitor, by_hand, chunk, descriptors, events, stream, whole
+from live import Records, live, until
 
 TOLD = b"event: endpoint\ndata: /messages?session_id=s3cret\n\n"
 SOON_S = 0.2
@@ -244,7 +244,7 @@ async def opened(play: Any, **options: Any) -> BaseException | None:
     async with by_hand(play) as hand:
         try:
             line = await SseStream.open(pool, hand.url, **options)
-        except PorticoError as error:
+        except ColonnadeError as error:
             await until(lambda: hand.open == 0 or pool.idle > 0)
             return error
         finally:
@@ -267,7 +267,7 @@ def pointing(place: bytes) -> Any:
     return saying(stream(), chunk(b"event: endpoint\ndata: " + place + b"\n\n"))
 
 
-NONE: dict[str, tuple[Any, type[PorticoError], str]] = {
+NONE: dict[str, tuple[Any, type[ColonnadeError], str]] = {
     "no stream": (saying(whole(405)), RemoteProtocolError, "answered GET with 405"),
     "a page": (saying(whole(200, b"<p>", "text/html")), RemoteProtocolError, "200 and text/html"),
     "a login": (saying(whole(401)), LoginRequired, "it wants to know who you are"),
@@ -345,7 +345,7 @@ async def test_a_stream_has_one_conversation() -> None:
 # ---------------------------------------------------------------- what goes wrong
 
 
-REFUSALS: dict[str, tuple[bytes, type[PorticoError], str]] = {
+REFUSALS: dict[str, tuple[bytes, type[ColonnadeError], str]] = {
     "gone": (whole(404), RemoteProtocolError, "answered a message with 404"),
     "who": (whole(401), LoginRequired, "answered a message with 401"),
     "busy": (whole(503), ConnectionLost, "answered a message with 503"),
@@ -392,7 +392,7 @@ async def test_a_notice_that_is_refused_is_logged() -> None:
     async def take(server: Older, visitor: Visitor, heard: Heard) -> None:
         await visitor.say(whole(400 if "id" not in heard.message else 202, b"no", "text/plain"))
 
-    with Records("portico.transport") as records:
+    with Records("colonnade.transport") as records:
         async with older(Older(take=take)) as (client, _, _):
             with pytest.raises(TimedOut):
                 await client.call_tool("t", timeout_s=SOON_S)
@@ -411,7 +411,7 @@ async def test_an_opening_that_is_refused_ends_it() -> None:
             await visitor.say(whole(403))
 
     async with older(Refusing(), open=False) as (client, _, _):
-        with pytest.raises(PorticoError, match="answered a message with 403"):
+        with pytest.raises(ColonnadeError, match="answered a message with 403"):
             await client.open(NOVEMBER_2024)
         assert client.conversation.link.phase is Phase.CLOSED
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from cli.process import Process, written
+from colonnade import Context, Server, connect
+from colonnade.errors import ColonnadeError
+from colonnade.transport.http_run import listening
 from http_client import Caller, opening
 from live import live, live_for
-from portico import Context, Server, connect
-from portico.errors import PorticoError
-from portico.transport.http_run import listening
 
 HANDSHAKES = ["2025-03-26", "2025-06-18", "2025-11-25"]
 
@@ -148,7 +148,7 @@ async def test_our_client_works_with_it_and_a_question_is_refused_in_words(date:
 # ---------------------------------------------------------------- two processes
 
 SERVED = """
-from portico import Server
+from colonnade import Server
 
 server = Server("two", version="1")
 
@@ -250,5 +250,5 @@ async def test_with_sessions_two_processes_behind_a_round_robin_do_not(tmp_path:
                 for _ in range(6):
                     await client.call_tool("add", {"a": 1, "b": 1})
 
-        with pytest.raises(PorticoError, match="404"):
+        with pytest.raises(ColonnadeError, match="404"):
             await calls()

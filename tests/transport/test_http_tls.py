@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority
+from colonnade.errors import CannotConnect, ConnectionLost
+from colonnade.transport.http_client import HttpPool
 from http_hand import Visitor, by_hand, chunk, either_loop, head, whole
 from live import until
-from portico.errors import CannotConnect, ConnectionLost
-from portico.transport.http_client import HttpPool
 
 LIMIT = 64 * 1024 * 1024
 

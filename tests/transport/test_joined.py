@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from colonnade import Context, Server, ToolError
+from colonnade.client.client import Client
+from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteError
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.incoming import MAX_RUNNING
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import EVERY, NEWEST, Revision
+from colonnade.transport.memory import End, pair, serve_end
 from live import live
-from portico import Context, Server, ToolError
-from portico.client.client import Client
-from portico.errors import ConnectionLost, LocalProtocolError, PorticoError, RemoteError
-from portico.protocol import types as t
-from portico.protocol.exchange import Exchange
-from portico.protocol.incoming import MAX_RUNNING
-from portico.protocol.methods import Side
-from portico.protocol.revision import EVERY, NEWEST, Revision
-from portico.transport.memory import End, pair, serve_end
 
 INFO = t.Implementation(name="c", version="1")
 
@@ -125,7 +125,7 @@ async def outcomes(client: Client) -> list[Any]:
             came: Any = (result.content, result.structured, result.is_error)
         except RemoteError as error:
             came = (error.code, str(error), error.data)
-        except PorticoError as error:
+        except ColonnadeError as error:
             came = (type(error), str(error))
         await client.caught_up()
         found.append((name, came, heard))

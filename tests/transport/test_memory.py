@@ -6,16 +6,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from colonnade import Server
+from colonnade.client.client import Client
+from colonnade.errors import ConnectionLost, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Revision
+from colonnade.transport import memory
+from colonnade.transport.memory import End, pair, serve_end
 from http_service import FakeService
 from live import live, until
-from portico import Server
-from portico.client.client import Client
-from portico.errors import ConnectionLost, LocalProtocolError
-from portico.protocol import types as t
-from portico.protocol.methods import Side
-from portico.protocol.revision import Revision
-from portico.transport import memory
-from portico.transport.memory import End, pair, serve_end
 
 INFO = t.Implementation(name="c", version="1")
 

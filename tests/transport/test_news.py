@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from portico.protocol import types as t
-from portico.transport.news import news_for
+from colonnade.protocol import types as t
+from colonnade.transport.news import news_for
 
 
 class OpenLink:

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
+from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Pushing, Revision
 from official import DATES, available
 from official_lines import complaints
-from portico.protocol.jsonrpc import MAX_LINE_BYTES
-from portico.protocol.methods import Side
-from portico.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Pushing, Revision
 from stage import Message
 
 JSON = dict[str, Any]
@@ -350,20 +350,20 @@ NOT_AT_FIRST = """
     sqlite3 click
     json copy dataclasses difflib fnmatch graphlib hashlib hmac importlib.util ipaddress mimetypes
     ntpath pathlib random secrets urllib.parse
-    portico.auth portico.middleware portico.store portico.logs portico.client
-    portico.protocol.exchange_subscription portico.protocol.negotiation_probe
-    portico.protocol.forms portico.protocol.httprules_gate portico.protocol.httprules_params
-    portico.protocol.interview portico.protocol.questions portico.protocol.signature_form
-    portico.protocol.signature_models portico.protocol.uritemplate
-    portico.protocol.types_catalogue portico.protocol.types_questions portico.protocol.types_tasks
-    portico.server.asking portico.server.blocking portico.server.completing portico.server.context
-    portico.server.door portico.server.files portico.server.handles portico.server.interviewing
-    portico.server.mounting portico.server.options portico.server.resolving
-    portico.server.returning portico.server.sealing portico.server.subscriptions
-    portico.transport.naming
+    colonnade.auth colonnade.middleware colonnade.store colonnade.logs colonnade.client
+    colonnade.protocol.exchange_subscription colonnade.protocol.negotiation_probe
+    colonnade.protocol.forms colonnade.protocol.httprules_gate colonnade.protocol.httprules_params
+    colonnade.protocol.interview colonnade.protocol.questions colonnade.protocol.signature_form
+    colonnade.protocol.signature_models colonnade.protocol.uritemplate
+    colonnade.protocol.types_catalogue colonnade.protocol.types_questions colonnade.protocol.types_tasks
+    colonnade.server.asking colonnade.server.blocking colonnade.server.completing colonnade.server.context
+    colonnade.server.door colonnade.server.files colonnade.server.handles colonnade.server.interviewing
+    colonnade.server.mounting colonnade.server.options colonnade.server.resolving
+    colonnade.server.returning colonnade.server.sealing colonnade.server.subscriptions
+    colonnade.transport.naming
 """
 # What only a handshake needs.
-NOT_WITHOUT_ONE = "portico.protocol.types_conversation portico.protocol.types_pages"
+NOT_WITHOUT_ONE = "colonnade.protocol.types_conversation colonnade.protocol.types_pages"
 
 
 def test_a_server_on_a_pipe_loads_nothing_that_it_does_not_use(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_a_server_on_a_pipe_loads_nothing_that_it_does_not_use(tmp_path: Path) -
     script.write_text(
         "import sys\n"
         "before = {*sys.modules}\n"
-        "from portico import Server\n"
+        "from colonnade import Server\n"
         "server = Server('s')\n"
         "@server.tool\n"
         "def loaded(unused: int = 0) -> list[str]:\n"
@@ -387,4 +387,4 @@ def test_a_server_on_a_pipe_loads_nothing_that_it_does_not_use(tmp_path: Path) -
         assert found & {*NOT_AT_FIRST.split()} == set()
         if revision is JULY_2026:
             assert found & {*NOT_WITHOUT_ONE.split()} == set()
-        assert "portico.server.tools" in found
+        assert "colonnade.server.tools" in found

@@ -5,7 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
-from portico.transport.stdio import SHORT_BYTES, TOGETHER, Outlet
+from colonnade.transport.stdio import SHORT_BYTES, TOGETHER, Outlet
 
 
 class Ends:

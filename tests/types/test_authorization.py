@@ -5,7 +5,7 @@ Rules: every public name of authorization stands here; nothing is asked of any n
 
 from typing import assert_type
 
-from portico import (
+from colonnade import (
     Caller,
     CannotFetch,
     ClientCredentials,
@@ -19,8 +19,8 @@ from portico import (
     WorkloadIdentity,
     connect,
 )
-from portico.client.connect import Connecting
-from portico.errors import ConnectionLost
+from colonnade.client.connect import Connecting
+from colonnade.errors import ConnectionLost
 
 RESOURCE, ISSUER = "https://mcp.example.com/mcp", "https://login.example.com"
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any, assert_type
 
 from client.shop import shop
+from colonnade import Client, connect
+from colonnade.client.completing import Completer
+from colonnade.client.connect import Connecting
+from colonnade.client.listening import Change, Listening
+from colonnade.client.offered import Tool
+from colonnade.client.results import ToolResult
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import Revision
+from colonnade.sync import Changes
+from colonnade.sync import Client as BlockingClient
+from colonnade.sync import Completer as BlockingCompleter
+from colonnade.sync import connect as connect_and_wait
 from live import live
-from portico import Client, connect
-from portico.client.completing import Completer
-from portico.client.connect import Connecting
-from portico.client.listening import Change, Listening
-from portico.client.offered import Tool
-from portico.client.results import ToolResult
-from portico.protocol import types as t
-from portico.protocol.revision import Revision
-from portico.sync import Changes
-from portico.sync import Client as BlockingClient
-from portico.sync import Completer as BlockingCompleter
-from portico.sync import connect as connect_and_wait
 
 # What models ask for.
 CALL = {"id": "c1", "function": {"name": "add", "arguments": '{"a": 1, "b": 2}'}}

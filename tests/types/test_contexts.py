@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, assert_type
 
-from live import live
-from portico import Ask, BlockingContext, Context, Root, Roots, Sample, Sampled, Server
-from portico.ports import Session
-from portico.protocol.revision import Revision
-from portico.protocol.types import (
+from colonnade import Ask, BlockingContext, Context, Root, Roots, Sample, Sampled, Server
+from colonnade.ports import Session
+from colonnade.protocol.revision import Revision
+from colonnade.protocol.types import (
     ClientCapabilities,
     ElicitSchema,
     ElicitValue,
@@ -19,6 +18,7 @@ from portico.protocol.types import (
     PrimitiveSchema,
     ReadResourceResult,
 )
+from live import live
 from server.talk import JSON, talk
 
 

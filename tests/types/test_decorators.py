@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal, Protocol, assert_type
 
-from portico import Annotations, Context, Icon, Server
-from portico.server.catalogue import PromptEntry, ResourceEntry, Shelf, TemplateEntry, ToolEntry
+from colonnade import Annotations, Context, Icon, Server
+from colonnade.server.catalogue import PromptEntry, ResourceEntry, Shelf, TemplateEntry, ToolEntry
 
 server = Server(
     "types",

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, assert_type
 
-import portico
-from portico import (
+import colonnade
+from colonnade import (
     Ask,
     Audio,
     AuthError,
     BlockingContext,
     CannotConnect,
     ChannelError,
+    ColonnadeError,
     ConnectionLost,
     Context,
     Declined,
@@ -31,7 +32,6 @@ from portico import (
     LocalProtocolError,
     LoginRequired,
     Message,
-    PorticoError,
     ProtocolError,
     Refused,
     RemoteError,
@@ -44,14 +44,14 @@ from portico import (
     TimedOut,
     ToolError,
 )
-from portico.ports import Handler, Middleware, Store, Turn
-from portico.protocol.httprules_gate import Headers
-from portico.protocol.revision import Revisions
-from portico.protocol.types import Noun
-from portico.server.handles import Handles
-from portico.transport.http_connection import RunLimits
-from portico.transport.http_server import HttpApp
-from portico.transport.http_visit import Limits, Receive, Scope, Send
+from colonnade.ports import Handler, Middleware, Store, Turn
+from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.revision import Revisions
+from colonnade.protocol.types import Noun
+from colonnade.server.handles import Handles
+from colonnade.transport.http_connection import RunLimits
+from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_visit import Limits, Receive, Scope, Send
 
 
 @dataclass
@@ -86,7 +86,7 @@ def test_a_server_is_typed() -> None:
     assert_type(server.enable(tags=["x"]), None)
     assert_type(server.disable(tags=["x"]), None)
     assert_type(server.updated("notes://a"), None)
-    assert_type(portico.__version__, str)
+    assert_type(colonnade.__version__, str)
 
 
 def test_handles_are_of_the_type_that_they_name() -> None:
@@ -125,7 +125,7 @@ async def needs(
     two: Annotated[Db, Depends(db, scope="server")],
     seat: Annotated[Seat | None, Ask("Which seat for {a}?")],
     summary: Annotated[str, Sample("Summarise {a}", max_tokens=10)],
-    roots: Annotated[list[portico.Root], Roots()],
+    roots: Annotated[list[colonnade.Root], Roots()],
     three: Db = Depends(db),
 ) -> int:
     assert_type(one, Db)
@@ -133,7 +133,7 @@ async def needs(
     assert_type(three, Db)
     assert_type(seat, Seat | None)
     assert_type(summary, str)
-    assert_type(roots, list[portico.Root])
+    assert_type(roots, list[colonnade.Root])
     return a
 
 
@@ -222,7 +222,7 @@ def test_errors_form_one_tree() -> None:
     channel: list[type[ChannelError]] = [CannotConnect, ConnectionLost, TimedOut]
     auth: list[type[AuthError]] = [LoginRequired, ScopeRequired]
     tool: list[type[ToolError]] = [ToolError, Declined]
-    every: list[type[PorticoError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
+    every: list[type[ColonnadeError]] = [*protocol, *channel, *auth, *tool, RemoteError, Refused]
     assert len(set(every)) == 11
     assert_type(RemoteError(-32602, "no").code, int)
 

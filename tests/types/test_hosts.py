@@ -3,16 +3,16 @@
 from typing import Any, assert_type
 
 from client.shop import shop
+from colonnade import Host, HostTool, OpenAICompatible, Question
+from colonnade.client.results import ToolResult
+from colonnade.host.calls import Calls
+from colonnade.host.offered import HostPrompt, HostResource, HostResourceTemplate
+from colonnade.host.replies import Message
+from colonnade.host.running import Model, ModelCall, Run
+from colonnade.host.settings import Problem
+from colonnade.host.supervisor import Status
+from colonnade.protocol import types as t
 from live import live
-from portico import Host, HostTool, OpenAICompatible, Question
-from portico.client.results import ToolResult
-from portico.host.calls import Calls
-from portico.host.offered import HostPrompt, HostResource, HostResourceTemplate
-from portico.host.replies import Message
-from portico.host.running import Model, ModelCall, Run
-from portico.host.settings import Problem
-from portico.host.supervisor import Status
-from portico.protocol import types as t
 
 
 def on_question(question: Question) -> object:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import portico
+import colonnade
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent / "src"
@@ -61,5 +61,5 @@ def test_every_wrong_use_is_reported_and_nothing_else_is(tmp_path: Path) -> None
 
 def test_every_public_name_has_its_types_tested() -> None:
     said = "".join(path.read_text("utf-8") for path in HERE.glob("test_*.py"))
-    public: tuple[str, ...] = vars(portico)["__all__"]
+    public: tuple[str, ...] = vars(colonnade)["__all__"]
     assert [name for name in public if not re.search(rf"\b{name}\b", said)] == []

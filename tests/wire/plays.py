@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 from urllib.parse import urlsplit
 
-from portico.protocol.revision import ALL, Binding, Pushing, Revision
+from colonnade.protocol.revision import ALL, Binding, Pushing, Revision
 from wire.scenes import (
     CAN,
     EVERYTHING,

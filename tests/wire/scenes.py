@@ -10,7 +10,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from portico.protocol.revision import Asking, Pushing
+from colonnade.protocol.revision import Asking, Pushing
 from wire.talks import INFO, Call, Duplex, Pipe, Talk
 from wire.talks_http import PostCall, Posts
 from wire.transcript import JSON
@@ -42,7 +42,7 @@ def written(text: str) -> JSON:
 
 
 ROOTS: JSON = {"roots": [{"uri": "file:///home/ada", "name": "home"}, {"uri": "file:///srv"}]}
-USE: JSON = {"type": "tool_use", "id": "u1", "name": "look_up", "input": {"word": "portico"}}
+USE: JSON = {"type": "tool_use", "id": "u1", "name": "look_up", "input": {"word": "colonnade"}}
 USED: JSON = {"role": "assistant", "content": [USE], "model": "m1", "stopReason": "toolUse"}
 ORDER = accept(name="Ada", amount=2, price=1.5, gift=True, size="L", colours=["red"])
 

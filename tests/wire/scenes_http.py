@@ -6,7 +6,7 @@ Rules: as in `scenes`.
 import json
 from typing import Any
 
-from portico.protocol.revision import Binding
+from colonnade.protocol.revision import Binding
 from wire.scenes import Scene
 from wire.talks import Talk
 from wire.talks_http import EVENTS_TYPE, JSON_TYPE, Events, PostCall, Posts, Visitor

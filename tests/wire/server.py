@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from portico import (
+from colonnade import (
     Annotations,
     Audio,
     Context,
@@ -27,12 +27,12 @@ from portico import (
     Server,
     ToolError,
 )
-from portico.protocol import types as t
+from colonnade.protocol import types as t
 from wire.server_asking import asking
 from wire.server_content import FOLDER, ICON, MARKS, PIXEL, SILENCE, blocks, contents
 
 if TYPE_CHECKING:  # on a pipe nothing of HTTP is loaded
-    from portico.transport.http_run import Site
+    from colonnade.transport.http_run import Site
 
 server = Server(
     "wire",

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 from msgspec.structs import replace
 
-from portico import Ask, Context, Roots, Sample, Server, ToolError
-from portico.protocol import types as t
+from colonnade import Ask, Context, Roots, Sample, Server, ToolError
+from colonnade.protocol import types as t
 from wire.server_content import ICON, MARKS, NOTE
 
 asking = Server("asking")
@@ -139,7 +139,7 @@ LOOK_UP = t.Tool(
 @asking.tool
 async def write_with_tools(ctx: Context) -> str:
     """Lets the client's model call a tool of its own, and gives it the result."""
-    ask = t.SamplingMessage(role="user", content=t.TextContent(text="What is a portico?"))
+    ask = t.SamplingMessage(role="user", content=t.TextContent(text="What is a colonnade?"))
     choice = t.ToolChoice(mode="required")
     first = await ctx.sample([ask], tools=[LOOK_UP], tool_choice=choice, key="first")
     uses = [block for block in first.blocks if isinstance(block, t.ToolUseContent)]

@@ -6,8 +6,8 @@ Rules: small, so that transcripts can be read; every optional member is set some
 from pathlib import Path
 from typing import Any
 
-from portico import Annotations, Icon
-from portico.protocol import types as t
+from colonnade import Annotations, Icon
+from colonnade.protocol import types as t
 
 FOLDER = Path(__file__).resolve().parent / "files"
 # Nobody looks at them, so they need not be whole.

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, TextIO
 
-from portico.protocol.revision import Asking, Revision
+from colonnade.protocol.revision import Asking, Revision
 from wire.transcript import JSON, Transcript
 
 TESTS = Path(__file__).resolve().parents[1]

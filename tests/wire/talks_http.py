@@ -7,8 +7,8 @@ import asyncio
 import json
 from typing import Any
 
+from colonnade.protocol.revision import Revision
 from http_client import Response, Wire, written
-from portico.protocol.revision import Revision
 from wire.talks import WAIT_S, Call, Duplex, Talk
 from wire.transcript import JSON, Frame, Transcript, Visit
 

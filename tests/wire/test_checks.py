@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import fields
 
-from portico.protocol import types as t
-from portico.protocol.revision import ALL, Revision
+from colonnade.protocol import types as t
+from colonnade.protocol.revision import ALL, Revision
 from wire.known import CACHEABLE, CACHED, EVERY_RESULT, TABLE, Member, Reader, knows, member
 from wire.manners import breaches
 from wire.transcript import Frame, Visit

@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 import official
+from colonnade.protocol.revision import ALL, Pushing, Revision
 from live import live
 from official_lines import complaints
-from portico.protocol.revision import ALL, Pushing, Revision
 from wire.known import TABLE, Reader, knows
 from wire.manners import breaches
 from wire.plays import FOLDER, PLAYS, Play, Stand, standing

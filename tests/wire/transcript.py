@@ -15,8 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from portico.protocol.methods import Side
-from portico.protocol.revision import Revision
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Revision
 from stage import Message
 
 JSON = dict[str, Any]

@@ -1,6 +1,6 @@
-"""The small library of the migration pages, written for Portico from the start.
+"""The small library of the migration pages, written for Colonnade from the start.
 
-Run it with `python library.py` (stdio) or `portico serve library.py` (HTTP).
+Run it with `python library.py` (stdio) or `colonnade serve library.py` (HTTP).
 """
 
 from collections.abc import AsyncGenerator
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from portico import Ask, Context, Depends, Image, Message, Result, Server, ToolError
+from colonnade import Ask, Context, Depends, Image, Message, Result, Server, ToolError
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
 

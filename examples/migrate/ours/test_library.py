@@ -1,8 +1,8 @@
-"""Tests of the library with Portico's client in memory, in every revision."""
+"""Tests of the library with Colonnade's client in memory, in every revision."""
 
 from library import server
 
-from portico.testing import connect, every_revision
+from colonnade.testing import connect, every_revision
 
 
 @every_revision(since="2025-06-18")

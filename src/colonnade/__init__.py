@@ -1,0 +1,120 @@
+"""The public names of Colonnade, each loaded when it is first asked for.
+
+Rules: nothing is imported here but what Python has loaded already, so that `import colonnade` costs
+nothing and a server on a pipe never pays for an HTTP stack. `__init__.pyi` beside this file says
+the same to editors and type checkers; a test keeps the two equal.
+"""
+
+# As in pyproject.toml, which a test compares: the metadata of an installation is not there in a zip
+# application, in a frozen program, or in a copy of this source.
+__version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "Annotations": "protocol.types",
+    "Ask": "server.asking",
+    "Audio": "server.content",
+    "AuthError": "errors",
+    "BlockingContext": "server.blocking",
+    "Caller": "ports",
+    "CannotConnect": "errors",
+    "CannotFetch": "errors",
+    "ChannelError": "errors",
+    "Client": "client.client",
+    "ClientCredentials": "auth.logins",
+    "ConnectionLost": "errors",
+    "Context": "server.context",
+    "Declined": "errors",
+    "Depends": "server.depends",
+    "EnterpriseLogin": "auth.logins",
+    "File": "server.content",
+    "Handler": "ports",
+    "Host": "host.host",
+    "HostTool": "host.offered",
+    "HttpRequest": "transport.http_custom_routes",
+    "HttpResponse": "transport.http_custom_routes",
+    "Icon": "protocol.types",
+    "Image": "server.content",
+    "Introspection": "auth.issuers",
+    "Jwt": "auth.issuers",
+    "Limits": "transport.http_visit",
+    "Link": "server.content",
+    "LocalProtocolError": "errors",
+    "Login": "auth.logins",
+    "LoginRequired": "errors",
+    "Message": "server.content",
+    "Middleware": "ports",
+    "OpenAICompatible": "host.models",
+    "ColonnadeError": "errors",
+    "Protection": "auth.protection",
+    "ProtocolError": "errors",
+    "Question": "host.questions",
+    "Refused": "errors",
+    "RemoteError": "errors",
+    "RemoteProtocolError": "errors",
+    "Result": "server.content",
+    "Root": "protocol.types",
+    "Roots": "server.asking",
+    "RunLimits": "transport.http_connection",
+    "Sample": "server.asking",
+    "Sampled": "server.asking",
+    "ScopeRequired": "errors",
+    "Server": "server.app",
+    "StaticTokens": "auth.issuers",
+    "TimedOut": "errors",
+    "ToolError": "errors",
+    "Turn": "ports",
+    "WorkloadIdentity": "auth.logins",
+    "connect": "client.connect",
+}
+
+# What people import who come from FastMCP or `mcp`, and what to write here.
+_ELSEWHERE = {
+    "ClientSession": "write async with connect(target) as client",
+    "CurrentContext": "take a parameter ctx: Context",
+    "FastMCP": "write from colonnade import Server, and Server('name')",
+    "MCPServer": "write from colonnade import Server, and Server('name')",
+    "StdioServerParameters": "write connect(['uvx', 'mcp-server-git'])",
+    "StdioTransport": "write connect(['uvx', 'mcp-server-git'])",
+    "StreamableHttpTransport": "write connect('https://example.com/mcp')",
+    "get_context": "take a parameter ctx: Context",
+    "stdio_client": "write connect(['uvx', 'mcp-server-git'])",
+    "streamablehttp_client": "write connect('https://example.com/mcp')",
+}
+
+__all__ = tuple(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        import sys
+        from importlib import import_module
+
+        # Behind this line is grammar that older ones cannot read; see also cli/main.py.
+        if sys.hexversion < 0x030B0000:
+            mine = ".".join(map(str, sys.version_info[:2]))
+            words = f"this is Python {mine}, and colonnade needs 3.11; start it with a newer one"
+            raise ImportError(words, name="colonnade")
+        import gc
+
+        # What is loaded stays, so looking for garbage in it, again and again, finds nothing.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            value: object = getattr(import_module(f"colonnade.{_HOMES[name]}"), name)
+        finally:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()  # which leaves it all in the oldest generation
+            if collecting:
+                gc.enable()
+    elif name in _ELSEWHERE:
+        # An AttributeError would become an ImportError without a hint.
+        raise ImportError(f"'colonnade' has no {name}: {_ELSEWHERE[name]}", name="colonnade")
+    else:
+        raise AttributeError(f"module 'colonnade' has no name {name!r}", name=name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> "list[str]":  # quoted, for Pythons that are told to be too old
+    return sorted({*globals(), *_HOMES})

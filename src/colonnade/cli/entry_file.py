@@ -1,0 +1,139 @@
+"""The configuration file of another program: read, kept beside itself, replaced in one step.
+
+Rules: whoever reads the file sees the old text or the new one, never a part. Links are followed,
+permissions kept; a file of ours is for its owner alone. A file that changed since it was read is
+not written.
+"""
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from typing import Final
+
+from colonnade.cli.text import clean
+from colonnade.cli.trouble import FAILED, Trouble
+
+# Claude Code keeps all that it remembers in the same file; a hundred times of that is no such file.
+MAX_BYTES: Final = 64 * 1024 * 1024
+# A file that was not there may come to hold a secret.
+OWNER_ALONE: Final = 0o600
+
+
+class EntryFile:
+    """One file, as it was when it was read."""
+
+    def __init__(self, path: str) -> None:
+        self.shown: str = clean(path)
+        self._path = os.path.realpath(path)
+        self._seen: os.stat_result | None = None
+
+    def read(self) -> str | None:
+        """Its text; nothing, where there is no such file. Raises `Trouble`."""
+        try:
+            with open(self._path, "rb") as file:
+                self._seen = os.fstat(file.fileno())
+                data = file.read(MAX_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._trouble("cannot be read", error) from None
+        if len(data) > MAX_BYTES:
+            raise Trouble(f"{self.shown} has more than {MAX_BYTES >> 20} MiB", FAILED)
+        return self._decoded(data)
+
+    def _decoded(self, data: bytes) -> str:
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            column = error.start - (data.rfind(b"\n", 0, error.start) + 1) + 1
+            where = f"{self.shown}, line {line}, column {column}"
+            raise Trouble(f"{where}: no UTF-8; nothing was written", FAILED) from None
+
+    # ------------------------------------------------------------ the copy beside it
+
+    def kept_as(self, name: str) -> str:
+        """Where the text is kept from before this server came or went."""
+        return f"{self._path}.before-{re.sub(r'[^A-Za-z0-9_-]', '_', name)[:64]}"
+
+    def kept(self, name: str) -> str | None:
+        """That text, if there is one."""
+        try:
+            with open(self.kept_as(name), "rb") as file:
+                return file.read(MAX_BYTES).decode("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def forget(self, name: str) -> None:
+        """Keep nothing of before: it is there again."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.kept_as(name))
+
+    # ------------------------------------------------------------ writing
+
+    @property
+    def has_folder(self) -> bool:
+        """Whether the folder is there, in which the program looks for it."""
+        return os.path.isdir(os.path.dirname(self._path))
+
+    def replace(self, name: str, new: str | None, *, old: str | None = None) -> str:
+        """Put a new text in the place of the file, or nothing; where the old text is kept, if one
+        is given. Raises `Trouble`, and then the file is as it was."""
+        kept = self.kept_as(name) if old is not None else ""
+        try:
+            data = None if new is None else new.encode("utf-8")
+        except UnicodeEncodeError:
+            raise Trouble("a name or a value is no text, and cannot be written", FAILED) from None
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            if old is not None:
+                self._write(kept, old.encode("utf-8"))
+            if data is not None:
+                self._write(self._path, data, is_it=True)
+            else:
+                self._check()
+                os.unlink(self._path)
+        except OSError as error:
+            raise self._trouble("cannot be written", error) from None
+        return kept
+
+    def _write(self, path: str, data: bytes, *, is_it: bool = False) -> None:
+        made, name = tempfile.mkstemp(prefix=".colonnade-", dir=os.path.dirname(path))
+        try:
+            with os.fdopen(made, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            self._give_rights(name)
+            if is_it:
+                self._check()
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+    def _give_rights(self, name: str) -> None:
+        """Those of the file itself, as far as we may."""
+        os.chmod(name, stat.S_IMODE(self._seen.st_mode) if self._seen else OWNER_ALONE)
+        if self._seen and hasattr(os, "chown"):
+            with contextlib.suppress(OSError):
+                os.chown(name, self._seen.st_uid, self._seen.st_gid)
+
+    def _check(self) -> None:
+        try:
+            now = os.stat(self._path)
+        except FileNotFoundError:
+            now = None
+        if _mark(now) != _mark(self._seen):
+            words = f"{self.shown} was changed by somebody else just now; nothing was written"
+            raise Trouble(f"{words}, so try again", FAILED)
+
+    def _trouble(self, what: str, error: OSError) -> Trouble:
+        return Trouble(f"{self.shown} {what}: {error.strerror or error}", FAILED)
+
+
+def _mark(seen: os.stat_result | None) -> tuple[int, int, int] | None:
+    return (seen.st_ino, seen.st_size, seen.st_mtime_ns) if seen else None

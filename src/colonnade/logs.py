@@ -1,0 +1,160 @@
+"""Log lines as JSON, with what looks like a secret blotted out.
+
+    handler = json_lines(sys.stderr)
+    logging.getLogger("colonnade").addHandler(handler)
+
+Rules: one record, one line, whatever is in it; writing it never raises. Blotting out is the last
+line of defence and no permission: what is secret is not to be logged in the first place.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any, TextIO, cast
+
+# What is longer is cut, before anything looks at it: a traceback of a deep recursion still fits.
+MAX_CHARACTERS = 32 * 1024
+# Of what else a record carries: so many members, and so deep.
+MAX_MEMBERS = 100
+MAX_DEPTH = 8
+
+BLOT = "[redacted]"
+
+# Words that name a secret, alone or as part of a longer name: `api_key`, `clientSecret`. Models
+# count `tokens`, and those are none.
+_NAMES = (
+    r"pass(?:word|wd|phrase)|secret|token(?!s)|api[_-]?key|private[_-]?key|access[_-]?key"
+    r"|authorization|credential|cookie|request_?state"
+)
+_SECRET_NAME = re.compile(_NAMES, re.IGNORECASE)
+# Every quantifier is possessive or bounded, so that no line takes more than linear time.
+_SECRETS = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]|-(?!----END))*+(?:-----END[A-Z -]{0,60})?"
+    r"|\b(?i:bearer|dpop)\s++[A-Za-z0-9._~+/=-]{8,}+"
+    r"|\b(?i:basic)\s++(?=[a-z]*+[A-Z0-9+/=])[A-Za-z0-9+/=]{8,}+"
+    r"|\beyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]*+)?"
+    r"|\b(?:sk|pk|rk)[-_](?:[a-z0-9]{1,10}[-_]){0,3}[A-Za-z0-9]{16}[A-Za-z0-9_-]*+"
+    r"|\bgh[a-z]_[A-Za-z0-9]{20,}+|\bgithub_pat_[A-Za-z0-9_]{20,}+|\bglpat-[A-Za-z0-9_-]{16,}+"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bxox[a-z]-[A-Za-z0-9-]{10,}+|\bAIza[A-Za-z0-9_-]{30,}+"
+)
+# An unquoted value is one word, and these two begin a sentence: `invalid_token: the token has
+# expired`.
+_NAMED = re.compile(
+    rf"""((?:{_NAMES})[A-Za-z0-9_-]{{0,40}}+["']?\s{{0,4}}[=:]\s{{0,4}}+)"""
+    r"""(?!\[redacted|(?:the|this)\s)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s,;&"'}\])]++)""",
+    re.IGNORECASE,
+)
+_IN_ADDRESS = re.compile(r"(://)[^\s/?#@]{1,512}@")
+
+# What every record has; the rest was given by whoever logged it.
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def redacted(text: str) -> str:
+    """The text with tokens, keys and what is called a secret blotted out; cut where too long."""
+    if len(text) > MAX_CHARACTERS:
+        text = f"{text[:MAX_CHARACTERS]}… ({len(text) - MAX_CHARACTERS} characters more)"
+    text = _SECRETS.sub(BLOT, text)
+    text = _NAMED.sub(rf"\1{BLOT}", text)
+    return _IN_ADDRESS.sub(rf"\1{BLOT}@", text)
+
+
+def blotted(value: Any, depth: int = 0) -> Any:
+    """Plain data with what looks like a secret, or is called one, blotted out."""
+    if isinstance(value, str):
+        return redacted(value)
+    if not isinstance(value, dict | list | tuple):
+        return value
+    if depth == MAX_DEPTH:
+        return redacted(str(cast("Any", value)))
+    if isinstance(value, dict):
+        members = cast("dict[Any, Any]", value).items()
+        return {
+            key: BLOT if _is_secret(str(key)) else blotted(item, depth + 1) for key, item in members
+        }
+    return [blotted(item, depth + 1) for item in cast("list[Any]", value)]
+
+
+class JsonLines(logging.Formatter):
+    """Writes a record as one line of JSON: time, level, logger, message, and what it carries."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(_message(record)),
+        }
+        for name, value in vars(record).items():
+            if name not in _USUAL and name not in line and not name.startswith("_"):
+                line[name] = _plain(value, name)
+        error = self._error(record)
+        if error:
+            line["error"] = redacted(error)
+        return json.dumps(line, separators=(",", ":"), allow_nan=False)
+
+    def _error(self, record: logging.LogRecord) -> str:
+        parts = [record.exc_text or "", record.stack_info or ""]
+        if record.exc_info and not record.exc_text:
+            try:
+                parts[0] = self.formatException(record.exc_info)
+            except Exception as failure:  # an exception may fail to show itself
+                parts[0] = f"(it cannot be shown: {type(failure).__name__})"
+        return "\n".join(part for part in parts if part)
+
+
+def json_lines(stream: TextIO | None = None) -> logging.Handler:
+    """A handler that writes JSON lines to a stream, standard error without one."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines())
+    return handler
+
+
+def log_json(stream: TextIO | None = None, level: int = logging.WARNING) -> None:
+    """Log all that this process logs as JSON lines. Only for whoever owns the process.
+
+    Python's warnings are logged, too. Whoever calls `logging.basicConfig` later changes nothing.
+    """
+    root = logging.getLogger()
+    root.handlers[:] = [json_lines(stream)]
+    root.setLevel(level)
+    logging.captureWarnings(True)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as failure:  # arguments that do not fit, or cannot be shown
+        return f"{record.msg!s:.200} (its arguments cannot be shown: {type(failure).__name__})"
+
+
+def _plain(value: object, name: str = "", depth: int = 0) -> Any:
+    """A value as JSON can hold it, and nothing secret in it."""
+    if value is None or isinstance(value, bool | int):
+        return None if value is None else BLOT if _is_secret(name) else value
+    if _is_secret(name):
+        return BLOT
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)
+    if isinstance(value, str):
+        return redacted(value)
+    if depth < MAX_DEPTH:
+        if isinstance(value, Mapping):
+            items = list(cast("Mapping[Any, Any]", value).items())[:MAX_MEMBERS]
+            return {redacted(str(key)): _plain(item, str(key), depth + 1) for key, item in items}
+        if isinstance(value, list | tuple | set | frozenset):
+            items = list(cast("list[Any]", value))[:MAX_MEMBERS]
+            return [_plain(item, "", depth + 1) for item in items]
+    try:
+        return redacted(str(value))
+    except Exception as failure:
+        return f"(it cannot be shown: {type(failure).__name__})"
+
+
+def _is_secret(name: str) -> bool:
+    return bool(name) and _SECRET_NAME.search(name) is not None

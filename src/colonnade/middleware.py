@@ -1,0 +1,464 @@
+"""Ready-made middleware: limits, time-outs and one log record a request.
+
+    server.add_middleware(log())          # the first is the outermost, and sees what others refuse
+    server.add_middleware(limits(20, at_once=8))  # for each caller: calls a second, and at a time
+    server.add_middleware(timeout(30))
+
+Layers see what reaches a handler. What a transport or the protocol refuses before (a foreign
+origin, an unknown method) and what it answers by itself (`ping`) never comes here.
+
+Rules: a layer knows a turn and a handler, and neither server nor transport. What is refused has
+changed nothing and leaves nothing behind. What is counted is counted in this process: replicas
+count for themselves. Neither arguments nor results are ever logged.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Generator, Hashable
+from math import ceil, isfinite
+from typing import Any, TypeAlias, cast
+from weakref import ref
+
+from msgspec import Raw, Struct, ValidationError, field
+from msgspec.json import Decoder
+
+from colonnade.errors import (
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Refused,
+    ToolError,
+)
+from colonnade.ports import Handler, Middleware, Session, Turn, Wire
+from colonnade.protocol import types as t
+from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.httprules_gate import TOO_MANY_REQUESTS, Refusal
+from colonnade.protocol.questions import Question
+from colonnade.protocol.revision import Asking, number
+
+# Callers that are counted each by itself, as many as a server keeps sessions; further ones share
+# what one has. Who rests until all is refilled gives up the place.
+MAX_CALLERS = 10_000
+# Callers that one call looks at to forget them: more than it can add, so they never pile up.
+FORGET_AT_ONCE = 2
+# Names come from strangers; no good one is longer.
+MAX_NAME_CHARACTERS = 128
+
+Clock: TypeAlias = Callable[[], float]
+Each: TypeAlias = Callable[[Turn], Hashable]
+
+
+# ---------------------------------------------------------------- limits
+
+
+def by_caller(turn: Turn) -> Hashable:
+    """Who is counted together: a principal; without one a pipe or a session, and all the rest.
+
+    Requests that stand for themselves and name nobody cannot be told apart. Sessions are free to
+    open: where callers are not verified, put `limits(..., each=everybody)` around it.
+    """
+    principal = turn.exchange.principal
+    if principal:
+        return principal
+    session = turn.session
+    return ref(session) if session is not None else ""
+
+
+def everybody(turn: Turn) -> Hashable:
+    """All callers are counted together."""
+    return ""
+
+
+def _is_gone(key: Hashable) -> bool:
+    return isinstance(key, ref) and cast("ref[Session]", key)() is None
+
+
+class Bucket:
+    """Tokens that come back with time: `rate` a second, `burst` at the most."""
+
+    __slots__ = ("_at", "_left", "running")
+
+    def __init__(self, burst: float, now: float) -> None:
+        self._left = burst
+        self._at = now
+        # What its owner has under way; not the bucket's own concern.
+        self.running: int = 0
+
+    def take(self, rate: float, burst: float, now: float) -> float:
+        """Take one token; 0 where there was one, else how long until there is, and none taken."""
+        left = min(burst, self._left + max(0.0, now - self._at) * rate)
+        if left < 1.0:
+            return (1.0 - left) / rate
+        self._left, self._at = left - 1.0, now
+        return 0.0
+
+    def refilled(self, rate: float, burst: float, now: float) -> bool:
+        """Whether it is as good as new, so that nothing is lost with it."""
+        return not self.running and self._left + (now - self._at) * rate >= burst
+
+
+class _Callers:
+    """The buckets of those who called lately; who has not is as good as new, and forgotten."""
+
+    def __init__(self, rate: float, burst: float, places: int) -> None:
+        self.rate = rate
+        self.burst = burst
+        self._places = places
+        # The least recently used come first.
+        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+        self._others: Bucket | None = None
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def find(self, key: Hashable, now: float) -> Bucket:
+        """The bucket of a caller: its own, or where there is no room the one for all others."""
+        self._forget(now)
+        bucket = self._buckets.get(key)
+        if bucket is not None:
+            self._buckets.move_to_end(key)
+            return bucket
+        if len(self._buckets) < self._places:
+            bucket = self._buckets[key] = Bucket(self.burst, now)
+            return bucket
+        if self._others is None:
+            self._others = Bucket(self.burst, now)
+        return self._others
+
+    def leave(self, key: Hashable, bucket: Bucket, now: float) -> None:
+        """One call less; a bucket that says nothing any more goes at once."""
+        if self._buckets.get(key) is bucket and bucket.refilled(self.rate, self.burst, now):
+            del self._buckets[key]
+
+    def _forget(self, now: float) -> None:
+        for _ in range(min(FORGET_AT_ONCE, len(self._buckets))):
+            key = next(iter(self._buckets))
+            bucket = self._buckets[key]
+            if (_is_gone(key) and not bucket.running) or bucket.refilled(
+                self.rate, self.burst, now
+            ):
+                del self._buckets[key]
+            elif bucket.running:
+                self._buckets.move_to_end(key)  # or it would hide those behind it
+            else:
+                return
+
+
+def limits(
+    per_s: float | None = None,
+    *,
+    burst: int | None = None,
+    at_once: int | None = None,
+    methods: Collection[str] | None = None,
+    each: Each = by_caller,
+    places: int = MAX_CALLERS,
+    clock: Clock = time.monotonic,
+) -> Middleware:
+    """A layer that lets each caller make so many calls a second, and so many at a time.
+
+    `burst` is how many may come at once after a pause, `per_s` where it is not given. `methods`
+    are those that count, all without it; `subscriptions/listen` is open for hours, and so holds a
+    place of `at_once` only where it is named. A tool call is refused in words for the model,
+    anything else by an error (429, over HTTP too); both say when to try again.
+    """
+    counting = _Limits(per_s, burst, at_once, places, clock)
+    chosen = frozenset(methods) if methods is not None else None
+
+    async def limited(turn: Turn, handler: Handler) -> t.Noun:
+        name = turn.exchange.row.name
+        if chosen is not None and name not in chosen:
+            return await handler(turn)
+        holds = at_once is not None and (name != LISTEN or chosen is not None)
+        if not holds and per_s is None:
+            return await handler(turn)
+        key = each(turn)
+        bucket = counting.enter(key, holds=holds)
+        if isinstance(bucket, _Wait):
+            return _refused(turn.exchange, bucket)
+        try:
+            return await handler(turn)
+        finally:
+            counting.leave(key, bucket, holds=holds)
+
+    return limited
+
+
+class _Wait(Struct, frozen=True):
+    """Why a call is not let in, and after how many seconds it may try again."""
+
+    words: str
+    seconds: float
+
+
+class _Limits:
+    """What one layer counts."""
+
+    def __init__(
+        self,
+        per_s: float | None,
+        burst: int | None,
+        at_once: int | None,
+        places: int,
+        clock: Clock,
+    ) -> None:
+        if per_s is None and at_once is None:
+            raise LocalProtocolError("limits of what? give per_s, at_once or both")
+        if per_s is not None and not (isfinite(per_s) and per_s > 0):
+            raise LocalProtocolError(f"per_s is {per_s}; give calls a second, above 0")
+        if per_s is None and burst is not None:
+            raise LocalProtocolError("burst is how many come at once; it needs per_s")
+        if any(count is not None and count < 1 for count in (burst, at_once, places)):
+            raise LocalProtocolError("burst, at_once and places are numbers of calls above 0")
+        self._per_s = per_s
+        self._at_once = at_once
+        self._clock = clock
+        # Without a rate a bucket only counts what runs, and is as good as new when nothing does.
+        size = burst if burst is not None else max(1, ceil(per_s or 1))
+        self._callers = _Callers(per_s or 1.0, size if per_s is not None else 0, places)
+
+    def enter(self, key: Hashable, *, holds: bool) -> Bucket | _Wait:
+        """Let a call in, or say why not; then nothing has changed."""
+        callers, now = self._callers, self._clock()
+        bucket = callers.find(key, now)
+        if holds and self._at_once is not None and bucket.running >= self._at_once:
+            words = f"{self._at_once} calls are under way already; wait for one of them to end"
+            return _Wait(words, 1.0)
+        if self._per_s is not None:
+            wait_s = bucket.take(callers.rate, callers.burst, now)
+            if wait_s:
+                return _Wait(f"too many calls; at most {self._per_s:g} a second", wait_s)
+        bucket.running += holds
+        return bucket
+
+    def leave(self, key: Hashable, bucket: Bucket, *, holds: bool) -> None:
+        """A call that was let in is over."""
+        bucket.running -= holds
+        if self._per_s is None:
+            self._callers.leave(key, bucket, self._clock())
+
+
+def _refused(exchange: Exchange, wait: _Wait) -> t.Noun:
+    """Say no, in the way that whoever must act on it reads."""
+    seconds = max(1, ceil(wait.seconds))
+    words = f"{wait.words}; try again in {seconds} s"
+    if exchange.row.params is t.CallToolRequestParams:
+        return _failed(words)
+    data = {"retryAfterMs": ceil(wait.seconds * 1000)}
+    headers = (("Retry-After", str(seconds)),)
+    raise Refusal(TOO_MANY_REQUESTS, words, kind=FaultKind.TOO_MANY, headers=headers, data=data)
+
+
+def _failed(words: str) -> t.CallToolResult:
+    return t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
+
+
+# ---------------------------------------------------------------- time
+
+
+def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middleware:
+    """A layer that stops what takes longer. A tool call ends in words, anything else in an error.
+
+    While a question waits for a person's answer the time stands still. `methods` are those that
+    it is for, all without it; `subscriptions/listen` has no end of its own, and none here.
+    """
+    if not (isfinite(seconds) and seconds > 0):
+        raise LocalProtocolError(f"a time-out of {seconds}; give seconds above 0")
+    chosen = frozenset(methods) if methods is not None else None
+
+    async def timed(turn: Turn, handler: Handler) -> t.Noun:
+        exchange = turn.exchange
+        name = exchange.row.name
+        if name == LISTEN or (chosen is not None and name not in chosen):
+            return await handler(turn)
+        deadline = asyncio.timeout(seconds)
+        if exchange.peer.revision.asking is Asking.BY_REQUEST:
+            turn = _Paused(turn, deadline)
+        try:
+            async with deadline:
+                return await handler(turn)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+        words = f"{_name(exchange) or name} did not finish within {seconds:g} s; try less"
+        if exchange.row.params is t.CallToolRequestParams:
+            return _failed(words)
+        raise Fault(FaultKind.INTERNAL, words)
+
+    return timed
+
+
+class _Paused(RequestFields):
+    """A turn whose time stands still while somebody else has to answer."""
+
+    def __init__(self, turn: Turn, deadline: asyncio.Timeout) -> None:
+        self.fault: Fault | None = None  # whoever answers sets it on the turn that it made
+        self.exchange: Exchange = turn.exchange
+        self._turn = turn
+        self._deadline = deadline
+        self._asking = 0
+        self._left_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._turn, name)  # what else a transport's turn has
+
+    @property
+    def session(self) -> Session | None:
+        return self._turn.session
+
+    @property
+    def wire(self) -> Wire:
+        return self
+
+    async def send(self, frame: bytes) -> None:
+        await self._turn.wire.send(frame)
+
+    def post(self, frame: bytes) -> bool:
+        return self._turn.wire.post(frame)
+
+    async def hang_up(self) -> None:
+        await self._turn.wire.hang_up()
+
+    async def ask(self, question: Question) -> Raw:
+        with self._paused():
+            return await self._turn.wire.ask(question)
+
+    @contextlib.contextmanager
+    def _paused(self) -> Generator[None]:
+        now = asyncio.get_running_loop().time
+        when = self._deadline.when()
+        if not self._asking and when is not None and not self._deadline.expired():
+            self._left_s = when - now()
+            self._deadline.reschedule(None)
+        self._asking += 1
+        try:
+            yield
+        finally:
+            self._asking -= 1
+            if not self._asking and self._deadline.when() is None:
+                with contextlib.suppress(RuntimeError):  # the time is over, or all is
+                    self._deadline.reschedule(now() + self._left_s)
+
+
+# ---------------------------------------------------------------- the log
+
+
+def log(
+    logger: logging.Logger | str = "colonnade.requests",
+    *,
+    level: int = logging.INFO,
+    clock: Clock = time.monotonic,
+) -> Middleware:
+    """A layer that writes one record for each request: who, what, how long, and what became of it.
+
+    The record says it in words, and again as the dict `record.request`, which JSON lines show.
+    """
+    said = logging.getLogger(logger) if isinstance(logger, str) else logger
+
+    async def logged(turn: Turn, handler: Handler) -> t.Noun:
+        if not said.isEnabledFor(level):
+            return await handler(turn)
+        began = clock()
+        outcome, fault = "crash", Fault(FaultKind.INTERNAL, "")
+        try:
+            result = await handler(turn)
+            outcome, fault = _outcome(result), None
+            return result
+        except Fault as found:
+            outcome, fault = "fault", found
+            raise
+        except asyncio.CancelledError:
+            outcome, fault = "cancelled", None
+            raise
+        except ConnectionLost:
+            outcome, fault = "gone", None
+            raise
+        except (Refused, ToolError):  # of middleware further in; a tool call has a result then
+            outcome = "refused"
+            fault = None if turn.method == "tools/call" else fault
+            raise
+        finally:
+            took_ms = round((clock() - began) * 1000, 3)
+            facts = _facts(turn.exchange, outcome, fault, took_ms)
+            said.log(level, "%s", _Words(facts), extra={"request": facts})
+
+    return logged
+
+
+def _outcome(result: t.Noun) -> str:
+    if isinstance(result, t.InputRequiredResult):
+        return "asks"
+    failed = isinstance(result, t.CallToolResult) and result.is_error
+    return "tool error" if failed else "ok"
+
+
+def _facts(exchange: Exchange, outcome: str, fault: Fault | None, took_ms: float) -> dict[str, Any]:
+    """What is said of a request; what there is nothing to say of is left out."""
+    peer = exchange.peer
+    client = peer.info
+    facts: dict[str, Any] = {
+        "method": exchange.row.name,
+        "name": _name(exchange),
+        "principal": exchange.principal[:MAX_NAME_CHARACTERS],
+        "revision": peer.revision.date,
+        "client": f"{client.name} {client.version}"[:MAX_NAME_CHARACTERS] if client else "",
+        "trace": _trace(exchange.head.meta),
+        "outcome": outcome,
+        "code": number(fault, peer.revision) if fault is not None else None,
+        "ms": took_ms,
+    }
+    return {name: value for name, value in facts.items() if value not in ("", None)}
+
+
+class _Traced(Struct):
+    parent: str = field(name=t.TRACEPARENT_KEY, default="")
+
+
+_traced = Decoder(_Traced)
+_TRACE = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
+)
+
+
+def _trace(meta: Raw) -> str:
+    """The id of the trace that a request belongs to, if it names one as W3C writes it."""
+    if bytes(meta).find(t.TRACEPARENT_KEY.encode()) < 0:
+        return ""
+    try:
+        found = _TRACE.fullmatch(_traced.decode(meta).parent)
+    except ValidationError:
+        return ""
+    return found[1] if found is not None else ""
+
+
+def _name(exchange: Exchange) -> str:
+    """What a request is about, by name or address; what may be secret in an address is left out."""
+    head = exchange.head
+    if isinstance(head.name, str):
+        return head.name[:MAX_NAME_CHARACTERS]
+    if not isinstance(head.uri, str):
+        return ""
+    scheme, mark, rest = head.uri[: 4 * MAX_NAME_CHARACTERS].partition("://")
+    path = (rest if mark else scheme).partition("?")[0].partition("#")[0]
+    host, slash, tail = path.partition("/")
+    path = host.rpartition("@")[2] + slash + tail
+    return (f"{scheme}{mark}{path}" if mark else path)[:MAX_NAME_CHARACTERS]
+
+
+class _Words:
+    """The facts in one line, put into words only where somebody reads them."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self._facts = facts
+
+    def __str__(self) -> str:
+        facts = self._facts
+        about = f" {facts['name']!r}" if "name" in facts else ""
+        who = f" by {facts['principal']!r}" if "principal" in facts else ""
+        code = f" {facts['code']}" if "code" in facts else ""
+        end = f"{facts['outcome']}{code}, {facts['ms']:g} ms"
+        return f"{facts['method']}{about}{who} ({facts['revision']}): {end}"

@@ -1,0 +1,333 @@
+"""One request's life: opened, perhaps noisy for a while, settled exactly once.
+
+An exchange belongs to whoever answers. It writes the frames that belong to its request, fit for
+the caller's revision, and none after it is settled: what a handler does then is dropped.
+
+Rules: no I/O, no clock, no tasks. Methods return the bytes to send, or None for silence; what
+cannot be written is refused before anything has changed.
+"""
+
+from collections.abc import Callable
+from math import isfinite
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.jsonrpc import (
+    NOTHING,
+    Head,
+    Request,
+    encode_failure,
+    encode_notification,
+)
+from colonnade.protocol.methods import Method
+from colonnade.protocol.negotiation import Peer, checked_token
+from colonnade.protocol.reading import read, read_once
+from colonnade.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
+from colonnade.protocol.shape import Shaper, write
+
+if TYPE_CHECKING:  # most exchanges ask nothing, and are no question
+    from colonnade.protocol.questions import AnyAnswer, Question
+
+# What a session hears of the log before it says what it wants.
+DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
+
+LISTEN = "subscriptions/listen"
+
+
+class Exchange(Struct, eq=False):
+    """One request that is being answered.
+
+    `question` is what is asked, where the request is a question to a client. `deliver` is told
+    of the end, and says what is to be sent then: the answer, or nothing until its batch is full.
+    `logs` is whether this side declared that it logs (R0153). `scopes` are what the caller's
+    credentials allow, None where nobody looks at any. `token` is what `progress_token` has read.
+    """
+
+    request: Request
+    head: Head
+    row: Method
+    peer: Peer
+    shaper: Shaper
+    principal: str = ""
+    question: "Question | None" = None
+    deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None
+    logs: bool = True
+    scopes: frozenset[str] | None = None
+    last_progress: float | None = None
+    settled: bool = False
+    token: t.ProgressToken | UnsetType | None = UNSET
+
+    def __repr__(self) -> str:
+        return f"Exchange({self.row.name}, id={self.request.id!r}, settled={self.settled})"
+
+    @property
+    def progress_token(self) -> t.ProgressToken | None:
+        """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""
+        if self.token is UNSET:
+            self.token = _token_of(self.head.meta) if self.head.meta else None
+        return self.token
+
+    def check_token(self) -> None:
+        """Refuse a bad token before anything runs; that of an envelope was when it was read."""
+        _ = self.progress_token
+
+    # ------------------------------------------------------------ while it runs
+
+    def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> bytes | None:
+        """A progress notice. It must go up; raises `LocalProtocolError` where it does not."""
+        token = self.progress_token
+        if self.settled or token is None or self.row.name == LISTEN:
+            return None
+        if _is_endless(progress) or _is_endless(total):
+            raise LocalProtocolError("progress and total are finite numbers")
+        if self.last_progress is not None and progress <= self.last_progress:
+            raise LocalProtocolError(
+                f"progress went from {self.last_progress} to {progress}; it must increase"
+            )
+        params = t.ProgressNotificationParams(
+            progress_token=token, progress=progress, total=total, message=message
+        )
+        data = self._notify("notifications/progress", params)
+        self.last_progress = progress
+        return data
+
+    def wants(self, level: t.LoggingLevel) -> bool:
+        """Whether a log message of this level is wanted by this caller."""
+        if self.settled or not self.logs or self.row.name == LISTEN:
+            return False
+        wanted = self.log_level
+        return wanted is not None and t.severe_enough(level, wanted)
+
+    @property
+    def log_level(self) -> t.LoggingLevel | None:
+        """From which level on this caller wants to hear of the log; None for nothing of it."""
+        wanted = self.peer.log_level
+        if wanted is None and self.peer.revision.log_control is LogControl.BY_METHOD:
+            return DEFAULT_LOG_LEVEL
+        return wanted
+
+    def log(self, level: t.LoggingLevel, data: Any, logger: str | None = None) -> bytes | None:
+        """A log message for the caller, where it wants this level."""
+        if not self.wants(level):
+            return None
+        params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
+        return self._notify("notifications/message", params)
+
+    def _notify(self, method: str, params: t.Noun) -> bytes:
+        return encode_notification(method, self.shaper.params(params))
+
+    # ------------------------------------------------------------ its end
+
+    def settle(
+        self, result: t.Noun, wrap: bool | None = None, origin: Revision | None = None
+    ) -> bytes | None:
+        """The answer; None where there was one already. `wrap`, `origin` as in `Shaper.result`.
+
+        Raises `LocalProtocolError` for what is no answer to this request, which stays open then.
+        """
+        if self.settled:
+            return None
+        if type(result) is not self.row.result or self.question is not None:
+            self._check(result)
+        data = self.shaper.reply(self.request.raw_id, result, origin, wrap)
+        self.settled = True
+        return data if self.deliver is None else self.deliver(self, data)
+
+    def _check(self, result: t.Noun) -> None:
+        if isinstance(result, t.InputRequiredResult):
+            self._check_demand(result)
+        elif self.question is not None and isinstance(result, t.Answer):
+            from colonnade.protocol.questions import check_own_answer
+
+            check_own_answer(self.question, cast("AnyAnswer", self.shaper.shape(result)))
+        elif type(result) in (t.ExtCreateTaskResult, t.CreateTaskResult):
+            self._check_task(result)
+        elif self.row.result not in (type(result), t.GetTaskPayloadResult):
+            raise LocalProtocolError(
+                f"{self.row.name} is not answered with {type(result).__name__}"
+            )
+
+    def _check_demand(self, result: "t.InputRequiredResult") -> None:
+        """Only where it is allowed (R0785), only what was declared (R0798)."""
+        if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
+            raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
+        from colonnade.protocol.questions import check_asking, questions_in
+
+        for question in questions_in(result).values():
+            check_asking(question, self.peer)
+
+    def _check_task(self, result: t.Noun) -> None:
+        """R1151: a task only for who declared on this very request that it knows tasks."""
+        tasks = self.peer.revision.tasks
+        if isinstance(result, t.CreateTaskResult):
+            good = tasks is Tasks.CORE
+        else:
+            declared = t.TASKS_EXTENSION_ID in self.peer.extensions
+            good = tasks is Tasks.EXTENSION and declared and self.row.may_become_task
+        if not good:
+            raise LocalProtocolError(f"{self.row.name} cannot become a task for this caller")
+
+    def fail(self, fault: Fault) -> bytes | None:
+        """An error for an answer; None where there was an answer already.
+
+        Raises `LocalProtocolError` for data that JSON cannot hold; the request stays open then.
+        """
+        if self.settled:
+            return None
+        code = number(fault, self.peer.revision)
+        data = self.shaper.shape(fault.data) if isinstance(fault.data, t.Noun) else fault.data
+        if data is not None:
+            data = Raw(write(data))
+        return self._end(encode_failure(self.request.raw_id, code, fault.message, data))
+
+    def refuse_arguments(self, fault: Fault) -> bytes | None:
+        """Arguments that do not fit a tool's schema, told as the revision wants it (D16)."""
+        if self.peer.revision.bad_tool_input is BadToolInput.ERROR:
+            return self.fail(fault)
+        return self.settle(
+            t.CallToolResult(content=[t.TextContent(text=fault.message)], is_error=True)
+        )
+
+    def abandon(self) -> bytes | None:
+        """The caller has gone or given up: no answer. What is sent is the rest of its batch."""
+        return None if self.settled else self._end(None)
+
+    def _end(self, data: bytes | None) -> bytes | None:
+        self.settled = True
+        return self.deliver(self, data) if self.deliver is not None else data
+
+
+class RequestFields:
+    """What a request says, read-only: for middleware, which is given whatever has an exchange.
+
+    Nothing is decoded before it is asked for, and then anew each time: what is changed in it is
+    not changed in the request.
+    """
+
+    __slots__ = ()
+    exchange: Exchange
+
+    @property
+    def method(self) -> str:
+        """The method: `tools/call`."""
+        return self.exchange.row.name
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Its params, as JSON has them; empty where there are none."""
+        raw = self.exchange.request.params
+        return cast("dict[str, Any]", msgspec.json.decode(raw)) if raw else {}
+
+    @property
+    def tool(self) -> str | None:
+        """The tool that is called, by the name that the caller used; None for other methods."""
+        name = self.exchange.head.name
+        return str(name) if self.exchange.row.params is t.CallToolRequestParams else None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a tool or a prompt, not checked yet; empty where there are none."""
+        found: Any = self.params.get("arguments")
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+    @property
+    def principal(self) -> str:
+        """Who is calling, as the verifier said; empty without one."""
+        return self.exchange.principal
+
+    @property
+    def peer(self) -> Peer:
+        """The client: its revision, what it says it is, and what it can do."""
+        return self.exchange.peer
+
+
+def _is_endless(value: float | None) -> bool:
+    return isinstance(value, float) and not isfinite(value)
+
+
+class _Token(Struct):
+    token: t.ProgressToken | None = msgspec.field(name=t.PROGRESS_TOKEN_KEY, default=None)
+
+
+_TOKEN = t.PROGRESS_TOKEN_KEY.encode()
+_BACKSLASH = ord("\\")
+
+
+def _token_of(meta: Raw) -> t.ProgressToken | None:
+    """What the caller wants progress reported under, if it does. Raises `Fault` (R0075).
+
+    Most requests want none: they are not read for it. A key may be written with escapes.
+    """
+    raw = bytes(meta)
+    if raw.find(_TOKEN) < 0 and _BACKSLASH not in raw:
+        return None
+    return checked_token(read(_Token, raw).token)
+
+
+class _Task(Struct):
+    task: Raw = NOTHING
+
+
+def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> None:
+    """Whether a tool is called the way it wants: as a task, or not. Raises `Fault` (D35)."""
+    if exchange.peer.revision.tasks is not Tasks.CORE:
+        return
+    asked = bool(read(_Task, exchange.request.params).task)
+    if support == "required" and not asked:
+        raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool runs as a task only; send task")
+    if asked and support not in ("required", "optional"):
+        raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool does not run as a task; leave task out")
+
+
+# ---------------------------------------------------------------- the caller's side
+
+
+class _Kind(Struct):
+    result_type: Any = msgspec.field(name="resultType", default=None)
+
+
+_COMPLETE = ("complete", None)
+
+
+def read_result(
+    row: Method,
+    raw: Raw,
+    peer: Peer,
+    ours: frozenset[str] = frozenset(),
+    *,
+    as_task: bool = False,
+) -> t.Noun:
+    """What a request came to. `ours` are the extensions that the request declared; `as_task` is
+    whether it asked to become a task, where the protocol itself has tasks.
+
+    An absent `resultType` is `complete` (R0743); one that is not recognised is invalid (R0742).
+    Raises `Fault`.
+    """
+    if row.result is None:
+        raise LocalProtocolError(f"{row.name} has no result")
+    if as_task and peer.revision.tasks is Tasks.CORE:
+        return read_once(t.CreateTaskResult, raw)
+    kind: Any = None
+    if peer.revision.stamped:
+        try:  # nearly all are complete; what is not is looked at once more
+            result = read_once(row.result, raw)
+        except Fault:
+            pass
+        else:
+            if getattr(result, "result_type", None) in _COMPLETE:
+                return result
+        kind = read_once(_Kind, raw).result_type
+    if kind in (None, "complete"):
+        return read_once(row.result, raw)
+    if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:
+        return read_once(t.InputRequiredResult, raw)
+    if kind == "task" and row.may_become_task and t.TASKS_EXTENSION_ID in ours:
+        return read_once(t.ExtCreateTaskResult, raw)
+    words = f"{row.name} was answered with a resultType that is not recognised"
+    raise Fault(FaultKind.INVALID_PARAMS, words)

@@ -1,0 +1,600 @@
+"""Bytes to frames and back: requests, notifications, replies, failures and batches.
+
+Rules: no I/O; a frame is judged by its own bytes alone, never by who sent it or when. Whatever a
+stranger sends, this file raises `Fault` and nothing else, in linear time. `params` and `result`
+stay raw: whoever needs them decodes them once, and first asks `refuse_repeats`.
+"""
+
+import contextlib
+from collections.abc import Container
+from functools import cache, lru_cache
+from typing import Annotated, Any, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.jsonrpc_text import FOREIGN as _FOREIGN
+from colonnade.protocol.jsonrpc_text import LONG, depth, doubled, may_be_deep, no_json, outline
+from colonnade.protocol.jsonrpc_text import refuse_repeats as refuse_repeats
+from colonnade.protocol.jsonrpc_text import repeats as repeats
+
+# Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
+# must not depend on Python's recursion limit, which differs by version and by the caller's stack.
+MAX_DEPTH = 64
+# Down to here the id of a refused message is still looked for, so that its caller need not wait;
+# every Python's recursion limit leaves room for this.
+LEGIBLE_DEPTH = 256
+# Beyond this a float no longer says which integer is meant (D31).
+MAX_EXACT = 2**53
+# A UUID takes 38 bytes and a signed id of a proxy some 100; ids are kept while a call runs.
+MAX_ID_BYTES = 512
+# Batches multiply work: one body, this many answers at most.
+MAX_BATCH = 100
+# One line of a pipe. Images and files travel in base64 inside one message.
+MAX_LINE_BYTES = 64 * 1024 * 1024
+# Names of methods as they are written; all revisions together have some forty.
+MAX_METHODS = 128
+# Our own sentences stay below 200; what they quote of a peer or a handler may be of any length.
+MAX_MESSAGE_CHARS = 300
+
+RequestId: TypeAlias = int | str
+
+NOTHING = Raw(b"")
+_QUOTE = b'"'
+_BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
+
+
+class Head(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The members of params that say where a request goes, split off in one pass."""
+
+    meta: Raw = msgspec.field(name="_meta", default=NOTHING)
+    name: Any = None
+    uri: Any = None
+    arguments: Raw = NOTHING
+
+
+class Request(Struct, frozen=True, gc=False):
+    """A call that wants one answer. `raw_id` is the id as written, to be echoed byte for byte.
+
+    `head` is what params hold, split, where they were seen to hold nothing else. Few need more of
+    them then: `written` is the whole frame, which ends with them; nothing, where this request was
+    never written; and else params alone.
+    """
+
+    id: RequestId
+    method: str
+    written: Raw | bytes = NOTHING
+    raw_id: bytes = b""
+    head: Head | None = None
+
+    @property
+    def params(self) -> Raw:
+        """All params, as they were written."""
+        if self.head is None:
+            return cast("Raw", self.written)
+        if not self.written:
+            return Raw(encode(self.head))
+        return Raw(self.written[-1 - _size(self.head) : -1])
+
+
+class Notification(Struct, frozen=True, gc=False):
+    """A message that is never answered."""
+
+    method: str
+    params: Raw = NOTHING
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """The good outcome of a request."""
+
+    id: RequestId
+    result: Raw
+
+
+class Failure(Struct, frozen=True, gc=False):
+    """The bad outcome of a request; no id where the other side could not read it."""
+
+    id: RequestId | None
+    code: int
+    message: str
+    data: Raw = NOTHING
+
+
+Frame: TypeAlias = Request | Notification | Reply | Failure
+
+
+class Batch(Struct, frozen=True):
+    """Several frames in one body; one that could not be read is its fault instead."""
+
+    items: tuple[Frame | Fault, ...]
+
+
+# Longer integers are ids too, and are read the long way.
+_Id: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str | UnsetType | None
+
+
+class _Envelope(Struct, gc=False):
+    jsonrpc: Literal["2.0"]
+    id: _Id = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw = NOTHING
+    result: Raw = NOTHING
+    error: Raw = NOTHING
+
+
+class _Usual(Struct, gc=False):
+    """The same with params that are split at once."""
+
+    jsonrpc: Literal["2.0"]
+    id: _Id = UNSET
+    method: str | UnsetType = UNSET
+    params: Head | UnsetType = UNSET
+    result: Raw = NOTHING
+    error: Raw = NOTHING
+
+
+class _Error(Struct):
+    code: int | float
+    message: str
+    data: Raw = NOTHING
+
+
+_envelope = msgspec.json.Decoder(_Envelope)
+_usual = msgspec.json.Decoder(_Usual)
+_members = msgspec.json.Decoder(dict[str, Raw])
+_error = msgspec.json.Decoder(_Error)
+_head = msgspec.json.Decoder(Head)
+_raw = msgspec.json.Decoder(Raw)
+_text = msgspec.json.Decoder(str)
+_any = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+# A level of objects takes five bytes, `{"":` and `}`; so a text up to here without an array is
+# not too deep.
+_SHALLOW = 5 * MAX_DEPTH + 1
+# And where there are arrays: to open an object takes four bytes, and an array three less; so this
+# is for the length and three more for each array.
+_OPENED = 4 * MAX_DEPTH
+
+# The lengths of what stands around the values, where nothing is written that need not be.
+_REQUEST_FRAME = len(b'{"jsonrpc":"2.0","id":,"method":"","params":}')
+_ID_AT = len(b'{"jsonrpc":"2.0","id":')
+_REPLY_FRAME = len(b'{"jsonrpc":"2.0","id":,"result":}')
+_NAME, _URI = len(b',"name":""'), len(b',"uri":""')
+_META, _ARGUMENTS = len(b',"_meta":'), len(b',"arguments":')
+_BARE_FRAME = len(b'{"jsonrpc":"2.0"}')
+_ID, _METHOD = len(b',"id":'), len(b',"method":""')
+_PARAMS, _RESULT, _ERROR = len(b',"params":'), len(b',"result":'), len(b',"error":')
+
+
+def decode(body: bytes) -> Frame | Batch:
+    """Read one body. Raises `Fault`, with the id to answer to where one could be read.
+
+    This is the hot path, guarded by `benchmarks/core.py`: a request as everybody writes it is
+    known by its length. Nothing but these four members, each in its shortest spelling, fits into
+    that, and nothing into params but what was split off there: none is there twice, and `raw_id`
+    is what stood there. Of the four only params can end with a brace, and so they are the last.
+    """
+    size = len(body)
+    if (
+        size > _SHALLOW
+        or (_BRACKET in body and size + 3 * body.count(b"[") > _OPENED)
+        or not body.isascii()
+    ):
+        _check_text(body)
+    try:
+        usual = _usual.decode(body)
+    except _FOREIGN:
+        if body.lstrip()[:1] == b"[":
+            return _decode_batch(body)
+        return _decode_single(body)
+    id, method, split = usual.id, usual.method, usual.params
+    if type(id) is int:
+        raw_id = b"%d" % id
+        if type(method) is str and split is not UNSET:
+            if (
+                len(body) == _REQUEST_FRAME + len(raw_id) + len(method) + _size(split)
+                and body[-2] == _CLOSING_BRACE
+            ):
+                return Request(id, method, body, raw_id, split)
+        elif usual.result and method is UNSET:
+            # The same for a reply: of its three members only the result can end with a brace.
+            size = _REPLY_FRAME + len(raw_id) + len(usual.result)
+            if len(body) == size and body[-2] == _CLOSING_BRACE:
+                return Reply(id, usual.result)
+    return _decode_single(body)
+
+
+def _size(split: Head) -> int:
+    """How long params are that hold nothing but this, in its shortest spelling."""
+    size = 1  # two braces, less the comma that the first member has not
+    if type(split.name) is str:
+        size += _NAME + len(split.name)
+    if type(split.uri) is str:
+        size += _URI + len(split.uri)
+    if split.meta:
+        size += _META + len(split.meta)
+    if split.arguments:
+        size += _ARGUMENTS + len(split.arguments)
+    return size if size > 1 else 2
+
+
+def needs_no_reading(body: bytes) -> bool:
+    """Whether `decode` could find nothing wrong with a text that we have written ourselves; of a
+    long one that is not known without reading. Around arguments there are two levels more."""
+    return body.isascii() and (
+        len(body) + 3 * body.count(b"[") < _OPENED - 8
+        or (len(body) < LONG and body.count(b"[") + body.count(b"{") < MAX_DEPTH - 1)
+    )
+
+
+def plain_result(reply: bytes, raw_id: bytes) -> Raw | None:
+    """The result in the answer to a request, as `encode_reply` has written it; None for anything
+    else, and where it needs reading."""
+    at = _ID_AT + len(raw_id)
+    if reply.startswith(b',"result":', at) and needs_no_reading(reply):
+        return Raw(reply[at + 10 : -1])
+    return None
+
+
+def _check_text(body: bytes) -> None:
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            words = f"not UTF-8 (byte {error.start}); encode messages as UTF-8"
+            raise _unread(body, Fault(FaultKind.PARSE, words)) from None
+    if may_be_deep(body, MAX_DEPTH):
+        deep = depth(body)
+        if deep > MAX_DEPTH:
+            raise _too_deep(body, deep)
+
+
+@cache
+def _items() -> "msgspec.json.Decoder[Struct]":
+    """Of a longer batch the rest is passed over, not kept: one more than allowed is enough to know.
+    Made on use: few send any."""
+    fields = [(f"item{n}", Raw, NOTHING) for n in range(MAX_BATCH + 1)]
+    return msgspec.json.Decoder(msgspec.defstruct("Items", fields, array_like=True))
+
+
+def _decode_batch(body: bytes) -> Batch:
+    try:
+        items = [item for item in msgspec.structs.astuple(_items().decode(body)) if item]
+    except _FOREIGN as error:
+        raise no_json(body, error) from None
+    if not items:
+        raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; leave it out")
+    if len(items) > MAX_BATCH:
+        raise Fault(FaultKind.INVALID_REQUEST, f"a batch of more than {MAX_BATCH}; split it")
+    return Batch(tuple(_decode_item(bytes(item)) for item in items))
+
+
+def _decode_item(body: bytes) -> Frame | Fault:
+    try:
+        return _decode_single(body)
+    except Fault as fault:
+        return fault
+
+
+def _decode_single(body: bytes) -> Frame:
+    """Whatever else is no batch."""
+    try:
+        envelope = _envelope.decode(body)
+    except _FOREIGN:
+        return _decode_loosely(body)
+    return _classify(body, envelope)
+
+
+def _classify(body: bytes, envelope: _Envelope) -> Frame:
+    """Any other kind of message, known by its length in the same way."""
+    id, method = envelope.id, envelope.method or None
+    params, result, error = envelope.params, envelope.result, envelope.error
+    raw_id = b""
+    if isinstance(id, int):
+        raw_id = b"%d" % id
+    elif isinstance(id, str):
+        raw_id = b'"%b"' % id.encode()
+    size = (
+        _BARE_FRAME
+        + (_ID + len(raw_id) if raw_id else 0)
+        + (_METHOD + len(method) if method else 0)
+        + (_PARAMS + len(params) if params else 0)
+        + (_RESULT + len(result) if result else 0)
+        + (_ERROR + len(error) if error else 0)
+    )
+    if len(body) != size:
+        return _decode_loosely(body)
+    return _frame(method, raw_id, params, result, error)
+
+
+def _decode_loosely(body: bytes) -> Frame:
+    """The long way: whitespace, unknown members, rare ids, and whatever is wrong."""
+    members = _split(body)
+    raw_id, twice = _sole_id(body, members)
+    if twice:
+        raise _refuse(members, raw_id, "a message has the same member twice; send each once")
+    if _string(members, "jsonrpc") != "2.0":
+        raise _refuse(members, raw_id, 'jsonrpc must be "2.0"')
+    method = _string(members, "method")
+    if method is None and "method" in members:
+        fault = _refuse(members, raw_id, "a method must be a string")
+        fault.unheard = False  # no notification either, so its sender is told
+        raise fault
+    params, result, error = (members.get(name, NOTHING) for name in ("params", "result", "error"))
+    return _frame(method, raw_id, params, result, error)
+
+
+def _split(body: bytes) -> dict[str, Raw]:
+    try:
+        return _members.decode(body)
+    except msgspec.ValidationError:
+        words = "a message must be an object"
+    except _FOREIGN as error:
+        raise _unread(body, no_json(body, error)) from None
+    try:
+        _raw.decode(body)
+    except _FOREIGN as error:
+        raise no_json(body, error) from None
+    raise Fault(FaultKind.INVALID_REQUEST, words)
+
+
+def _string(members: dict[str, Raw], name: str) -> str | None:
+    raw = members.get(name, NOTHING)
+    return _text.decode(raw) if raw and bytes(raw)[:1] == _QUOTE else None
+
+
+def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: Raw) -> Frame:
+    """What these members make; the ways of reading them meet here."""
+    if method is None:
+        return _outcome(raw_id, result, error)
+    if result or error:
+        raise _refuse(("method",), raw_id, "a message has a method or an outcome, not both")
+    if params and memoryview(params)[0] != _BRACE:
+        raise _refuse(("method",), raw_id, "params must be an object")
+    if not raw_id:
+        return Notification(method, params)
+    return Request(parse_id(raw_id), method, params, raw_id)
+
+
+def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
+    if not result and not error:
+        raise _refuse((), raw_id, "neither a method nor a result nor an error")
+    if result and error:
+        raise _refuse(("result",), raw_id, "a reply has a result or an error, not both")
+    if result:
+        if memoryview(result)[0] != _BRACE:
+            raise _refuse(("result",), raw_id, "a result must be an object")
+        return Reply(_own_id(raw_id), result)
+    try:
+        read = _error.decode(error)
+    except _FOREIGN:
+        raise _refuse(("error",), raw_id, "an error has an integer code and a message") from None
+    if not _integral(read.code):
+        raise _refuse(("error",), raw_id, "an error has an integer code")
+    if doubled(bytes(error), _members.decode(error)):
+        raise _refuse(("error",), raw_id, "an error has the same member twice; send each once")
+    # D2: `id: null` and no id mean the same, an error about something that could not be read.
+    id = _own_id(raw_id) if raw_id and raw_id != b"null" else None
+    return Failure(id, int(read.code), read.message, read.data)
+
+
+def _own_id(raw_id: bytes) -> RequestId:
+    """The id of a request of ours, as a reply repeats it."""
+    try:
+        return parse_id(raw_id)
+    except Fault as fault:
+        fault.unheard = True
+        raise
+
+
+def parse_id(raw: bytes) -> RequestId:
+    """A string or an integer; `7` and `"7"` differ, `7.0` is `7`. Anything else is a fault."""
+    if raw.isdigit() and len(raw) < 16:
+        return int(raw)
+    if len(raw) > MAX_ID_BYTES:
+        raise Fault(FaultKind.INVALID_REQUEST, f"an id longer than {MAX_ID_BYTES} bytes")
+    try:
+        value = _any.decode(raw)
+    except _FOREIGN:
+        value = None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and _integral(value):
+        return int(value)
+    raise Fault(FaultKind.INVALID_REQUEST, "an id must be a string or an integer")
+
+
+def _integral(number: int | float) -> bool:
+    return isinstance(number, int) or (number.is_integer() and abs(number) <= MAX_EXACT)
+
+
+def head(params: Raw) -> Head:
+    """Split params once. Raises `Fault` where they cannot be read or a member is there twice.
+
+    Where there is nothing but these members (known by the length again), what is inside `_meta`
+    and `arguments` is left to whoever reads them: they ask `refuse_repeats` then.
+    """
+    if not params:
+        return Head()
+    try:
+        split = _head.decode(params)
+    except _FOREIGN as error:
+        raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
+    if _size(split) != len(params):
+        refuse_repeats(params)
+    return split
+
+
+def is_bare_call(request: Request, split: Head) -> bool:
+    """Whether params hold a name and arguments, perhaps a `_meta`, and certainly nothing else."""
+    if type(split.name) is not str or not split.arguments or split.uri is not None:
+        return False
+    return split is request.head or len(request.params) == _size(split)
+
+
+# ---------------------------------------------------------------- what is wrong with it?
+
+
+def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
+    """Whom to tell: the sender of a request, or the call of ours that waits for this reply.
+
+    A reply is never answered: the id in it is one of ours, and may be one of theirs as well. Nor
+    is a notification (R0233).
+    """
+    called = "method" in members
+    reply = not called and ("result" in members or "error" in members)
+    try:
+        id = parse_id(raw_id)
+    except Fault:
+        unheard = reply or (called and not raw_id and "id" not in members)
+        return Fault(FaultKind.INVALID_REQUEST, words, unheard=unheard)
+    if called:
+        return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id)
+    raw_id = b"" if reply else raw_id
+    return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, unheard=reply)
+
+
+def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
+    """The id as it is written, and whether any member is there twice; two ids are none."""
+    twice = doubled(body, members)
+    return b"" if "id" in twice else bytes(members.get("id", NOTHING)), bool(twice)
+
+
+def _too_deep(body: bytes, deep: int) -> Fault:
+    words = f"nested deeper than {MAX_DEPTH} levels; flatten it"
+    if deep <= LEGIBLE_DEPTH:
+        try:
+            members = _members.decode(body)
+            raw_id, _ = _sole_id(body, members)
+        except _FOREIGN:
+            pass
+        else:
+            return _refuse(members, raw_id, words)
+    names, raw_id = outline(body)
+    if raw_id and names & {"method", "result", "error"}:
+        return _refuse(names, raw_id, words)
+    return Fault(FaultKind.INVALID_REQUEST, words)
+
+
+def _unread(body: bytes, fault: Fault) -> Fault:
+    """For a text that is no JSON: if it began as a reply, the call that waits for it ends. The id
+    of a request is not read from such a text: JSON-RPC wants `null` in a parse error."""
+    names, raw_id = outline(body)
+    if raw_id and "method" not in names and names & {"result", "error"}:
+        with contextlib.suppress(Fault):
+            fault.settles = parse_id(raw_id)
+    return fault
+
+
+# ---------------------------------------------------------------- out
+
+
+def encode(value: object) -> bytes:
+    """Anything that JSON can carry. Raises `LocalProtocolError`."""
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise LocalProtocolError(f"this cannot be written as JSON: {error}") from error
+
+
+# Params that are empty take no place.
+_REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}'
+_BARE_REQUEST = b'{"jsonrpc":"2.0","id":%b,"method":%b%b}'
+
+
+def encode_request(raw_id: bytes, method: str, params: bytes) -> bytes:
+    """A request; `params` is encoded already, empty for none."""
+    frame = _REQUEST if params else _BARE_REQUEST
+    return line(frame % (raw_id, _written(method), params))
+
+
+def encode_notification(method: str, params: bytes) -> bytes:
+    """A notification; `params` is encoded already, empty for none."""
+    tail = b',"params":%b}' % params if params else b"}"
+    return line(b'{"jsonrpc":"2.0","method":%b%b' % (_written(method), tail))
+
+
+@lru_cache(MAX_METHODS)
+def _written(method: str) -> bytes:
+    return encode(method)
+
+
+def encode_reply(raw_id: bytes, result: bytes) -> bytes:
+    """A result for the request with this id, echoed as it was written."""
+    return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
+
+
+def encode_failure(
+    raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
+) -> bytes:
+    """An error. With no id to echo there is none, or `null` where the revision wants it (D2)."""
+    error = {"code": code, "message": _sentence(message)}
+    body = encode(error if data is None else error | {"data": data})
+    if raw_id or null_id:
+        return line(b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (raw_id or b"null", body))
+    return line(b'{"jsonrpc":"2.0","error":%b}' % body)
+
+
+def encode_batch(frames: list[bytes]) -> bytes:
+    """Frames that are encoded already, as one array."""
+    return b"[%b]" % b",".join(frames)
+
+
+_NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+def line(frame: bytes) -> bytes:
+    """R0040: what was passed on raw may have line breaks, outside of strings; those are spaces."""
+    return frame if _LF not in frame and _CR not in frame else frame.translate(_NO_BREAKS)
+
+
+def _sentence(message: str) -> str:
+    """R0179: one line of bounded length, which can be written whatever is in it."""
+    words = " ".join(message[: 4 * MAX_MESSAGE_CHARS].split())
+    if len(words) > MAX_MESSAGE_CHARS:
+        words = words[: MAX_MESSAGE_CHARS - 1] + "…"
+    return words.encode(errors="replace").decode()
+
+
+class Lines:
+    """Cuts a byte stream into lines, one message each, however it is chunked.
+
+    An overlong line is given up once, as a fault, and skipped to its end; the next one is good
+    again. Empty lines and a carriage return before the newline are forgiven.
+    """
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max = max_line_bytes
+        self._kept = bytearray()
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes | Fault]:
+        """The lines that this chunk completes."""
+        found: list[bytes | Fault] = []
+        *ends, rest = chunk.split(b"\n")
+        if not self._size and len(chunk) <= self._max:  # nothing was left over
+            found += [line for end in ends if (line := end.strip(b"\r \t"))]
+            if rest:
+                self._keep(rest, found)
+            return found
+        for end in ends:
+            self._keep(end, found)
+            line = bytes(self._kept).strip(b"\r \t")
+            if line:
+                found.append(line)
+            self._kept.clear()
+            self._size = 0
+        self._keep(rest, found)
+        return found
+
+    def _keep(self, part: bytes, found: list[bytes | Fault]) -> None:
+        before, self._size = self._size, self._size + len(part)
+        if self._size <= self._max:
+            self._kept += part
+            return
+        self._kept.clear()
+        if before <= self._max:
+            words = f"a line of more than {self._max} bytes; send less, or raise the limit"
+            found.append(Fault(FaultKind.PARSE, words))

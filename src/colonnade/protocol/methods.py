@@ -1,0 +1,456 @@
+"""One row a method: what it carries, who may send it, and what it needs.
+
+A row that holds in some revisions and not in others has a second form beside it, named for the
+fact that differs. The tables at the end are what `revision` composes its own from.
+
+Rules: facts only. No dates, no comparing of revisions, no reading of messages.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import cache, cached_property
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colonnade.protocol import types as t
+
+
+class Side(Enum):
+    """The two ends of a conversation."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+    @property
+    def other(self) -> "Side":
+        return Side.SERVER if self is Side.CLIENT else Side.CLIENT
+
+
+CLIENT: Final = frozenset({Side.CLIENT})
+SERVER: Final = frozenset({Side.SERVER})
+EITHER: Final = CLIENT | SERVER
+
+
+class Method(Struct, frozen=True, kw_only=True, dict=True):
+    """What the specification says of one method.
+
+    `needs` is a path into the capabilities of `needs_of`; where either side may send the method,
+    `needs_of` is `None` and the receiver's are meant. `may_ask` counts only where a revision asks
+    by result, `may_become_task` only where tasks are an extension that both sides speak.
+    `named_by` is the member of params that `Mcp-Name` mirrors. `takes` and `gives` are asked once,
+    when `params` or `result` are first needed: a noun that nobody speaks of is never made.
+    """
+
+    name: str
+    senders: frozenset[Side]
+    takes: Callable[[], type[t.Noun]]
+    gives: Callable[[], type[t.Noun]] | None = None
+    needs: str | None = None
+    needs_of: Side | None = None
+    may_ask: bool = False
+    may_become_task: bool = False
+    cacheable: bool = False
+    named_by: str | None = None
+
+    @cached_property
+    def params(self) -> type[t.Noun]:
+        """What its params are read as."""
+        return self.takes()
+
+    @cached_property
+    def result(self) -> type[t.Noun] | None:
+        """What its result is read as; None for a notification."""
+        return None if self.gives is None else self.gives()
+
+    @property
+    def is_notification(self) -> bool:
+        return self.gives is None
+
+    def needed_of(self, sender: Side) -> Side:
+        """Whose capabilities `needs` means when `sender` sends this."""
+        return self.needs_of or sender.other
+
+
+def rows(*methods: Method) -> dict[str, Method]:
+    """The methods by name."""
+    return {method.name: method for method in methods}
+
+
+@cache
+def _members(noun: type[t.Noun]) -> dict[str, str]:
+    """What a noun's members are called in Python, by what they are called on the wire."""
+    return dict(zip(noun.__struct_encode_fields__, noun.__struct_fields__, strict=True))
+
+
+def declares(capabilities: "t.ClientCapabilities | t.ServerCapabilities", path: str) -> bool:
+    """Whether `capabilities` say yes to `path` (`tools`, `resources.subscribe`, `tasks.list`).
+
+    An extension is asked for by `extensions.` and its identifier, dots and all.
+    """
+    found: object = capabilities
+    rest = path
+    while rest:
+        if isinstance(found, Mapping):
+            return rest in found
+        if not isinstance(found, t.Noun):
+            return False
+        name, _, rest = rest.partition(".")
+        own = _members(type(found)).get(name)
+        found = getattr(found, own) if own is not None else None
+    return found is not None and found is not False
+
+
+# --- opening and keeping alive ---
+
+INITIALIZE: Final = Method(
+    name="initialize",
+    senders=CLIENT,
+    takes=lambda: t.InitializeRequestParams,
+    gives=lambda: t.InitializeResult,
+)
+INITIALIZED: Final = Method(
+    name="notifications/initialized", senders=CLIENT, takes=lambda: t.NotificationParams
+)
+PING: Final = Method(
+    name="ping", senders=EITHER, takes=lambda: t.RequestParams, gives=lambda: t.EmptyResult
+)
+DISCOVER: Final = Method(
+    name="server/discover",
+    senders=CLIENT,
+    takes=lambda: t.RequestParams,
+    gives=lambda: t.DiscoverResult,
+    cacheable=True,  # R0996
+)
+
+# --- while a request runs ---
+
+CANCELLED: Final = Method(
+    name="notifications/cancelled", senders=EITHER, takes=lambda: t.CancelledNotificationParams
+)
+PROGRESS: Final = Method(
+    name="notifications/progress", senders=EITHER, takes=lambda: t.ProgressNotificationParams
+)
+# Where the server sends no requests, nothing of its own can make progress at the client.
+PROGRESS_OF_SERVER: Final = replace(PROGRESS, senders=SERVER)
+
+# --- tools ---
+
+LIST_TOOLS: Final = Method(
+    name="tools/list",
+    senders=CLIENT,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListToolsResult,
+    needs="tools",
+    needs_of=Side.SERVER,
+    cacheable=True,  # R0997
+)
+CALL_TOOL: Final = Method(
+    name="tools/call",
+    senders=CLIENT,
+    takes=lambda: t.CallToolRequestParams,
+    gives=lambda: t.CallToolResult,
+    needs="tools",
+    needs_of=Side.SERVER,
+    may_ask=True,
+    may_become_task=True,  # R1155
+    named_by="name",
+)
+TOOLS_CHANGED: Final = Method(
+    name="notifications/tools/list_changed",
+    senders=SERVER,
+    takes=lambda: t.NotificationParams,
+    needs="tools.listChanged",
+    needs_of=Side.SERVER,
+)
+
+# --- resources ---
+
+LIST_RESOURCES: Final = Method(
+    name="resources/list",
+    senders=CLIENT,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListResourcesResult,
+    needs="resources",
+    needs_of=Side.SERVER,
+    cacheable=True,  # R0999
+)
+LIST_RESOURCE_TEMPLATES: Final = Method(
+    name="resources/templates/list",
+    senders=CLIENT,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListResourceTemplatesResult,
+    needs="resources",
+    needs_of=Side.SERVER,
+    cacheable=True,  # R1000
+)
+READ_RESOURCE: Final = Method(
+    name="resources/read",
+    senders=CLIENT,
+    takes=lambda: t.ReadResourceRequestParams,
+    gives=lambda: t.ReadResourceResult,
+    needs="resources",
+    needs_of=Side.SERVER,
+    may_ask=True,
+    cacheable=True,  # R1001
+    named_by="uri",
+)
+SUBSCRIBE: Final = Method(
+    name="resources/subscribe",
+    senders=CLIENT,
+    takes=lambda: t.SubscribeRequestParams,
+    gives=lambda: t.EmptyResult,
+    needs="resources.subscribe",
+    needs_of=Side.SERVER,
+)
+UNSUBSCRIBE: Final = Method(
+    name="resources/unsubscribe",
+    senders=CLIENT,
+    takes=lambda: t.UnsubscribeRequestParams,
+    gives=lambda: t.EmptyResult,
+    needs="resources.subscribe",
+    needs_of=Side.SERVER,
+)
+RESOURCES_CHANGED: Final = Method(
+    name="notifications/resources/list_changed",
+    senders=SERVER,
+    takes=lambda: t.NotificationParams,
+    needs="resources.listChanged",
+    needs_of=Side.SERVER,
+)
+RESOURCE_UPDATED: Final = Method(
+    name="notifications/resources/updated",
+    senders=SERVER,
+    takes=lambda: t.ResourceUpdatedNotificationParams,
+    needs="resources.subscribe",
+    needs_of=Side.SERVER,
+)
+
+# --- prompts ---
+
+LIST_PROMPTS: Final = Method(
+    name="prompts/list",
+    senders=CLIENT,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListPromptsResult,
+    needs="prompts",
+    needs_of=Side.SERVER,
+    cacheable=True,  # R0998
+)
+GET_PROMPT: Final = Method(
+    name="prompts/get",
+    senders=CLIENT,
+    takes=lambda: t.GetPromptRequestParams,
+    gives=lambda: t.GetPromptResult,
+    needs="prompts",
+    needs_of=Side.SERVER,
+    may_ask=True,
+    named_by="name",
+)
+PROMPTS_CHANGED: Final = Method(
+    name="notifications/prompts/list_changed",
+    senders=SERVER,
+    takes=lambda: t.NotificationParams,
+    needs="prompts.listChanged",
+    needs_of=Side.SERVER,
+)
+
+# --- completions and log messages ---
+
+COMPLETE: Final = Method(
+    name="completion/complete",
+    senders=CLIENT,
+    takes=lambda: t.CompleteRequestParams,
+    gives=lambda: t.CompleteResult,
+    needs="completions",  # R0295
+    needs_of=Side.SERVER,
+)
+# The first revision has completions, and no capability that says so.
+COMPLETE_UNDECLARED: Final = replace(COMPLETE, needs=None, needs_of=None)
+SET_LEVEL: Final = Method(
+    name="logging/setLevel",
+    senders=CLIENT,
+    takes=lambda: t.SetLevelRequestParams,
+    gives=lambda: t.EmptyResult,
+    needs="logging",
+    needs_of=Side.SERVER,
+)
+LOG_MESSAGE: Final = Method(
+    name="notifications/message",
+    senders=SERVER,
+    takes=lambda: t.LoggingMessageNotificationParams,
+    needs="logging",  # R0153
+    needs_of=Side.SERVER,
+)
+
+# --- subscriptions ---
+
+LISTEN: Final = Method(
+    name="subscriptions/listen",
+    senders=CLIENT,
+    takes=lambda: t.SubscriptionsListenRequestParams,
+    gives=lambda: t.SubscriptionsListenResult,
+)
+ACKNOWLEDGED: Final = Method(
+    name="notifications/subscriptions/acknowledged",
+    senders=SERVER,
+    takes=lambda: t.SubscriptionsAcknowledgedNotificationParams,
+)
+
+# --- questions, where they go by request ---
+
+CREATE_MESSAGE: Final = Method(
+    name="sampling/createMessage",
+    senders=SERVER,
+    takes=lambda: t.CreateMessageRequestParams,
+    gives=lambda: t.CreateMessageResult,
+    needs="sampling",  # R0100
+    needs_of=Side.CLIENT,
+)
+LIST_ROOTS: Final = Method(
+    name="roots/list",
+    senders=SERVER,
+    takes=lambda: t.ListRootsRequestParams,
+    gives=lambda: t.ListRootsResult,
+    needs="roots",  # R0087
+    needs_of=Side.CLIENT,
+)
+ROOTS_CHANGED: Final = Method(
+    name="notifications/roots/list_changed",
+    senders=CLIENT,
+    takes=lambda: t.NotificationParams,
+    needs="roots.listChanged",
+    needs_of=Side.CLIENT,
+)
+ELICIT: Final = Method(
+    name="elicitation/create",
+    senders=SERVER,
+    takes=lambda: t.ElicitRequestParams,
+    gives=lambda: t.ElicitResult,
+    needs="elicitation",  # R0364
+    needs_of=Side.CLIENT,
+)
+ELICITATION_COMPLETE: Final = Method(
+    name="notifications/elicitation/complete",
+    senders=SERVER,
+    takes=lambda: t.ElicitationCompleteNotificationParams,
+    needs="elicitation.url",
+    needs_of=Side.CLIENT,
+)
+
+# --- tasks of the core: whoever received the request holds the task ---
+
+GET_TASK: Final = Method(
+    name="tasks/get",
+    senders=EITHER,
+    takes=lambda: t.GetTaskRequestParams,
+    gives=lambda: t.GetTaskResult,
+    needs="tasks",
+)
+GET_TASK_PAYLOAD: Final = Method(
+    name="tasks/result",
+    senders=EITHER,
+    takes=lambda: t.GetTaskPayloadRequestParams,
+    gives=lambda: t.GetTaskPayloadResult,
+    needs="tasks",
+)
+LIST_TASKS: Final = Method(
+    name="tasks/list",
+    senders=EITHER,
+    takes=lambda: t.PaginatedRequestParams,
+    gives=lambda: t.ListTasksResult,
+    needs="tasks.list",
+)
+CANCEL_TASK: Final = Method(
+    name="tasks/cancel",
+    senders=EITHER,
+    takes=lambda: t.CancelTaskRequestParams,
+    gives=lambda: t.CancelTaskResult,
+    needs="tasks.cancel",
+)
+# Its sender is the one that holds the task, so there is nothing to ask of the receiver.
+TASK_STATUS: Final = Method(
+    name="notifications/tasks/status", senders=EITHER, takes=lambda: t.TaskStatusNotificationParams
+)
+
+# --- tasks of the extension: the server alone holds tasks, for clients that declare it (R1207) ---
+
+_SPOKEN: Final = f"extensions.{t.TASKS_EXTENSION_ID}"
+
+EXT_GET_TASK: Final = Method(
+    name="tasks/get",
+    senders=CLIENT,
+    takes=lambda: t.ExtGetTaskRequestParams,
+    gives=lambda: t.ExtGetTaskResult,
+    needs=_SPOKEN,
+    needs_of=Side.CLIENT,
+    named_by="taskId",  # R1200
+)
+EXT_UPDATE_TASK: Final = Method(
+    name="tasks/update",
+    senders=CLIENT,
+    takes=lambda: t.ExtUpdateTaskRequestParams,
+    gives=lambda: t.ExtUpdateTaskResult,
+    needs=_SPOKEN,
+    needs_of=Side.CLIENT,
+    named_by="taskId",  # R1200
+)
+EXT_CANCEL_TASK: Final = Method(
+    name="tasks/cancel",
+    senders=CLIENT,
+    takes=lambda: t.ExtCancelTaskRequestParams,
+    gives=lambda: t.ExtCancelTaskResult,
+    needs=_SPOKEN,
+    needs_of=Side.CLIENT,
+    named_by="taskId",  # R1200
+)
+EXT_TASK_STATUS: Final = Method(
+    name="notifications/tasks",
+    senders=SERVER,
+    takes=lambda: t.ExtTaskStatusNotificationParams,
+    needs=_SPOKEN,
+    needs_of=Side.CLIENT,
+)
+
+# --- the tables ---
+
+# Offered in every revision, with the same row.
+LASTING: Final = rows(
+    CANCELLED,
+    LIST_TOOLS,
+    CALL_TOOL,
+    TOOLS_CHANGED,
+    LIST_RESOURCES,
+    LIST_RESOURCE_TEMPLATES,
+    READ_RESOURCE,
+    RESOURCES_CHANGED,
+    RESOURCE_UPDATED,
+    LIST_PROMPTS,
+    GET_PROMPT,
+    PROMPTS_CHANGED,
+    LOG_MESSAGE,
+)
+# The first revision, and what all revisions with a handshake go on from.
+FIRST: Final = LASTING | rows(
+    INITIALIZE,
+    INITIALIZED,
+    PING,
+    PROGRESS,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    COMPLETE_UNDECLARED,
+    SET_LEVEL,
+    CREATE_MESSAGE,
+    LIST_ROOTS,
+    ROOTS_CHANGED,
+)
+# What later ones added, each to be joined to what came before.
+COMPLETIONS_DECLARED: Final = rows(COMPLETE)
+ELICITATION: Final = rows(ELICIT)
+URL_ELICITATION: Final = rows(ELICITATION_COMPLETE)
+TASKS: Final = rows(GET_TASK, GET_TASK_PAYLOAD, LIST_TASKS, CANCEL_TASK, TASK_STATUS)
+# Without a handshake: each request brings its envelope, and the server asks by result.
+ENVELOPED: Final = LASTING | rows(DISCOVER, PROGRESS_OF_SERVER, COMPLETE, LISTEN, ACKNOWLEDGED)
+# Only between two that both speak the extension.
+TASKS_EXTENSION: Final = rows(EXT_GET_TASK, EXT_UPDATE_TASK, EXT_CANCEL_TASK, EXT_TASK_STATUS)

@@ -1,0 +1,346 @@
+"""The five published revisions of the protocol, as values; a sixth is one more `replace`.
+
+The file reads like the specification's changelog. The rest of the code asks a revision a question
+(`revision.asking`, `revision.http.sessions`) and never looks at its date.
+
+Rules: no I/O; dates are compared in this file and nowhere else.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import ClassVar, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from colonnade.errors import Fault, FaultKind, Word
+from colonnade.protocol import methods
+from colonnade.protocol.methods import Method
+
+
+class Opening(Word):
+    """How a conversation begins."""
+
+    HANDSHAKE: "ClassVar[Opening]"  # initialize, then initialized
+    ENVELOPE: "ClassVar[Opening]"  # every request says it in _meta
+
+
+# Asked for with each request.
+_HANDSHAKE = Opening.HANDSHAKE
+
+
+class Asking(Word):
+    """How a server asks for the user, a model or the roots."""
+
+    BY_REQUEST: "ClassVar[Asking]"  # a request of its own
+    BY_RESULT: "ClassVar[Asking]"  # an input_required result, and a retry
+
+
+class Pushing(Word):
+    """Where news that belongs to no request goes."""
+
+    SESSION: "ClassVar[Pushing]"  # anywhere in the session
+    LISTEN: "ClassVar[Pushing]"  # on subscriptions/listen
+
+
+class LogControl(Word):
+    """Who says how much is logged."""
+
+    BY_METHOD: "ClassVar[LogControl]"  # logging/setLevel, for the session
+    PER_REQUEST: "ClassVar[LogControl]"  # _meta, for this request
+
+
+class BadToolInput(Word):
+    """What a caller gets for arguments that do not fit the schema."""
+
+    ERROR: "ClassVar[BadToolInput]"  # a JSON-RPC error
+    RESULT: "ClassVar[BadToolInput]"  # a result with isError, for the model to read
+
+
+class Ids(Word):
+    """How long an id stays taken."""
+
+    NEVER_REUSED: "ClassVar[Ids]"  # for the whole session
+    UNIQUE_IN_FLIGHT: "ClassVar[Ids]"  # until it is answered
+
+
+class OutputRoot(Word):
+    """What structured content may be."""
+
+    NONE: "ClassVar[OutputRoot]"  # there is none
+    OBJECT: "ClassVar[OutputRoot]"  # an object
+    ANY: "ClassVar[OutputRoot]"  # any JSON value
+
+
+class Tasks(Word):
+    """Where long-running calls live."""
+
+    NONE: "ClassVar[Tasks]"  # nowhere
+    CORE: "ClassVar[Tasks]"  # in the protocol
+    EXTENSION: "ClassVar[Tasks]"  # in an extension
+
+
+class Binding(Word):
+    """What is normal over HTTP; it says so and refuses nothing (D8)."""
+
+    HTTP_SSE: "ClassVar[Binding]"  # GET for a stream, POST beside it
+    STREAMABLE: "ClassVar[Binding]"  # POST, GET and DELETE on one path
+    POST_ONLY: "ClassVar[Binding]"  # POST on one path
+
+
+class Cancelling(Word):
+    """How a caller gives up over HTTP."""
+
+    NOTIFICATION: "ClassVar[Cancelling]"  # notifications/cancelled
+    CLOSE: "ClassVar[Cancelling]"  # closing the stream
+
+
+class HttpFacts(Struct, frozen=True):
+    """What a revision wants over HTTP."""
+
+    binding: Binding
+    sessions: bool = False
+    resumable: bool = False
+    prime_and_poll: bool = False
+    version_header: bool = False
+    routing_headers: bool = False
+    unknown_method_status: int = 200
+    cancelling: Cancelling = Cancelling.NOTIFICATION
+
+
+class Elicitation(Struct, frozen=True):
+    """What a form or a link may be; nothing at all where `modes` is empty."""
+
+    modes: frozenset[str] = frozenset()
+    titled_enums: bool = False
+    multi_select: bool = False
+    all_defaults: bool = False
+    by_error: bool = False
+
+
+class Sampling(Struct, frozen=True):
+    """What a message to a model may hold."""
+
+    blocks: frozenset[str]
+    arrays: bool = False
+
+
+class Revision(Struct, frozen=True, eq=False):
+    """One published revision. Two are the same only if they are the same object."""
+
+    date: str
+    methods: Mapping[str, Method]
+    codes: Mapping[FaultKind, int]
+    blocks: frozenset[str]
+    sampling: Sampling
+    http: HttpFacts
+    opening: Opening = Opening.HANDSHAKE
+    asking: Asking = Asking.BY_REQUEST
+    pushing: Pushing = Pushing.SESSION
+    log_control: LogControl = LogControl.BY_METHOD
+    ids: Ids = Ids.NEVER_REUSED
+    batches: bool = False
+    error_id_required: bool = True
+    bad_tool_input: BadToolInput = BadToolInput.ERROR
+    output_root: OutputRoot = OutputRoot.NONE
+    boolean_schemas: bool = False
+    elicitation: Elicitation = Elicitation()
+    tasks: Tasks = Tasks.NONE
+    stamped: bool = False
+    extensions: Mapping[str, Mapping[str, Method]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+    def __repr__(self) -> str:
+        return f"Revision({self.date!r})"
+
+    def knows(self, since: str | None, until: str | None) -> bool:
+        """Whether something that lived from `since` to `until` is part of this revision."""
+        return (since or self.date) <= self.date <= (until or self.date)
+
+    @property
+    def handshake(self) -> bool:
+        """Whether a conversation begins with `initialize`."""
+        return self.opening is _HANDSHAKE
+
+    def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
+        """The row of a method, or None where neither this revision nor an extension has it.
+
+        Of two extensions that have it, the one that this revision lists first.
+        """
+        row = self.methods.get(name)
+        if row is None and extensions:
+            for extension, rows in self.extensions.items():
+                if extension in extensions and name in rows:
+                    return rows[name]
+        return row
+
+
+_CODES = {
+    FaultKind.PARSE: -32700,
+    FaultKind.INVALID_REQUEST: -32600,
+    FaultKind.METHOD_NOT_FOUND: -32601,
+    FaultKind.INVALID_PARAMS: -32602,
+    FaultKind.INTERNAL: -32603,
+    FaultKind.RESOURCE_MISSING: -32002,
+    FaultKind.USER_REJECTED: -1,
+    # No revision has one. Beyond the range that JSON-RPC keeps, where one of our own may be.
+    FaultKind.TOO_MANY: 429,
+    # These three have no code of their own before they were given one. A server that speaks
+    # only newer revisions answers `initialize` with the last of them all the same (D9).
+    FaultKind.HEADER_MISMATCH: -32600,
+    FaultKind.CAPABILITY_MISSING: -32603,
+    FaultKind.VERSION_UNSUPPORTED: -32022,
+    FaultKind.URL_ELICITATION_REQUIRED: -32603,
+}
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _more(table: Mapping[K, V], *others: Mapping[K, V]) -> Mapping[K, V]:
+    """A table with more rows, or newer ones."""
+    merged = dict(table)
+    for other in others:
+        merged |= other
+    return MappingProxyType(merged)
+
+
+NOVEMBER_2024 = Revision(
+    date="2024-11-05",
+    methods=MappingProxyType(methods.FIRST),
+    codes=MappingProxyType(_CODES),
+    blocks=frozenset({"text", "image", "resource"}),
+    sampling=Sampling(frozenset({"text", "image"})),
+    http=HttpFacts(Binding.HTTP_SSE),
+)
+
+MARCH_2025 = replace(
+    NOVEMBER_2024,
+    date="2025-03-26",
+    batches=True,
+    methods=_more(NOVEMBER_2024.methods, methods.COMPLETIONS_DECLARED),
+    blocks=NOVEMBER_2024.blocks | {"audio"},
+    sampling=Sampling(NOVEMBER_2024.sampling.blocks | {"audio"}),
+    http=HttpFacts(Binding.STREAMABLE, sessions=True, resumable=True),
+)
+
+JUNE_2025 = replace(
+    MARCH_2025,
+    date="2025-06-18",
+    batches=False,
+    methods=_more(MARCH_2025.methods, methods.ELICITATION),
+    blocks=MARCH_2025.blocks | {"resource_link"},
+    output_root=OutputRoot.OBJECT,
+    elicitation=Elicitation(frozenset({"form"})),
+    http=replace(MARCH_2025.http, version_header=True),
+)
+
+NOVEMBER_2025 = replace(
+    JUNE_2025,
+    date="2025-11-25",
+    methods=_more(JUNE_2025.methods, methods.URL_ELICITATION, methods.TASKS),
+    codes=_more(JUNE_2025.codes, {FaultKind.URL_ELICITATION_REQUIRED: -32042}),
+    error_id_required=False,
+    bad_tool_input=BadToolInput.RESULT,
+    sampling=Sampling(JUNE_2025.sampling.blocks | {"tool_use", "tool_result"}, arrays=True),
+    elicitation=Elicitation(
+        frozenset({"form", "url"}),
+        titled_enums=True,
+        multi_select=True,
+        all_defaults=True,
+        by_error=True,
+    ),
+    tasks=Tasks.CORE,
+    http=replace(JUNE_2025.http, prime_and_poll=True),
+)
+
+JULY_2026 = replace(
+    NOVEMBER_2025,
+    date="2026-07-28",
+    opening=Opening.ENVELOPE,
+    asking=Asking.BY_RESULT,
+    pushing=Pushing.LISTEN,
+    log_control=LogControl.PER_REQUEST,
+    ids=Ids.UNIQUE_IN_FLIGHT,
+    methods=MappingProxyType(methods.ENVELOPED),
+    extensions=MappingProxyType({"io.modelcontextprotocol/tasks": methods.TASKS_EXTENSION}),
+    codes=_more(
+        NOVEMBER_2025.codes,
+        {
+            FaultKind.RESOURCE_MISSING: -32602,
+            FaultKind.HEADER_MISMATCH: -32020,
+            FaultKind.CAPABILITY_MISSING: -32021,
+            FaultKind.URL_ELICITATION_REQUIRED: -32603,
+        },
+    ),
+    output_root=OutputRoot.ANY,
+    boolean_schemas=True,
+    elicitation=replace(NOVEMBER_2025.elicitation, by_error=False),
+    tasks=Tasks.EXTENSION,
+    stamped=True,
+    http=HttpFacts(
+        Binding.POST_ONLY,
+        version_header=True,
+        routing_headers=True,
+        unknown_method_status=404,
+        cancelling=Cancelling.CLOSE,
+    ),
+)
+
+ALL = (NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025, JULY_2026)
+NEWEST = ALL[-1]
+
+
+def number(fault: Fault, revision: Revision | None) -> int:
+    """The code of a fault for a peer of this revision, or for one that is not known yet."""
+    return (revision or NEWEST).codes[fault.kind]
+
+
+def _date(revision: Revision) -> str:
+    return revision.date
+
+
+class Revisions(tuple[Revision, ...]):
+    """The revisions that one side accepts, oldest first, each once. Never empty.
+
+    `Revisions.of("2025-11-25", "2026-07-28")` limits what a server or a client speaks. Raises
+    `ValueError` for none at all, or for two that share their date.
+    """
+
+    def __new__(cls, revisions: Iterable[Revision]) -> "Revisions":
+        made = super().__new__(cls, sorted(set(revisions), key=_date))
+        if not made or len(set(map(_date, made))) < len(made):
+            raise ValueError("revisions: one at least, and no two with the same date")
+        return made
+
+    @classmethod
+    def of(cls, *dates: str, among: tuple[Revision, ...] = ALL) -> "Revisions":
+        """Those with these dates. Raises `ValueError` for a date that is none."""
+        known = {revision.date: revision for revision in among}
+        strangers = [date for date in dates if date not in known]
+        if strangers or not dates:
+            raise ValueError(f"no such revision: {strangers or 'none'}; there are {list(known)}")
+        return cls(revision for revision in among if revision.date in dates)
+
+    def get(self, date: str) -> Revision | None:
+        """The one with this date, if it is accepted."""
+        return next((revision for revision in self if revision.date == date), None)
+
+    @property
+    def handshakes(self) -> tuple[Revision, ...]:
+        """Those that begin with `initialize`, newest first."""
+        return tuple(revision for revision in reversed(self) if revision.handshake)
+
+    @property
+    def enveloped(self) -> tuple[Revision, ...]:
+        """Those whose requests say it all themselves, newest first."""
+        return tuple(revision for revision in reversed(self) if not revision.handshake)
+
+    @property
+    def dates(self) -> list[str]:
+        """Newest first, as the wire lists them (D11)."""
+        return [revision.date for revision in reversed(self)]
+
+
+EVERY = Revisions(ALL)

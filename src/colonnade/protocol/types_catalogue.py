@@ -1,0 +1,228 @@
+"""What a server offers beside tools: lists, resources, prompts, completions, log messages.
+
+Rules: as in `types_noun`.
+"""
+
+from typing import Annotated, Any, ClassVar, Protocol
+
+from msgspec import field
+
+from colonnade.protocol.types_content import (
+    Annotations,
+    ContentBlock,
+    Icon,
+    ResourceContents,
+    Role,
+)
+from colonnade.protocol.types_noun import (
+    InputResponseRequestParams,
+    LoggingLevel,
+    NotificationParams,
+    Noun,
+    RequestParams,
+    Result,
+    Span,
+    since,
+)
+from colonnade.protocol.types_pages import CacheableResult, ListResult
+from colonnade.protocol.types_tools import Tool
+
+LOGGING_LEVELS: tuple[LoggingLevel, ...] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+_RANK = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
+
+# A completion offers no more than this at once; all revisions say so, the last in its schema.
+MAX_COMPLETIONS = 100
+
+
+def severe_enough(level: LoggingLevel, wanted: LoggingLevel) -> bool:
+    """Whether a message of `level` reaches someone who wants `wanted` and everything above."""
+    return _RANK[level] >= _RANK[wanted]
+
+
+# --- tools ---
+
+
+class ListToolsResult(ListResult, kw_only=True):
+    tools: list[Tool]
+
+
+# --- resources ---
+
+
+class Resource(Noun, kw_only=True):
+    uri: str
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ResourceTemplate(Noun, kw_only=True):
+    uri_template: str
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ListResourcesResult(ListResult, kw_only=True):
+    resources: list[Resource]
+
+
+class ListResourceTemplatesResult(ListResult, kw_only=True):
+    resource_templates: list[ResourceTemplate]
+
+
+class ReadResourceRequestParams(InputResponseRequestParams, kw_only=True):
+    uri: str
+
+
+class ReadResourceResult(CacheableResult, kw_only=True):
+    contents: list[ResourceContents]
+
+
+class SubscribeRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    uri: str
+
+
+class UnsubscribeRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    uri: str
+
+
+class ResourceUpdatedNotificationParams(NotificationParams, kw_only=True):
+    uri: str
+
+
+# --- prompts ---
+
+
+class PromptArgument(Noun, kw_only=True):
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    required: bool | None = None
+
+
+class Prompt(Noun, kw_only=True):
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    arguments: list[PromptArgument] | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class PromptMessage(Noun, kw_only=True):
+    role: Role
+    content: ContentBlock
+
+
+class ListPromptsResult(ListResult, kw_only=True):
+    prompts: list[Prompt]
+
+
+class GetPromptRequestParams(InputResponseRequestParams, kw_only=True):
+    name: str
+    arguments: dict[str, str] | None = None
+
+
+class GetPromptResult(Result, kw_only=True):
+    messages: list[PromptMessage]
+    description: str | None = None
+
+
+# --- completions ---
+
+
+class PromptReference(Noun, kw_only=True, tag_field="type", tag="ref/prompt"):
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+
+
+class ResourceTemplateReference(Noun, kw_only=True, tag_field="type", tag="ref/resource"):
+    """A resource or a template of resources; the first two revisions call it ResourceReference."""
+
+    uri: str
+
+
+class CompletionArgument(Noun, kw_only=True):
+    name: str
+    value: str
+
+
+class CompletionContext(Noun, kw_only=True):
+    """What the user has already filled in."""
+
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    arguments: dict[str, str] | None = None
+
+
+class CompleteRequestParams(RequestParams, kw_only=True):
+    ref: PromptReference | ResourceTemplateReference
+    argument: CompletionArgument
+    context: Annotated[CompletionContext | None, since("2025-06-18")] = None
+
+
+class Completion(Noun, kw_only=True):
+    values: list[str]
+    total: int | None = None
+    has_more: bool | None = None
+
+
+class CompleteResult(Result, kw_only=True):
+    completion: Completion
+
+
+# --- log messages ---
+
+
+class SetLevelRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    level: LoggingLevel
+
+
+class LoggingMessageNotificationParams(NotificationParams, kw_only=True):
+    level: LoggingLevel
+    data: Any
+    logger: str | None = None
+
+
+class Titled(Protocol):
+    """Anything with a name for machines and, perhaps, a title for people."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str | None: ...
+
+
+def display_name(noun: Titled) -> str:
+    """The name to show to a person: the title, a tool's annotated title, or else the name."""
+    if noun.title is not None:
+        return noun.title
+    if isinstance(noun, Tool) and noun.annotations is not None:
+        return noun.annotations.title or noun.name
+    return noun.name

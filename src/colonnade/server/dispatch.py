@@ -1,0 +1,431 @@
+"""From a request to its answer: the method's handler, its layers, and the one place where an
+exception becomes an error on the wire.
+
+Rules: nothing here knows a transport. A handler gets a turn and returns a noun, or raises.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import is_
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colonnade.errors import (
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Refused,
+    ToolError,
+)
+from colonnade.ports import Handler, Middleware, Turn, stack
+from colonnade.protocol import types as t
+from colonnade.protocol.budget import Budget
+from colonnade.protocol.identity import Identity
+from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
+from colonnade.protocol.problems import cut, likely
+from colonnade.protocol.reading import read
+from colonnade.protocol.revision import OutputRoot, Revisions
+from colonnade.protocol.types import CallToolRequestParams, CallToolResult
+from colonnade.server.binding import Crashes
+from colonnade.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
+from colonnade.server.tools import failed
+
+if TYPE_CHECKING:
+    from colonnade.server.context import Context
+    from colonnade.server.subscriptions import Listener
+
+# Pages of lists that are kept while they are asked for again.
+MAX_LISTS = 64
+# What all open `subscriptions/listen` together, and those of one principal, may keep of what they
+# listen to: 20,000 of some 300 bytes, as most are, need a tenth of it.
+LISTEN_BYTES = 64 * 1024 * 1024
+LISTEN_BYTES_PER_PRINCIPAL = 16 * 1024 * 1024
+
+_ANY_ROOT = OutputRoot.ANY
+
+E = TypeVar("E", bound=Entry)
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """How lists are given out: in which pages, and how long, for whom, they keep."""
+
+    page_size: int = PAGE_SIZE
+    # By kind; of one that is not there it is left to the client.
+    ttl_ms: Mapping[str, int] = MappingProxyType({})
+    cache_scope: "t.CacheScope | None" = None
+
+
+class Dispatch:
+    """The handlers of a server, by method."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        identity: Callable[[], Identity],
+        accepts: Revisions,
+        crashes: Crashes,
+        listing: Listing,
+        guards: Mapping[str, Middleware] | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._identity = identity
+        self._accepts = accepts
+        self._crashes = crashes
+        self._listing = listing
+        self._listeners: set[Listener] = set()
+        self._listen_bytes = Budget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
+        self._lists: dict[tuple[object, ...], tuple[Sequence[t.Noun], t.Noun]] = {}
+        self._rows: dict[str, Handler] = {
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+            "completion/complete": self._complete,
+            "subscriptions/listen": self._listen,
+        }
+        for name, guard in (guards or {}).items():
+            self._rows[name] = stack(self._rows[name], [guard])
+        self._handlers = self._rows
+
+    def use(self, layers: Sequence[Middleware]) -> None:
+        """Put these layers around every handler, the first outermost."""
+        self._handlers = {name: stack(handler, layers) for name, handler in self._rows.items()}
+
+    # ------------------------------------------------------------ the one way out
+
+    async def answer(self, turn: Turn) -> bytes | None:
+        """The bytes of the answer, errors included."""
+        exchange = turn.exchange
+        try:
+            handler = self._handlers.get(exchange.row.name)
+            if handler is None:
+                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
+            try:
+                result = await handler(turn)
+            except (ToolError, Refused) as error:  # of middleware, in words for the caller
+                if exchange.row.params is not CallToolRequestParams:
+                    raise Fault(FaultKind.INTERNAL, str(error)) from error
+                result = failed(str(error))
+            if exchange.peer.revision.output_root is _ANY_ROOT:
+                return exchange.settle(result)  # a value is sent as it is there
+            return exchange.settle(result, self._wraps(turn, result))
+        except Fault as fault:
+            turn.fault = fault
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            turn.fault = self._crashed(turn, error)  # nobody gave this up: it gave up itself
+        except (ConnectionLost, GeneratorExit):
+            raise
+        except BaseException as error:  # a handler's own SystemExit, or worse, ends its call alone
+            turn.fault = self._crashed(turn, error)
+        try:
+            return exchange.fail(turn.fault)
+        except LocalProtocolError as error:  # its data is nothing that JSON can hold
+            turn.fault = self._crashed(turn, error)
+            return exchange.fail(turn.fault)
+
+    def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
+        if not isinstance(result, CallToolResult):
+            return None
+        entry = self._catalogue.tools.get(str(turn.exchange.head.name))
+        return entry.wraps if entry is not None else None
+
+    def _crashed(self, turn: Turn, error: BaseException) -> Fault:
+        words = self._crashes.words(turn.exchange.row.name, error, turn)
+        return Fault(FaultKind.INTERNAL, words)
+
+    # ------------------------------------------------------------ lists
+
+    async def _discover(self, turn: Turn) -> t.Noun:
+        return self._identity().discovery(self._accepts)
+
+    def _page(self, turn: Turn, shelf: Shelf[E]) -> Page[E]:
+        """What this caller may use; a list that is not the same for all is not public (R1029)."""
+        cursor = read(t.PaginatedRequestParams, turn.exchange.request.params).cursor
+        granted = _granted(turn)
+        shared = self._listing.cache_scope == "public" and not any(entry.scopes for entry in shelf)
+
+        def visible(entry: E) -> bool:
+            return entry.enabled and (granted is None or entry.scopes <= granted)
+
+        return shelf.page(cursor, self._listing.page_size, visible, shared=shared)
+
+    def _scope(self, page: Page[E]) -> "t.CacheScope | None":
+        scope = self._listing.cache_scope
+        return "private" if scope == "public" and not page.shared else scope
+
+    def _listed(
+        self, page: Page[E], nouns: Sequence[t.Noun], made: Callable[..., t.Noun], of: str
+    ) -> t.Noun:
+        """A page as a result: the very same one as long as nothing in it has changed."""
+        scope = self._scope(page)
+        key = (of, page.cursor, scope, len(nouns))
+        known = self._lists.get(key)
+        if known is None or not all(map(is_, known[0], nouns)):
+            if len(self._lists) >= MAX_LISTS:
+                self._lists.clear()
+            ttl_ms = self._listing.ttl_ms.get(of)
+            noun = made(next_cursor=page.cursor, ttl_ms=ttl_ms, cache_scope=scope, **{of: nouns})
+            known = self._lists[key] = (nouns, noun)
+        return known[1]
+
+    async def _list_tools(self, turn: Turn) -> t.Noun:
+        page = self._page(turn, self._catalogue.tools)
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListToolsResult, "tools")
+
+    async def _list_resources(self, turn: Turn) -> t.Noun:
+        page = self._page(turn, self._catalogue.resources)
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListResourcesResult, "resources")
+
+    async def _list_templates(self, turn: Turn) -> t.Noun:
+        page = self._page(turn, self._catalogue.templates)
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListResourceTemplatesResult, "resource_templates")
+
+    async def _list_prompts(self, turn: Turn) -> t.Noun:
+        page = self._page(turn, self._catalogue.prompts)
+        nouns = [entry.noun for entry in page.entries]
+        return self._listed(page, nouns, t.ListPromptsResult, "prompts")
+
+    # ------------------------------------------------------------ calls
+
+    def _call_tool(self, turn: Turn) -> Awaitable[t.Noun]:
+        # No coroutine of its own: this is the hot path, and what it raises is raised in time.
+        exchange = turn.exchange
+        head, request = exchange.head, exchange.request
+        if is_bare_call(request, head):  # as nearly all are: they were split already
+            params = CallToolRequestParams(name=head.name, arguments=head.arguments)
+        else:
+            params = read(CallToolRequestParams, request.params)
+        entry = self._catalogue.tools.get(params.name)
+        if entry is None or entry.scopes:
+            refuse_repeats(params.arguments)
+            entry = self._found(self._catalogue.tools, params.name, "tool", turn)
+        return entry.run(turn, params)
+
+    async def _get_prompt(self, turn: Turn) -> t.Noun:
+        params = read(t.GetPromptRequestParams, turn.exchange.request.params)
+        entry = self._found(self._catalogue.prompts, params.name, "prompt", turn)
+        return await entry.run(turn, params)
+
+    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: Turn) -> E:
+        entry = shelf.get(name)
+        if entry is None:  # D16: unknown is a protocol error in every revision
+            hint = likely(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {cut(name)!r}{hint}")
+        if entry.scopes:
+            _admit(entry, turn)
+        return entry
+
+    async def _read_resource(self, turn: Turn) -> t.Noun:
+        params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
+        return await self.read_resource(turn, params)
+
+    async def read_resource(
+        self, turn: Turn, params: "t.ReadResourceRequestParams", context: "Context | None" = None
+    ) -> t.Noun:
+        """The contents of a resource, for this caller."""
+        found = self._catalogue.find_resource(params.uri)
+        if found is None:
+            from colonnade.server.returning import missing
+
+            raise missing(params.uri)
+        entry, values = found
+        _admit(entry, turn)
+        result = await entry.run(turn, params, values, context)
+        if entry.scopes and isinstance(result, t.ReadResourceResult) and result.cache_scope:
+            return replace(result, cache_scope="private")  # R1029: it is not for everybody
+        return result
+
+    async def _complete(self, turn: Turn) -> t.Noun:
+        from colonnade.server.completing import completion  # on use: few servers complete
+
+        params = read(t.CompleteRequestParams, turn.exchange.request.params)
+        ref, argument = params.ref, params.argument
+        if isinstance(ref, t.PromptReference):
+            entry: Entry = self._found(self._catalogue.prompts, ref.name, "prompt", turn)
+            known = {one.name for one in self._catalogue.prompts[ref.name].noun.arguments or ()}
+        else:
+            template = self._catalogue.templates.get(ref.uri)
+            if template is None:
+                found = self._catalogue.find_resource(ref.uri)
+                if found is None:
+                    hint = likely(ref.uri, _known(self._catalogue.templates, turn))
+                    words = f"there is no template {cut(ref.uri)!r}"
+                    raise Fault(
+                        FaultKind.INVALID_PARAMS, words + (hint or "; list the resource templates")
+                    )
+                _admit(found[0], turn)
+                return completion([])  # an address without variables has nothing to complete
+            _admit(template, turn)
+            entry, known = template, set(template.template.variables)
+        if argument.name not in known:
+            words = (
+                f"{ref.name if isinstance(ref, t.PromptReference) else ref.uri} has no argument "
+                f"{cut(argument.name)!r}; there are {sorted(known)}"
+            )
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        completer = entry.completers.get(argument.name)
+        if completer is None:
+            return completion([])
+        others = (params.context.arguments if params.context is not None else None) or {}
+        return completion(await completer(turn, argument.value, others))
+
+    # ------------------------------------------------------------ scopes
+
+    def needs(self, request: Request) -> frozenset[str]:
+        """The scopes that a request needs, for whoever answers before it is read; what is not
+        known or malformed needs none, and is refused in its own place."""
+        row, params = request.method, request.params
+        entry: Entry | None = None
+        found = None
+        try:
+            if row == "tools/call":
+                entry = self._catalogue.tools.get(read(CallToolRequestParams, params).name)
+            elif row == "prompts/get":
+                entry = self._catalogue.prompts.get(read(t.GetPromptRequestParams, params).name)
+            elif row == "resources/read":
+                uri = read(t.ReadResourceRequestParams, params).uri
+                found = self._catalogue.find_resource(uri)
+            elif row == "resources/subscribe":
+                uri = read(t.SubscribeRequestParams, params).uri
+                found = self._catalogue.find_resource(uri)
+        except Fault:
+            return frozenset()
+        entry = found[0] if found is not None else entry
+        return entry.scopes if entry is not None else frozenset()
+
+    # ------------------------------------------------------------ subscriptions
+
+    async def _subscribe(self, turn: Turn) -> t.Noun:
+        from colonnade.protocol.exchange_subscription import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
+
+        uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
+        session = turn.session
+        if session is None:
+            words = "a subscription needs a session, and this server keeps none; read it again"
+            raise Fault(FaultKind.INVALID_REQUEST, words)
+        found = self._catalogue.find_resource(uri)
+        followed = [*([found[0]] if found is not None else []), *self._below(uri)]
+        if not followed:
+            from colonnade.server.returning import missing
+
+            raise missing(uri)
+        for entry in followed:  # a session is told of the whole folder
+            _admit(entry, turn)
+        if len(uri) > MAX_URI_CHARACTERS:
+            words = f"a URI of more than {MAX_URI_CHARACTERS} characters cannot be followed"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        if len(session.subscriptions) >= MAX_SUBSCRIPTIONS:
+            words = f"more than {MAX_SUBSCRIPTIONS} subscriptions; unsubscribe from some"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        session.subscriptions.add(uri)
+        return t.EmptyResult()
+
+    def _below(self, uri: str) -> list[Entry]:
+        """What is offered below an address, which may be nothing itself."""
+        start = uri.rstrip("/") + "/"
+        fixed = [one for one in self._catalogue.resources if one.noun.uri.startswith(start)]
+        templates = self._catalogue.templates
+        return [*fixed, *(one for one in templates if one.noun.uri_template.startswith(start))]
+
+    async def _unsubscribe(self, turn: Turn) -> t.Noun:
+        uri = read(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
+        if turn.session is not None:
+            turn.session.subscriptions.discard(uri)
+        return t.EmptyResult()
+
+    async def _listen(self, turn: Turn) -> t.Noun:
+        offered = self._identity().capabilities
+        assert isinstance(offered, t.ServerCapabilities)
+        resources = offered.resources
+        pushed = t.SubscriptionFilter(
+            tools_list_changed=offered.tools is not None or None,
+            prompts_list_changed=offered.prompts is not None or None,
+            resources_list_changed=resources is not None or None,
+            resource_subscriptions=[] if resources is not None else None,
+        )
+        granted = _granted(turn)
+
+        def allowed(uri: str) -> bool:
+            return self.may_hear(uri, granted)
+
+        from colonnade.protocol.exchange_subscription import Subscription
+        from colonnade.server.subscriptions import Listener
+
+        subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
+        principal, size = turn.exchange.principal, subscription.held_bytes
+        if not self._listen_bytes.take(principal, size):
+            raise _too_many_subscriptions()
+        listener = Listener(subscription, turn)
+        self._listeners.add(listener)
+        try:
+            return await listener.run(self._catalogue.news)
+        finally:
+            self._listeners.discard(listener)
+            self._listen_bytes.give(principal, size)
+
+    def may_hear(self, uri: str, granted: frozenset[str] | None) -> bool:
+        """Whether a caller with these scopes may hear of a resource, as of its contents."""
+        if granted is None:
+            return True
+        found = self._catalogue.find_resource(uri)
+        return found is None or found[0].scopes <= granted
+
+    def drain(self) -> None:
+        """End what only waits for news."""
+        for listener in self._listeners:
+            listener.end("the server is shutting down; listen again")
+
+
+def _too_many_subscriptions() -> Fault:
+    from colonnade.protocol.httprules_gate import UNAVAILABLE, Refusal
+
+    words = "too many resources are listened to at once; end a subscription, or try again later"
+    retry = (("Retry-After", "60"),)
+    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
+
+
+def _granted(turn: Turn) -> frozenset[str] | None:
+    """What the caller's credentials allow; None where nobody looks at any.
+
+    Where nobody verifies callers there are no scopes to have; a caller who was verified without
+    any has none.
+    """
+    exchange = turn.exchange
+    if exchange.scopes is None and exchange.principal:
+        return frozenset()
+    return exchange.scopes
+
+
+def _known(shelf: Shelf[E], turn: Turn) -> list[str]:
+    """The names that this caller may hear of."""
+    granted = _granted(turn)
+    if granted is None:
+        return shelf.shown
+    return [name for name in shelf.shown if shelf[name].scopes <= granted]
+
+
+def _admit(entry: Entry, turn: Turn) -> None:
+    """Let a caller in whose scopes are enough."""
+    if entry.scopes:
+        granted = _granted(turn)
+        lacking = sorted(entry.scopes - granted) if granted is not None else []
+        if lacking:
+            from colonnade.protocol.httprules_gate import FORBIDDEN, Refusal
+
+            raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

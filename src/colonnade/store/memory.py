@@ -1,0 +1,265 @@
+"""A store in this process: nothing outlives it, no other process sees it.
+
+Rules: no operation waits, so each is atomic on its loop, and none looks at more than it is about:
+what expired is found by the second in which it does, a few at a time, never by looking through
+everything. For one loop; other threads use their own.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+
+from colonnade.errors import LocalProtocolError, Refused
+from colonnade.store.limits import OVERHEAD_BYTES, Limits, check_names, check_ttl
+from colonnade.store.marks import Marks, check_mark
+from colonnade.store.topics import Listening, Topics
+
+# Expired things that one write clears away: more than it can add, so that they never pile up.
+SWEEP_AT_ONCE = 16
+# Seconds in the heap in which nothing expires any more, beyond as many as there are others.
+STALE_SECONDS = 64
+
+_ENTRY, _LOG = "entry", "log"
+_Place = tuple[str, str, str]  # whose, entry or log, its name
+
+
+@dataclass(slots=True)
+class _Entry:
+    value: bytes
+    cost: int
+    expires_at: float | None
+
+
+@dataclass(slots=True)
+class _Log:
+    cost: int
+    expires_at: float | None = None
+    last: int = 0
+    size: int = 0
+    entries: deque[bytes] = field(default_factory=deque[bytes])
+
+
+@dataclass(slots=True)
+class _Holding:
+    """What one principal has."""
+
+    entries: int = 0
+    size: int = 0
+
+
+class MemoryStore:
+    """The default store. `clock` gives seconds that never go back: those of the loop, if none."""
+
+    def __init__(
+        self, *, clock: Callable[[], float] | None = None, limits: Limits | None = None
+    ) -> None:
+        self._clock = clock or _loop_time
+        self._limits = limits or Limits()
+        self._things: dict[_Place, _Entry | _Log] = {}
+        self._holdings: dict[str, _Holding] = {}
+        self._size = 0
+        self._due: dict[int, set[_Place]] = {}
+        self._seconds: list[int] = []  # a heap with every key of `_due`, and some that were
+        self._marks = Marks(self._limits)
+        self._topics = Topics(self._limits.principal_listeners)
+        self._closed = False
+
+    # ------------------------------------------------------------ entries
+
+    async def get(self, principal: str, key: str) -> bytes | None:
+        self._enter(principal, key)
+        found = self._find((principal, _ENTRY, key))
+        return found.value if isinstance(found, _Entry) else None
+
+    async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
+        self._check(principal, key, value, ttl_s)
+        self._set((principal, _ENTRY, key), value, ttl_s)
+
+    async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
+        self._check(principal, key, value, ttl_s)
+        place = (principal, _ENTRY, key)
+        if self._find(place) is not None:
+            return False
+        self._set(place, value, ttl_s)
+        return True
+
+    async def delete(self, principal: str, key: str) -> None:
+        self._enter(principal, key)
+        self._remove((principal, _ENTRY, key))
+
+    def _set(self, place: _Place, value: bytes, ttl_s: float | None) -> None:
+        cost = len(place[0]) + len(place[2]) + len(value) + OVERHEAD_BYTES
+        self._make_room(place, cost)
+        self._remove(place)
+        self._keep(place, _Entry(value, cost, None), ttl_s)
+
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        self._enter(principal, "mark")
+        check_mark(mark, ttl_s)
+        return self._marks.use(principal, mark, self._clock(), ttl_s)
+
+    # ------------------------------------------------------------ logs
+
+    async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
+        self._check(principal, log, entry, ttl_s)
+        place = (principal, _LOG, log)
+        found = self._find(place)
+        kept = (
+            found if isinstance(found, _Log) else _Log(len(principal) + len(log) + OVERHEAD_BYTES)
+        )
+        going, size = self._going(kept, len(entry))
+        cost = kept.cost + size - kept.size + (1 - going) * OVERHEAD_BYTES
+        self._make_room(place, cost)
+        self._remove(place)
+        for _ in range(going):
+            kept.entries.popleft()
+        kept.entries.append(entry)
+        kept.last += 1
+        kept.size, kept.cost = size, cost
+        self._keep(place, kept, ttl_s)
+        return kept.last
+
+    def _going(self, log: _Log, more: int) -> tuple[int, int]:
+        """How many of the oldest make room for this many bytes, and what the log holds then."""
+        size = log.size + more
+        going = max(0, len(log.entries) + 1 - self._limits.log_entries)
+        for number, entry in enumerate(log.entries):
+            if number >= going and size <= self._limits.log_bytes:
+                return number, size
+            size -= len(entry)
+        return len(log.entries), size
+
+    async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
+        self._enter(principal, log)
+        found = self._find((principal, _LOG, log))
+        if not isinstance(found, _Log):
+            return []
+        gone = found.last - len(found.entries)
+        start = max(min(after, found.last), gone)
+        return list(enumerate(islice(found.entries, start - gone, None), start + 1))
+
+    async def drop(self, principal: str, log: str) -> None:
+        self._enter(principal, log)
+        self._remove((principal, _LOG, log))
+
+    # ------------------------------------------------------------ topics
+
+    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+        self._check(principal, topic, message, None)
+        for listening in self._topics.at(principal, topic):
+            listening.offer(message)
+
+    @asynccontextmanager
+    async def listen(
+        self, principal: str, topic: str
+    ) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        self._enter(principal, topic)
+        listening = Listening()
+        self._topics.join(principal, topic, listening)
+        try:
+            yield listening
+        finally:
+            listening.end()
+            self._topics.leave(principal, topic, listening)
+
+    async def close(self) -> None:
+        self._closed = True
+        for listening in self._topics.everyone():
+            listening.end()
+        for table in (self._things, self._holdings, self._due, self._seconds):
+            table.clear()
+        self._marks.clear()
+        self._size = 0
+
+    # ------------------------------------------------------------ names, room and time
+
+    def _enter(self, principal: str, name: str) -> None:
+        if self._closed:
+            raise LocalProtocolError("this store is closed; make a new one")
+        check_names(principal, name)
+
+    def _check(self, principal: str, name: str, value: bytes, ttl_s: float | None) -> None:
+        self._enter(principal, name)
+        check_ttl(ttl_s)
+        self._limits.check_value(value)
+
+    def _find(self, place: _Place) -> _Entry | _Log | None:
+        found = self._things.get(place)
+        if found is None or found.expires_at is None or self._clock() < found.expires_at:
+            return found
+        self._remove(place)
+        return None
+
+    def _make_room(self, place: _Place, cost: int) -> None:
+        """Raises `Refused` where this much more, in the place of what is there, is too much."""
+        self._sweep(SWEEP_AT_ONCE)
+        try:
+            self._check_room(place, cost)
+        except Refused:
+            self._sweep(len(self._things))
+            self._check_room(place, cost)
+
+    def _check_room(self, place: _Place, cost: int) -> None:
+        there = self._things.get(place)
+        holding = self._holdings.get(place[0]) or _Holding()
+        more = cost - (there.cost if there else 0)
+        self._limits.check_room(holding.entries + (there is None), holding.size + more)
+        self._limits.check_total(self._size + more)
+
+    def _keep(self, place: _Place, thing: _Entry | _Log, ttl_s: float | None) -> None:
+        self._things[place] = thing
+        holding = self._holdings.setdefault(place[0], _Holding())
+        holding.entries += 1
+        holding.size += thing.cost
+        self._size += thing.cost
+        thing.expires_at = None if ttl_s is None else self._clock() + ttl_s
+        if thing.expires_at is not None:
+            second = int(thing.expires_at) + 1
+            if second not in self._due:
+                self._due[second] = set()
+                heapq.heappush(self._seconds, second)
+            self._due[second].add(place)
+
+    def _remove(self, place: _Place) -> None:
+        thing = self._things.pop(place, None)
+        if thing is None:
+            return
+        holding = self._holdings[place[0]]
+        holding.entries -= 1
+        holding.size -= thing.cost
+        if not holding.entries:
+            del self._holdings[place[0]]
+        self._size -= thing.cost
+        if thing.expires_at is not None:
+            self._forget(int(thing.expires_at) + 1, place)
+
+    def _forget(self, second: int, place: _Place) -> None:
+        places = self._due[second]
+        places.discard(place)
+        if places:
+            return
+        del self._due[second]
+        if len(self._seconds) > 2 * len(self._due) + STALE_SECONDS:
+            self._seconds = list(self._due)
+            heapq.heapify(self._seconds)
+
+    def _sweep(self, most: int) -> None:
+        """Remove what expired before this second, at most so many."""
+        now = self._clock()
+        while self._seconds and self._seconds[0] <= now:
+            places = self._due.get(self._seconds[0])
+            if places is None:
+                heapq.heappop(self._seconds)
+            elif most > 0:
+                most -= 1
+                self._remove(places.pop())
+            else:
+                return
+
+
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()

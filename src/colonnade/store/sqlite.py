@@ -1,0 +1,321 @@
+"""A store in one file, for all processes of one machine: what it acknowledged is on disk.
+
+Rules: the loop never waits for the disk: one worker thread of our own has the file, takes the calls
+in order, and commits those that wait together at once, so that they share the cost of the disk.
+Between calls it looks for messages that others published. Only that thread touches the file and
+the table of who listens; only the loop touches what waits for a listener.
+"""
+
+import asyncio
+import os
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from colonnade.errors import ChannelError, ColonnadeError, LocalProtocolError, Refused
+from colonnade.store.limits import Limits, check_names, check_ttl
+from colonnade.store.marks import check_mark, digest
+from colonnade.store.sqlite_file import ENTRY, LOG, StoreFile
+from colonnade.store.topics import Listening, Topics
+
+# How often the worker looks for messages of other processes, while someone listens.
+POLL_S = 0.05
+# Calls that share one commit: enough to hide the disk, few enough to answer the first soon.
+BATCH_CALLS = 256
+# Calls that may wait for the worker; as many as a few principals may have in flight.
+WAITING_CALLS = 4096
+
+_LAST_NUMBER = 2**63 - 1  # SQLite counts no further
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    work: Callable[[StoreFile], object]
+    writes: bool
+    future: "asyncio.Future[Any]"
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    act: Callable[[], None]
+
+
+class SqliteStore:
+    """A durable store. `clock` gives the time of day in seconds, the same for all processes.
+
+    The file is opened, or made, by the first call, and can be tried again when that fails. A call
+    that is cancelled may still take place. Make the store after a fork, not before.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        limits: Limits | None = None,
+    ) -> None:
+        self._path = os.fspath(path)
+        if not self._path or self._path == ":memory:":
+            raise LocalProtocolError("a file is needed here; a MemoryStore needs none")
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._queue: queue.SimpleQueue[_Call | _Leaving | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._thread: threading.Thread | None = None
+        self._process = 0
+        self._ended: asyncio.Future[None] | None = None
+        # The worker's own.
+        self._file: StoreFile | None = None
+        self._topics = Topics(self._limits.principal_listeners)
+        self._seen = 0
+
+    # ------------------------------------------------------------ entries
+
+    async def get(self, principal: str, key: str) -> bytes | None:
+        whose, name = _encoded(principal, key)
+        now = self._clock()
+        return await self._call(lambda file: file.get(whose, name, now))
+
+    async def put(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> None:
+        await self._put(principal, key, value, ttl_s, only_new=False)
+
+    async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
+        return await self._put(principal, key, value, ttl_s, only_new=True)
+
+    async def _put(
+        self, principal: str, key: str, value: bytes, ttl_s: float | None, *, only_new: bool
+    ) -> bool:
+        whose, name = _encoded(principal, key)
+        now, end = self._span(value, ttl_s)
+        return await self._call(
+            lambda file: file.put(whose, name, value, now, end, only_new=only_new), writes=True
+        )
+
+    async def delete(self, principal: str, key: str) -> None:
+        whose, name = _encoded(principal, key)
+        await self._call(lambda file: file.remove(whose, ENTRY, name), writes=True)
+
+    async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
+        check_names(principal, "mark")
+        check_mark(mark, ttl_s)
+        # Who it is, in the same few bytes for everybody: there may be a million rows.
+        whose, known = digest(principal, b"principal"), digest(principal, mark)
+        now = self._clock()
+        end = float(now + ttl_s)
+        return await self._call(lambda file: file.use_once(whose, known, now, end), writes=True)
+
+    # ------------------------------------------------------------ logs
+
+    async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
+        whose, name = _encoded(principal, log)
+        now, end = self._span(entry, ttl_s)
+        return await self._call(lambda file: file.append(whose, name, entry, now, end), writes=True)
+
+    async def read(self, principal: str, log: str, after: int) -> list[tuple[int, bytes]]:
+        whose, name = _encoded(principal, log)
+        now = self._clock()
+        known = max(0, min(after, _LAST_NUMBER))
+        return await self._call(lambda file: file.read(whose, name, known, now))
+
+    async def drop(self, principal: str, log: str) -> None:
+        whose, name = _encoded(principal, log)
+        await self._call(lambda file: file.remove(whose, LOG, name), writes=True)
+
+    # ------------------------------------------------------------ topics
+
+    async def publish(self, principal: str, topic: str, message: bytes) -> None:
+        whose, name = _encoded(principal, topic)
+        now, _ = self._span(message, None)
+        await self._call(lambda file: file.publish(whose, name, message, now), writes=True)
+
+    @asynccontextmanager
+    async def listen(
+        self, principal: str, topic: str
+    ) -> AsyncGenerator[AsyncIterator[bytes], None]:
+        _encoded(principal, topic)
+        listening = Listening()
+        try:
+            await self._call(partial(self._join, principal, topic, listening))
+            yield listening
+        finally:
+            listening.end()
+            # Also where the wait above was cancelled: the worker may have gone through with it.
+            leave = partial(self._topics.leave, principal, topic, listening)
+            self._queue.put(_Leaving(leave))
+
+    async def close(self) -> None:
+        """Finish what waits, end those who listen, and let the file go."""
+        if self._ended is None:
+            self._ended = asyncio.get_running_loop().create_future()
+            if self._thread is None or self._process != os.getpid():
+                self._ended.set_result(None)
+            self._queue.put(None)
+        await asyncio.shield(self._ended)
+        if self._thread is not None and self._process == os.getpid():
+            self._thread.join()
+
+    # ------------------------------------------------------------ from the loop to the worker
+
+    def _span(self, value: bytes, ttl_s: float | None) -> tuple[float, float | None]:
+        """Now, and when the value expires."""
+        check_ttl(ttl_s)
+        self._limits.check_value(value)
+        now = self._clock()
+        return now, None if ttl_s is None else float(now + ttl_s)
+
+    async def _call(self, work: Callable[[StoreFile], Any], *, writes: bool = False) -> Any:
+        if self._ended is not None:
+            raise LocalProtocolError("this store is closed; make a new one")
+        if self._waiting >= WAITING_CALLS:
+            raise Refused(f"{WAITING_CALLS} calls wait for the store {self._path}; call later")
+        self._start()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Call(work, writes, future, self._clock()))
+        self._waiting += 1
+        try:
+            return await future
+        finally:
+            self._waiting -= 1
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._process = os.getpid()
+            # A daemon: a store that nobody closed must not keep the process from ending.
+            self._thread = threading.Thread(target=self._work, name="colonnade-store", daemon=True)
+            self._thread.start()
+        elif self._process != os.getpid():
+            raise LocalProtocolError("this store was used before a fork; make one after it")
+
+    # ------------------------------------------------------------ in the worker
+
+    def _work(self) -> None:
+        ending = False
+        while not ending:
+            calls, ending = self._gather()
+            self._perform([call for call in calls if not call.future.cancelled()])
+            if self._topics:
+                self._relay()
+        for listening in self._topics.everyone():
+            listening.post(listening.end)
+        self._let_go()
+        ended = self._ended
+        if ended is not None:
+            _post(ended, ended.set_result, None)
+
+    def _gather(self) -> tuple[list[_Call], bool]:
+        """The calls that wait, a batch at most, and whether the store is to end after them."""
+        calls: list[_Call] = []
+        try:
+            item = self._queue.get(timeout=POLL_S if self._topics else None)
+            while item is not None:
+                if isinstance(item, _Leaving):
+                    item.act()
+                else:
+                    calls.append(item)
+                if len(calls) >= BATCH_CALLS:
+                    return calls, False
+                item = self._queue.get_nowait()
+        except queue.Empty:
+            return calls, False
+        return calls, True
+
+    def _perform(self, calls: list[_Call]) -> None:
+        """Run a batch in one transaction; nobody is told before it is on disk."""
+        if not calls:
+            return
+        done: list[tuple[_Call, object]] = []
+        try:
+            file = self._opened()
+            writes = [call.now for call in calls if call.writes]
+            with file.transaction(writes=bool(writes)):
+                if writes:
+                    file.sweep(min(writes))
+                done.extend((call, _outcome(call, file)) for call in calls)
+        except Exception as error:
+            self._let_go()
+            done = [(call, _again(error)) for call in calls]
+        for call, outcome in done:
+            if isinstance(outcome, Exception):
+                _post(call.future, call.future.set_exception, outcome)
+            else:
+                _post(call.future, call.future.set_result, outcome)
+
+    def _opened(self) -> StoreFile:
+        if self._file is None:
+            self._file = StoreFile(self._path, self._limits)
+        return self._file
+
+    def _let_go(self) -> None:
+        """Close the file; the next call opens it anew."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(ChannelError):  # whatever is wrong with it, it is not ours any more
+                file.close()
+
+    def _join(self, principal: str, topic: str, listening: Listening, file: StoreFile) -> None:
+        newest = file.newest()
+        if not self._topics:
+            self._seen = newest
+        listening.since = newest
+        self._topics.join(principal, topic, listening)
+
+    def _relay(self) -> None:
+        """Hand on what was published since the last look."""
+        try:
+            file = self._opened()
+            with file.transaction(writes=False):
+                newest = file.newest()
+                if newest == self._seen:
+                    return
+                whole = file.oldest() <= self._seen + 1
+                for number, whose, name in file.topics_after(self._seen) if whole else ():
+                    here = self._topics.at(whose.decode(), name.decode())
+                    if here:
+                        message = file.message(number, whose, name)
+                        for listening in here:
+                            if listening.since < number:
+                                listening.post(listening.offer, message)
+                self._seen = newest
+        except Exception as error:
+            self._let_go()
+            self._cut(f"the store failed while someone listened: {error}")
+        else:
+            if not whole:
+                self._cut("messages were cleared away before they were seen")
+
+    def _cut(self, why: str) -> None:
+        for listening in self._topics.everyone():
+            listening.post(listening.cut, why)
+
+
+def _encoded(principal: str, name: str) -> tuple[bytes, bytes]:
+    check_names(principal, name)
+    return principal.encode(), name.encode()
+
+
+def _outcome(call: _Call, file: StoreFile) -> object:
+    """What a call gives, or its own refusal; what is wrong with the file is everybody's."""
+    try:
+        return call.work(file)
+    except ColonnadeError as refusal:
+        return refusal
+
+
+def _again(error: Exception) -> Exception:
+    """The same error for each of several callers: a traceback belongs to one."""
+    return type(error)(*error.args) if isinstance(error, ColonnadeError) else error
+
+
+def _post(future: "asyncio.Future[Any]", act: Callable[[Any], None], value: object) -> None:
+    def settle() -> None:
+        if not future.done():
+            act(value)
+
+    with suppress(RuntimeError):  # the loop was closed, and nobody waits any more
+        future.get_loop().call_soon_threadsafe(settle)

@@ -1,0 +1,484 @@
+"""One conversation over a channel that carries everything both ways: a pipe, or memory.
+
+It runs a `Link`: what the link wants sent is written, what it wants answered is answered in a
+task of its own, and what it waits for is a future.
+
+Rules: one owner: everything here happens in the loop that runs it. No message is decoded or
+judged here. A task never raises, and whoever runs the conversation waits for its end: but only for
+so long, because a handler may refuse to stop.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Raw, Struct
+
+from colonnade.errors import NO_OUTPUT, ColonnadeError, ConnectionLost, Fault, FaultKind, Output
+from colonnade.ports import Answer, Hearer, Progressing
+from colonnade.protocol.events import (
+    Answered,
+    Call,
+    Cancelled,
+    Dropped,
+    Event,
+    Opened,
+    Progressed,
+    Send,
+    Told,
+)
+from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.handshake import NOT_INITIALIZED, Phase
+from colonnade.protocol.jsonrpc import Request, RequestId, encode_request
+from colonnade.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.revision import Revision
+from colonnade.protocol.types import NotificationParams, RequestParams
+from colonnade.transport.crew import Crew
+from colonnade.transport.news import news_for
+
+if TYPE_CHECKING:
+    from colonnade.protocol.questions import Question
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+
+# A person must find the window, read the question and decide.
+ASK_S = 600.0
+# So many calls may be answered at once, in memory, before everybody else in the loop has a turn:
+# some two milliseconds.
+AT_ONCE = 128
+# An alarm may ring that much early, by the last digit of the time alone.
+ROUNDING_S = 1e-6
+
+
+class Channel(Protocol):
+    """Bytes both ways, one message at a time."""
+
+    def write(self, frame: bytes) -> None:
+        """Write a message at once, or keep it until the other side reads."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until the other side has read enough. Raises `ConnectionLost`."""
+        ...
+
+
+class Line(Channel, Protocol):
+    """A channel that whoever speaks on it can end."""
+
+    async def close(self, why: str = ...) -> None:
+        """End it, and wait until nothing of it is left; at any time, and twice."""
+        ...
+
+
+class DuplexTurn(RequestFields, Struct, eq=False, gc=False):
+    """One exchange on a duplex conversation, with its way back."""
+
+    exchange: Exchange
+    duplex: "Duplex"
+    fault: Fault | None = None
+
+    @property
+    def wire(self) -> "DuplexTurn":
+        """Everything shares one channel, so the way back is the turn itself."""
+        return self
+
+    @property
+    def debug(self) -> bool:
+        """Whether this caller is shown what crashed."""
+        return self.duplex.debug
+
+    @property
+    def session(self) -> "Duplex | None":
+        """The pipe, for those who opened it with a handshake."""
+        return self.duplex if self.exchange.peer.revision.handshake else None
+
+    async def send(self, frame: bytes) -> None:
+        """Write a notification of this exchange."""
+        self.duplex.channel.write(frame)
+        await self.duplex.channel.drain()
+
+    def post(self, frame: bytes) -> bool:
+        """Whoever writes here may have to wait."""
+        return False
+
+    async def ask(self, question: "Question") -> Raw:
+        """Ask by request, and wait for as long as a person may need."""
+        if self.duplex.link.phase is Phase.OPENING:
+            raise ConnectionLost(NOT_INITIALIZED)
+        return await self.duplex.request(question.kind.method, question.params, ASK_S)
+
+    async def hang_up(self) -> None:
+        """The channel carries everything else, too; it stays."""
+
+
+class Duplex:
+    """A link, the channel that it speaks through, and the tasks that answer."""
+
+    def __init__(
+        self,
+        link: Link,
+        channel: Channel,
+        answer: Answer,
+        *,
+        told: Callable[[Told], None] | None = None,
+        opened: Callable[[Opened], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        debug: bool = False,
+    ) -> None:
+        self.link = link
+        self.channel = channel
+        self.debug: bool = debug
+        self._answer = answer
+        self._told = told
+        self._opened = opened
+        self._progressing: dict[RequestId, Progressing] = {}
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.subscriptions: set[str] = set()
+        self._tasks: dict[Exchange, asyncio.Task[None]] = {}
+        # Who sent what was last taken unread, and on which terms.
+        self._known: tuple[Agreed | None, Peer | None] = None, None
+        self._crew = Crew(self._run, channel.write)
+        # Whoever waits for an answer; None while it is being asked for, and what came meanwhile.
+        self._waiting: dict[RequestId, asyncio.Future[Raw] | None] = {}
+        self._early: dict[RequestId, Raw | ColonnadeError] = {}
+        # Answers that were there before anybody had to wait for them.
+        self._at_once = 0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at: float = 0.0
+        self._deaf: str = ""
+
+    # ------------------------------------------------------------ in
+
+    def receive(self, frame: bytes) -> None:
+        """One message has arrived."""
+        # The time is for progress, and that only for who waits for some.
+        now = self._clock() if self._progressing else 0.0
+        for event in self.link.receive(frame, now):
+            if type(event) is Call:
+                self._call(event.exchange)
+            else:
+                self._act(event)
+
+    def take(self, request: Request, terms: Agreed) -> bytes | None:
+        """A plain call has arrived that needs no reading. Its answer, where it is there at once: it
+        is for whoever calls this.
+
+        On the same terms nothing else than its id and its arguments differ from the last one, and
+        nothing else is looked at again.
+        """
+        known, peer = self._known
+        exchange = self.link.take_again(request, peer) if peer and known is terms else None
+        if exchange is None:
+            events = self.link.take(request, 0.0)
+            first = events[0] if events else None
+            if type(first) is not Call:
+                for event in events:
+                    self._act(event)
+                return None
+            exchange = first.exchange
+            if not exchange.peer.revision.handshake:
+                self._known = terms, exchange.peer
+        return self._crew.begin(exchange)
+
+    def receive_all(self, frames: Iterable[bytes | Fault]) -> None:
+        """Messages that have arrived together, or what was none: all are read, then answered."""
+        self._crew.hold()
+        for frame in frames:
+            if isinstance(frame, Fault):
+                self.refuse(frame)
+            else:
+                self.receive(frame)
+        self._crew.release()
+
+    def refuse(self, fault: Fault) -> None:
+        """What arrived was no message at all."""
+        for event in self.link.refuse(fault):
+            self._act(event)
+
+    def _act(self, event: Event) -> None:
+        match event:  # the most frequent first
+            case Answered():
+                self._settle(event.id, event.outcome)
+            case Send():
+                self.channel.write(event.data)
+            case Call():
+                self._call(event.exchange)
+            case Cancelled():
+                task = self._tasks.get(event.exchange)
+                if task is not None:
+                    log.debug(
+                        "%s cancelled: %.200r", event.exchange.row.name, event.reason
+                    )  # R0061
+                    task.cancel()
+            case Told():
+                if self._told is not None:
+                    self._told(event)
+            case Progressed():
+                progressed = self._progressing.get(event.id)
+                if progressed is not None:
+                    progressed(event.params)
+            case Opened():
+                if self._opened is not None:
+                    self._opened(event)
+            case Dropped():
+                log.debug("ignored: %s", event.why)
+
+    def _call(self, exchange: Exchange) -> None:
+        if exchange.row.name == LISTEN:  # which waits, and for that only
+            work = self._stay(exchange)
+            task = self._tasks[exchange] = asyncio.get_running_loop().create_task(work)
+            task.add_done_callback(lambda _: self._tasks.pop(exchange, None))
+            return
+        self._crew.call(exchange)
+
+    async def _stay(self, exchange: Exchange) -> None:
+        data = await self._run(exchange, None)
+        if data is not None:
+            self.channel.write(data)
+
+    async def _run(self, exchange: Exchange, task: "asyncio.Task[None] | None") -> bytes | None:
+        """What is to be written in the end."""
+        if exchange.settled:  # it was cancelled before it had begun
+            return None
+        if task is not None:
+            self._tasks[exchange] = task
+        turn = DuplexTurn(exchange, self)
+        held = self.link.hold(self._clock()) if exchange.question is not None else ()
+        if held:
+            self._set_alarm()
+        try:
+            return await self._answer(turn)
+        except ConnectionLost:
+            return None
+        except (Exception, asyncio.CancelledError) as error:
+            if exchange.settled:  # its sender cancelled it, or the conversation has ended
+                return None
+            # A handler that cancels its own task is a failure like any other; the task then ends.
+            log.error("the service raised %s", type(error).__name__, exc_info=error)
+            fault = Fault(FaultKind.INTERNAL, "the server failed; its log says why")
+            return exchange.fail(fault)
+        finally:
+            self._tasks.pop(exchange, None)
+            if held:
+                self.link.release(held, self._clock())
+                self._set_alarm()
+
+    def _settle(self, id: RequestId, outcome: Raw | ColonnadeError) -> None:
+        if id not in self._waiting:
+            return
+        future = self._waiting.pop(id)
+        if future is None:
+            self._early[id] = outcome
+        elif future.done():
+            return
+        elif isinstance(outcome, ColonnadeError):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+    # ------------------------------------------------------------ out
+
+    async def request(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        progressed: Progressing | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
+    ) -> Raw:
+        """Ask the peer and wait for its raw answer; giving up tells it so.
+
+        `progressed` hears how it is getting on. There are no `headers` here.
+        """
+        if self._at_once >= AT_ONCE:  # before it is sent: whoever gives up here has asked nothing
+            self._at_once = 0
+            await asyncio.sleep(0)
+        request = self._ask(method, params, timeout_s, None, progressed, probing)
+        self._put(request)
+        return await self._answer_to(request.id)
+
+    async def _answer_to(self, id: RequestId) -> Raw:
+        outcome = self._early.pop(id, None)
+        if outcome is not None:  # in memory: there was nothing to wait for
+            self._at_once += 1
+            self._progressing.pop(id, None)
+            if isinstance(outcome, ColonnadeError):
+                raise outcome
+            return outcome
+        answer = self._waiting[id] = self._loop.create_future()
+        try:
+            return await answer
+        finally:
+            self._progressing.pop(id, None)
+            self.give_up(id)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # whoever was cancelled meanwhile has not looked
+
+    def begin(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+    ) -> tuple[RequestId, asyncio.Future[Raw]]:
+        """Ask the peer: the id of the request, and its raw answer to come.
+
+        Whoever begins calls `give_up` in the end.
+        """
+        answer: asyncio.Future[Raw] = self._loop.create_future()
+        request = self._ask(method, params, timeout_s, answer)
+        self._put(request)
+        return request.id, answer
+
+    def _ask(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float,
+        answer: "asyncio.Future[Raw] | None",
+        progressed: Progressing | None = None,
+        probing: Revision | None = None,
+    ) -> Request:
+        """A request that is about to be sent; `probing` is a revision that the peer may not speak.
+        Without a future for the answer, one that comes at once is in `_early`."""
+        if self._deaf:
+            raise ConnectionLost(self._deaf)
+        max_s = MAX_S if timeout_s < MAX_S else timeout_s
+        wanted = progressed is not None
+        request, _ = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
+        self._expect(request, params, timeout_s, answer, progressed)
+        return request
+
+    def _expect(
+        self,
+        request: Request,
+        params: RequestParams,
+        timeout_s: float,
+        answer: "asyncio.Future[Raw] | None",
+        progressed: Progressing | None,
+    ) -> None:
+        """Somebody waits for the answer to a request, from now on."""
+        now = self._clock()
+        max_s = MAX_S if timeout_s < MAX_S else timeout_s
+        self.link.expect(request, params, now, timeout_s, max_s, progressed is not None)
+        if progressed is not None:
+            self._progressing[request.id] = progressed
+        self._wait_for(request.id, now + timeout_s, answer)
+
+    def _put(self, request: Request) -> None:
+        self.channel.write(encode_request(request.raw_id, request.method, request.params))
+
+    def give_up(self, id: RequestId) -> None:
+        """Nobody waits for this answer any more: the peer is told, if it has not given it."""
+        if self._waiting.pop(id, None) is not None:
+            gone = self.link.cancel(id, "no longer wanted")
+            if gone is not None:
+                self.channel.write(gone)
+
+    async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
+        """Open the conversation with a handshake. R0056: giving up closes it."""
+        id = self.link.record().next_id
+        now = self._clock()
+        data = self.link.initialize(now, timeout_s, revision).data
+        answer: asyncio.Future[Raw] = self._loop.create_future()
+        self._wait_for(id, now + timeout_s, answer)
+        self.channel.write(data)
+        try:
+            return await answer
+        finally:
+            if self._waiting.pop(id, None) is not None:
+                self.close("the handshake was given up")
+
+    def _wait_for(self, id: RequestId, until: float, answer: "asyncio.Future[Raw] | None") -> None:
+        self._waiting[id] = answer
+        # One alarm rings for all: it is set anew only where it would come too late for this one,
+        # and where it comes too early it finds nothing to do.
+        if self._alarm is None or until < self._alarm_at:
+            self._set_alarm()
+
+    async def notify(self, method: str, params: NotificationParams | None = None) -> None:
+        """Tell the peer something."""
+        self.channel.write(self.link.notify(method, params))
+        await self.channel.drain()
+
+    def news(self, method: str, params: NotificationParams) -> None:
+        """Tell the peer of a change, where the revision tells without being asked."""
+        frame = news_for(self.link, self.subscriptions, method, params)
+        if frame is not None:
+            self.channel.write(frame)
+
+    def _set_alarm(self) -> None:
+        deadline = self.link.next_deadline
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if deadline is not None:
+            self._alarm_at = deadline
+            delay = max(0.0, deadline - self._clock())
+            self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        for event in self.link.tick(self._clock() + ROUNDING_S):
+            self._act(event)
+        self._set_alarm()
+
+    # ------------------------------------------------------------ the end
+
+    async def finish(self, why: str, timeout_s: float) -> None:
+        """The peer says no more: what needs no further word of it may still be answered."""
+        self._deaf = why
+        for future in self._waiting.values():
+            if future is not None and not future.done():
+                future.set_exception(ConnectionLost(why))
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + timeout_s
+        self._crew.end()
+        # One that has to wait is followed by another, so that there may be more of them than now.
+        while left := self._crew.busy:
+            seconds = latest - loop.time()
+            if seconds <= 0:
+                break
+            await asyncio.wait(left, timeout=seconds)
+
+    def close(
+        self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
+    ) -> None:
+        """The channel is gone: tell everything that waits, stop everything that runs."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        for event in self.link.close(why, more, server=server, output=output):
+            self._act(event)
+        self._crew.end()
+        for task in self._running:
+            task.cancel()
+
+    @property
+    def _running(self) -> set[asyncio.Task[None]]:
+        return {*self._tasks.values(), *self._crew.tasks}
+
+    async def ended(self, timeout_s: float) -> None:
+        """Wait for the last handler, if it ends in time."""
+        if self._running:
+            _, left = await asyncio.wait(self._running, timeout=timeout_s)
+            if left:
+                log.warning("%d handlers do not stop, and are left alone", len(left))
+
+
+class Held(Duplex):
+    """A conversation as a client holds it: what carries it ends with it."""
+
+    def __init__(
+        self, link: Link, line: Line, hearer: Hearer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(link, line, hearer.answer, told=hearer.told, clock=clock)
+        self._line = line
+
+    async def leave(self, why: str) -> None:
+        """End it, and wait until nothing of it is left; at any time, and twice."""
+        await self._line.close(why)

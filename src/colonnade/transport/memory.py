@@ -1,0 +1,332 @@
+"""Two duplex conversations joined in one process: no process between them, and no socket.
+
+What one end writes the other reads at once, where it has read all that came before and is not
+reading now; else in a later turn of the loop, in order. Nothing is lost by that: whoever reads only
+takes note, and what is to be done runs in tasks. Rules: one owner: everything here happens in the
+loop that runs both ends. There is no task: whatever is on its way is a callback of the loop.
+Closing either end ends both, and what was written before arrives before the end.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import Context, copy_context
+from typing import Protocol, TypeAlias
+
+from msgspec import Raw
+
+from colonnade.errors import NO_OUTPUT, ConnectionLost, LocalProtocolError, Output
+from colonnade.ports import Hearer, Progressing, Service
+from colonnade.protocol.events import Told
+from colonnade.protocol.jsonrpc import (
+    Request,
+    encode_request,
+    needs_no_reading,
+    plain_result,
+)
+from colonnade.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.methods import Side
+from colonnade.protocol.revision import Revision
+from colonnade.protocol.types import RequestParams
+from colonnade.transport.duplex import AT_ONCE, Duplex, Held
+
+# What may be on its way to an end. Both read in every turn of the loop, so only a handler that
+# writes this much without a pause gets here, and it would never stop.
+MAX_UNREAD_BYTES = 64 * 1024 * 1024
+# Above this, whoever sends notices waits for the other side to read.
+DRAIN_BYTES = 1024 * 1024
+# Messages that an end reads in one turn, before everybody else has theirs.
+FRAMES_A_TURN = 64
+# For handlers that were stopped to clean up.
+CLEAN_UP_S = 5.0
+
+# Hears every message as it is written: who says it, and what.
+Listener: TypeAlias = Callable[[Side, bytes], None]
+
+
+# Takes a request as it is, and gives its answer where it is there at once.
+Take: TypeAlias = Callable[[Request, Agreed], bytes | None]
+
+
+class Reader(Protocol):
+    """Whoever reads at an end: a duplex."""
+
+    def receive(self, frame: bytes) -> None: ...
+
+    def close(self, why: str) -> None: ...
+
+    async def ended(self, timeout_s: float) -> None: ...
+
+
+class End:
+    """One end of a pair: the channel of one duplex. `join` says of which."""
+
+    def __init__(self, side: Side, overhear: Listener | None = None) -> None:
+        self.side = side
+        self.other: End = self  # `pair` knows better
+        self._overhear = overhear
+        self._reader: Reader | None = None
+        self._leave: Callable[[], None] | None = None
+        # Who takes requests unread at the other end, as long as there is nothing between them.
+        self._direct: Take | None = None
+        # What is still to be read, each in the context of whoever wrote it.
+        self._arrived: deque[tuple[bytes, Context]] = deque()
+        self._unread = 0
+        self._reading: asyncio.Handle | None = None
+        self._busy = False
+        self._room = asyncio.Event()
+        self._ending: str | None = None
+        self._over: str | None = None
+        self._ended = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"End({self.side.value}, {self._over or 'open'})"
+
+    def join(
+        self, reader: Reader, leave: Callable[[], None] | None = None, take: Take | None = None
+    ) -> None:
+        """Hand what arrives here to this reader; at the end call `leave`. `take` is for requests
+        that need no reading."""
+        if self._reader is not None:
+            raise LocalProtocolError(f"this end is joined already: {self!r}")
+        self._reader, self._leave = reader, leave
+        if self._overhear is None and self._ending is None:
+            self.other._direct = take
+        self._wake()
+
+    def carry(self, link: Link, hearer: Hearer) -> "Joined":
+        """Carry a client's conversation."""
+        held = Joined(link, self, hearer)
+        self.join(held, hearer.gone)
+        return held
+
+    # ------------------------------------------------------------ out
+
+    def write(self, frame: bytes) -> None:
+        """Send one message on its way: it arrives now, or in a later turn of the loop."""
+        other = self.other
+        if self._over is not None or other._ending is not None:
+            return
+        if self._overhear is not None:
+            self._overhear(self.side, frame)
+        if other._busy or other._arrived or other._reader is None:
+            other._keep(frame)
+        else:
+            other._read_now(other._reader, frame)
+
+    def hand(self, request: Request, terms: Agreed) -> bytes | None:
+        """Send a request on its way: a plain call as it is, where the other side would read it now
+        and find nothing wrong with how it is written. The answer, where it is there at once."""
+        other, take, head = self.other, self._direct, request.head
+        if (
+            take is None
+            or head is None
+            or other._busy
+            or other._arrived
+            or not needs_no_reading(bytes(head.arguments))
+        ):
+            self.write(encode_request(request.raw_id, request.method, request.params))
+            return None
+        other._busy = True
+        try:
+            return take(request, terms)
+        finally:
+            other._busy = False
+            if other._arrived or other._ending is not None:
+                other._wake()
+
+    async def drain(self) -> None:
+        """Wait while the other side has much to read."""
+        while self.other._unread > DRAIN_BYTES and self._over is None:
+            self.other._room.clear()
+            await self.other._room.wait()
+        if self._over is not None:
+            raise ConnectionLost(self._over)
+
+    # ------------------------------------------------------------ in
+
+    def _keep(self, frame: bytes) -> None:
+        if self._unread + len(frame) > MAX_UNREAD_BYTES:
+            self._hang_up(f"the {self.side.value} left {MAX_UNREAD_BYTES} bytes unread")
+            return
+        self._arrived.append((frame, copy_context()))
+        self._unread += len(frame)
+        self._wake()
+
+    def _read_now(self, reader: Reader, frame: bytes) -> None:
+        self._busy = True
+        try:
+            reader.receive(frame)
+        except Exception as error:  # it is not the writer's
+            told = {"message": f"the {self.side.value} could not read", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+        finally:
+            self._busy = False
+            if self._arrived or self._ending is not None:
+                self._wake()
+
+    def _wake(self) -> None:
+        if self._reading is None and self._reader is not None:
+            self._reading = asyncio.get_running_loop().call_soon(self._read)
+
+    def _read(self) -> None:
+        self._reading = None
+        self._busy = True
+        try:
+            for _ in range(min(FRAMES_A_TURN, len(self._arrived))):
+                self._take()
+        finally:  # whatever a callback of the duplex does, the rest arrives
+            self._busy = False
+            if self._arrived:
+                self._wake()
+            elif self._ending is not None:
+                self._end(self._ending)
+
+    def _take(self) -> None:
+        if not self._arrived or self._reader is None:
+            return  # the message before this one ended it
+        frame, context = self._arrived.popleft()
+        self._unread -= len(frame)
+        if self._unread <= DRAIN_BYTES:
+            self._room.set()
+        context.run(self._reader.receive, frame)
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self, why: str = "the connection was closed") -> None:
+        """End both sides, and wait until nothing runs on either; at any time, and twice."""
+        self._hang_up(why)
+        self._end(self._ending or why)  # the first reason is the reason
+        ends = (self, self.other)
+        for end in ends:
+            if end._reader is not None:
+                await end._ended.wait()
+        for end in ends:
+            if end._reader is not None:
+                await end._reader.ended(CLEAN_UP_S)
+
+    def _hang_up(self, why: str) -> None:
+        """The end is on its way to both, behind what is."""
+        for end in (self, self.other):
+            end._direct = None
+            if end._ending is None:
+                end._ending = why
+                end._wake()
+
+    def _end(self, why: str) -> None:
+        if self._over is not None:
+            return
+        self._over = why
+        self._direct = None
+        self._arrived.clear()
+        self._unread = 0
+        self._room.set()
+        self.other._room.set()
+        self._ended.set()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        if self._leave is not None:
+            self._leave()
+        if self._reader is not None:
+            self._reader.close(why)
+
+
+# A request that may be answered before anybody has to wait for it, and what it was asked with.
+Draft: TypeAlias = tuple[Request, RequestParams, float, Progressing | None]
+
+
+class Joined(Held):
+    """A client's conversation with a server in this loop. What is asked is handed over as it is,
+    and nobody begins to wait for an answer that is there at once: only where anything else comes
+    first does the call go on as all others do."""
+
+    def __init__(self, link: Link, end: End, hearer: Hearer) -> None:
+        super().__init__(link, end, hearer, loop_time)
+        self._end = end
+        self._draft: Draft | None = None
+
+    async def request(
+        self,
+        method: str,
+        params: RequestParams,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        progressed: Progressing | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        probing: Revision | None = None,
+    ) -> Raw:
+        """Ask the server for its raw answer, and wait for it where that is needed."""
+        if self._draft is not None or self._at_once >= AT_ONCE or self._deaf:
+            return await super().request(
+                method, params, timeout_s, progressed=progressed, probing=probing
+            )
+        max_s = MAX_S if timeout_s < MAX_S else timeout_s
+        wanted = progressed is not None
+        request, terms = self.link.draft(method, params, timeout_s, max_s, wanted, probing)
+        self._draft = draft = (request, params, timeout_s, progressed)
+        data = self._end.hand(request, terms)
+        if data is not None:
+            result = plain_result(data, request.raw_id)
+            if result is not None and self._draft is draft:
+                self._draft = None
+                self._at_once += 1
+                return result
+            self.receive(data)
+        self._keep()
+        return await self._answer_to(request.id)
+
+    def _keep(self) -> None:
+        """Something has come that is not the answer, or nothing: the call has to wait."""
+        if self._draft is not None:
+            request, params, timeout_s, progressed = self._draft
+            self._draft = None
+            self._expect(request, params, timeout_s, None, progressed)
+
+    def receive(self, frame: bytes) -> None:
+        """One message has arrived."""
+        self._keep()
+        super().receive(frame)
+
+    def close(
+        self, why: str, more: str = "", *, server: str | None = None, output: Output = NO_OUTPUT
+    ) -> None:
+        """The channel is gone."""
+        self._keep()
+        super().close(why, more, server=server, output=output)
+
+
+def pair(overhear: Listener | None = None) -> tuple[End, End]:
+    """The two ends of a new conversation: the client's, then the server's."""
+    near, far = End(Side.CLIENT, overhear), End(Side.SERVER, overhear)
+    near.other, far.other = far, near
+    return near, far
+
+
+def serve_end(
+    end: End,
+    service: Service,
+    *,
+    principal: str = "",
+    scopes: Iterable[str] | None = None,
+    debug: bool = False,
+) -> Duplex:
+    """Serve whoever speaks at the other end, until one side closes. The service has started.
+
+    `principal` is who speaks there, `scopes` what they may do, where somebody looks at that. With
+    `debug` they are shown what crashed.
+    """
+    link = Link(Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity)
+    link.scopes = frozenset(scopes) if scopes is not None else None
+
+    def told(event: Told) -> None:
+        service.told(event, link.peer)
+
+    duplex = Duplex(link, end, service.answer, told=told, clock=loop_time, debug=debug)
+    end.join(duplex, service.watch(duplex.news), duplex.take)
+    return duplex
+
+
+def loop_time() -> float:
+    """The time by which this loop rings its alarms."""
+    return asyncio.get_running_loop().time()
