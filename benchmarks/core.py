@@ -24,14 +24,14 @@ import msgspec
 
 from colonnade.protocol import jsonrpc
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.httprules import admit, signs, status_of
-from colonnade.protocol.httprules_gate import Gate, HostPolicy
-from colonnade.protocol.httprules_params import check_params
+from colonnade.protocol.http.param_headers import check_params
+from colonnade.protocol.http.rules import admit, signs, status_of
+from colonnade.protocol.http.security import Gate, HostPolicy
 from colonnade.protocol.negotiation import Recogniser
 from colonnade.protocol.revision import EVERY, JULY_2026
-from colonnade.protocol.shape import Shaper
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 # What `scripts/bench core` promises, against `bare`.
 MOST_TIMES_BARE = 3.0

@@ -18,15 +18,14 @@ from msgspec import Raw
 from colonnade.auth.seal import KeyRing
 from colonnade.errors import ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Cancelled, Event, Progressed, Send
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange, read_result
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.interview import Interview, recall, subject_of
-from colonnade.protocol.link import Link
+from colonnade.protocol.input_requests import AnyAnswer, Question, questions_of, retry
+from colonnade.protocol.input_rounds import Interview, recall, subject_of
+from colonnade.protocol.link.events import Answered, Call, Cancelled, Event, Progressed, Send
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import AnyAnswer, Question, questions_of, retry
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, Asking, Revision, Revisions
 
 SERVER = Identity(

@@ -24,9 +24,9 @@ import booking
 import travel
 
 from colonnade import Declined, Host
-from colonnade.host.questions import Question
-from colonnade.host.running import ModelCall
-from colonnade.host.status import Status
+from colonnade.host.agent.loop import ModelCall
+from colonnade.host.input_requests import Question
+from colonnade.host.servers.status import Status
 
 HERE = Path(__file__).parent
 WIDTH = 98

@@ -13,16 +13,16 @@ from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, FaultKind, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Event, Told
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange, check_task_support, read_result
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.interview import Interview, Memory, recall, subject_of
+from colonnade.protocol.input_requests import Question, questions_of, read_url_required, retry
+from colonnade.protocol.input_rounds import Interview, Memory, recall, subject_of
 from colonnade.protocol.jsonrpc import Batch, Failure, Reply, RequestId, encode
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Answered, Call, Event, Told
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.questions import Question, questions_of, read_url_required, retry
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import ALL, Revision
+from colonnade.protocol.subscriptions import Subscription
 from fuzz.corpus import ANSWERS, FORM, results_of, rows
 from fuzz.target import Finding, check_sent, held, ours
 

@@ -5,7 +5,7 @@ Rules: as in `fuzz.corpus`.
 
 from typing import NamedTuple
 
-from colonnade.protocol import sse
+from colonnade.protocol.http import sse
 from colonnade.protocol.revision import ALL, NEWEST
 from fuzz.corpus import EVERY_MESSAGE, MESSAGES, TOOL_SCHEMA, Seed, seed
 

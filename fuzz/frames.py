@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
+from colonnade.client.probe import judge
 from colonnade.errors import Fault
 from colonnade.protocol.jsonrpc import (
     MAX_DEPTH,
@@ -29,7 +30,6 @@ from colonnade.protocol.jsonrpc import (
     head,
 )
 from colonnade.protocol.negotiation import choose
-from colonnade.protocol.negotiation_probe import judge
 from colonnade.protocol.revision import EVERY
 from fuzz.corpus import EVERY_MESSAGE, JSON
 from fuzz.mutate import mutate

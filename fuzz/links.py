@@ -17,7 +17,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from colonnade.protocol.events import (
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Reply
+from colonnade.protocol.link.events import (
     Answered,
     Call,
     Cancelled,
@@ -27,11 +29,9 @@ from colonnade.protocol.events import (
     Send,
     Told,
 )
-from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.flight import Sent
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Reply
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import Sent
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from fuzz.application import Application

@@ -18,13 +18,13 @@ import msgspec
 from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError
-from colonnade.protocol import httprules as http
-from colonnade.protocol import httprules_gate as gates
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_params import check_params, headers_for_call, param_headers
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.http import rules as http
+from colonnade.protocol.http import security as gates
+from colonnade.protocol.http.param_headers import check_params, headers_for_call, param_headers
 from colonnade.protocol.jsonrpc import Batch, Request, decode, encode_failure
 from colonnade.protocol.negotiation import MAX_REMEMBERED, Peer, Recogniser
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import ALL, EVERY, NEWEST, Revision, number
 from fuzz.corpus import CLIENT_CAN, EVERY_MESSAGE, JSON, TOOL_SCHEMA, Seed
 from fuzz.corpus_wire import HEADER_NAMES, HEADER_VALUES, POSTS, Post

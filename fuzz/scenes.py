@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from colonnade.protocol import types as t
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import INITIALIZE, Side
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from fuzz.corpus import (
     CLIENT_CAN,

@@ -9,7 +9,7 @@ from random import Random
 from typing import NamedTuple
 
 from colonnade.errors import Fault
-from colonnade.protocol import sse
+from colonnade.protocol.http import sse
 from fuzz.corpus import EVERY_MESSAGE
 from fuzz.corpus_wire import STREAM_TOKENS, STREAMS
 from fuzz.frames import chunks

@@ -11,14 +11,14 @@ import msgspec
 
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, ProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_params import param_headers
+from colonnade.protocol.codec.decode import plain, read, write
+from colonnade.protocol.codec.downgrade import WRAPPED, without_boolean_schemas, wrapped_schema
+from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.http.param_headers import param_headers
+from colonnade.protocol.input_requests import Question, check_answer, check_received
 from colonnade.protocol.jsonrpc import MAX_DEPTH
-from colonnade.protocol.questions import Question, check_answer, check_received
-from colonnade.protocol.reading import plain, read, write
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.protocol.schema import Validator
-from colonnade.protocol.shape import Shaper
-from colonnade.protocol.shape_schema import WRAPPED, without_boolean_schemas, wrapped_schema
+from colonnade.protocol.schema.validate import Validator
 from colonnade.protocol.uritemplate import MAX_TEMPLATE_CHARS, Template
 from fuzz.corpus import (
     ANSWERS,

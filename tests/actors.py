@@ -21,24 +21,24 @@ from typing import Any, cast
 
 from msgspec import Raw
 
+from colonnade.client.probe import judge
 from colonnade.errors import Fault, FaultKind, RemoteError, RemoteProtocolError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.exchange import Exchange, check_task_support, read_result
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.interview import Interview, recall, subject_of
-from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
-from colonnade.protocol.methods import Method, Side
-from colonnade.protocol.negotiation import Peer, choose
-from colonnade.protocol.negotiation_probe import judge
-from colonnade.protocol.questions import (
+from colonnade.protocol.input_requests import (
     Question,
     questions_of,
     retry,
 )
-from colonnade.protocol.reading import read
+from colonnade.protocol.input_rounds import Interview, recall, subject_of
+from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
+from colonnade.protocol.link.events import Answered
+from colonnade.protocol.methods import Method, Side
+from colonnade.protocol.negotiation import Peer, choose
 from colonnade.protocol.revision import EVERY, NEWEST, Asking, Revisions
-from colonnade.protocol.shape import Shaper
+from colonnade.protocol.subscriptions import Subscription
 from stage import Stage
 
 PRINCIPAL = "ada"

@@ -7,7 +7,7 @@ import asyncio
 import json
 from typing import Any
 
-from colonnade.protocol.sse import Event, Parser
+from colonnade.protocol.http.sse import Event, Parser
 
 WAIT_S = 60.0
 META = {

@@ -12,16 +12,15 @@ import msgspec
 from colonnade.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Told
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import LISTEN
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.httprules_params import ParamHeader, param_headers
-from colonnade.protocol.identity import Identity
+from colonnade.protocol.http.param_headers import ParamHeader, param_headers
+from colonnade.protocol.input_requests import Question
 from colonnade.protocol.jsonrpc import encode_notification
-from colonnade.protocol.negotiation import Peer, incapable
-from colonnade.protocol.questions import Question
-from colonnade.protocol.reading import read
+from colonnade.protocol.link.events import Told
+from colonnade.protocol.negotiation import Identity, Peer, incapable
 from colonnade.protocol.revision import EVERY, Revisions
+from colonnade.protocol.subscriptions import Subscription
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -14,13 +14,14 @@ import json
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from colonnade.client.probe import judge
 from colonnade.errors import AuthError, Fault, FaultKind, LoginRequired, ScopeRequired, ToolError
-from colonnade.protocol import httprules as rules
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call, Dropped, Event, Send
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http import rules
+from colonnade.protocol.http.param_headers import check_params, headers_for_call, param_headers
+from colonnade.protocol.http.security import (
     Answers,
     Gate,
     Headers,
@@ -32,9 +33,9 @@ from colonnade.protocol.httprules_gate import (
     fold,
     require_events,
 )
-from colonnade.protocol.httprules_params import check_params, headers_for_call, param_headers
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.interview import Interview
+from colonnade.protocol.http.sse import Parser, prime, write
+from colonnade.protocol.input_requests import Question
+from colonnade.protocol.input_rounds import Interview
 from colonnade.protocol.jsonrpc import (
     Batch,
     Failure,
@@ -45,14 +46,12 @@ from colonnade.protocol.jsonrpc import (
     encode_failure,
     head,
 )
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Call, Dropped, Event, Send
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Peer, Recogniser, negotiate
-from colonnade.protocol.negotiation_probe import judge
-from colonnade.protocol.questions import Question
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, Recogniser, negotiate
 from colonnade.protocol.revision import EVERY, Revision, Revisions, number
-from colonnade.protocol.sse import Parser, prime, write
+from colonnade.protocol.subscriptions import Subscription
 from script import Script, holds, shown, spelled
 from stage import Message, Stage
 

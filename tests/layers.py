@@ -20,7 +20,7 @@ PACKAGE = "colonnade"
 ROWS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "text"}),
     frozenset({"protocol"}),
-    frozenset({"ports"}),
+    frozenset({"ports", "signatures"}),
     frozenset({"transport", "store", "auth", "middleware", "logs", "providers"}),
     frozenset({"server", "client", "extensions"}),
     frozenset({"host", "sync"}),
@@ -29,36 +29,32 @@ ROWS: tuple[frozenset[str], ...] = (
     frozenset({"__main__"}),
 )
 
-# The same inside protocol/, where the order is the path of data. A noun that grew is several
-# files with one first word (`types`, `types_content`), and they stand in one place.
+# The same inside protocol/, where a unit is a file or a folder, and the order is the path of data.
 PROTOCOL_ROWS: tuple[frozenset[str], ...] = (
-    frozenset({"jsonrpc", "sse", "uritemplate", "types"})
-    | {"problems", "subschemas", "annotations", "docstrings", "budget", "uris"},
-    frozenset({"methods", "reading", "forms", "schema"}),
-    frozenset({"revision", "flight", "signature"}),
-    frozenset({"shape"}),
-    frozenset({"negotiation", "identity"}),
-    frozenset({"httprules", "questions", "terms", "handshake"}),
-    frozenset({"interview"}),
-    frozenset({"exchange"}),
-    frozenset({"incoming", "events"}),
-    frozenset({"link"}),
+    frozenset({"byte_budget", "json_checks", "schema", "types", "uritemplate"}),
+    frozenset({"elicitation", "jsonrpc", "methods"}),
+    frozenset({"revision"}),
+    frozenset({"codec"}),
+    frozenset({"negotiation"}),
+    frozenset({"http", "input_requests"}),
+    frozenset({"exchange", "input_rounds"}),
+    frozenset({"link", "subscriptions"}),
 )
 
 # One library, one home: a module, or a folder with everything in it. msgspec is everywhere.
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "msgspec": ("",),
     "jsonschema_rs": ("protocol.schema",),
-    "pydantic": ("protocol.signature_models",),
-    "pydantic_core": ("protocol.signature_models",),
-    "pyreqwest": ("transport.http_client", "auth.fetch"),
+    "pydantic": ("signatures.pydantic_codec",),
+    "pydantic_core": ("signatures.pydantic_codec",),
+    "pyreqwest": ("transport.http_client",),
     "uvicorn": ("transport",),
     "httptools": ("transport",),
     "uvloop": ("transport",),
     "redis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
-    "keyring": ("auth.keyring",),
+    "keyring": ("auth.client.storage",),
     "opentelemetry": ("middleware",),
     "pytest": ("testing",),
     "click": ("cli",),
@@ -117,7 +113,7 @@ class Module:
 
     @property
     def noun(self) -> str:
-        """In protocol/, what the file is about; elsewhere nothing."""
+        """In protocol/, the file or folder; elsewhere nothing."""
         return noun(self.name)
 
     def within(self, *homes: str) -> bool:
@@ -129,7 +125,7 @@ class Module:
 
 def noun(name: str) -> str:
     unit, _, rest = name.partition(".")
-    return rest.split(".")[0].split("_")[0] if unit == "protocol" else ""
+    return rest.split(".")[0] if unit == "protocol" else ""
 
 
 def read(folder: Path) -> dict[str, Module]:
@@ -253,7 +249,8 @@ def cycles(modules: dict[str, Module]) -> Iterator[str]:
 
 
 def strangers(modules: dict[str, Module]) -> Iterator[str]:
-    """Third-party libraries outside their one home; in protocol/ all but msgspec wait for a call."""
+    """Third-party libraries outside their one home; in protocol/ and
+    signatures/ all but msgspec wait for a call."""
     for module in modules.values():
         for found in imports(module):
             library = found.target.split(".")[0]
@@ -262,14 +259,18 @@ def strangers(modules: dict[str, Module]) -> Iterator[str]:
             if not module.within(*LIBRARIES.get(library, ())):
                 home = " or ".join(LIBRARIES.get(library, ())) or "no file yet"
                 yield f"{module.at(found.line)}: imports {library}, whose home is {home}"
-            elif module.unit == "protocol" and library != "msgspec" and not found.deferred:
+            elif (
+                module.unit in ("protocol", "signatures")
+                and library != "msgspec"
+                and not found.deferred
+            ):
                 yield f"{module.at(found.line)}: loads {library} at once; import it where it is used"
 
 
 def worldly(modules: dict[str, Module]) -> Iterator[str]:
-    """I/O, clocks, dice and tasks in protocol/."""
+    """I/O, clocks, dice and tasks in protocol/ and signatures/."""
     for module in modules.values():
-        if module.unit not in ("protocol", "errors"):
+        if module.unit not in ("protocol", "signatures", "errors"):
             continue
         for found in imports(module):
             if found.target.split(".")[0] in WORLDLY or any(

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec
 
 from colonnade.protocol.revision import EVERY, Revisions
-from colonnade.transport.http_run import DEFAULT_LIMITS, RunLimits, Site
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_sessions import Sessions
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import DEFAULT_LIMITS, RunLimits, Site
+from colonnade.transport.http_server.session_registry import Sessions
 from http_client import Caller, Response, Wire
 from http_service import FakeService
 

@@ -8,17 +8,16 @@ from typing import Any
 
 from msgspec import Raw
 
+from colonnade.client.probe import Era, judge
 from colonnade.errors import ColonnadeError, RemoteError, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Event, Send
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.identity import Identity
 from colonnade.protocol.jsonrpc import Failure, Reply, RequestId, encode
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Answered, Call, Event, Send
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer, choose
-from colonnade.protocol.negotiation_probe import Era, judge
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer, choose
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 
 CLIENT = Identity(

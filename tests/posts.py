@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import Fault
-from colonnade.protocol.httprules import Admission, admit, status_of
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.rules import Admission, admit, status_of
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Request, decode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import (

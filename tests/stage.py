@@ -19,7 +19,12 @@ from typing import Any, NamedTuple
 
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import (
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.exchange import Exchange, read_result
+from colonnade.protocol.input_requests import Question
+from colonnade.protocol.jsonrpc import Lines, RequestId, encode
+from colonnade.protocol.link.events import (
     Answered,
     Call,
     Cancelled,
@@ -30,16 +35,10 @@ from colonnade.protocol.events import (
     Send,
     Told,
 )
-from colonnade.protocol.exchange import Exchange, read_result
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.jsonrpc import Lines, RequestId, encode
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import Question
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import EVERY, Revision, Revisions, Tasks
-from colonnade.protocol.shape import Shaper
 from script import Script, holds, shown, spelled, tokens
 
 ARROWS = {Side.CLIENT: "-->", Side.SERVER: "<--"}

@@ -15,19 +15,18 @@ import pytest
 
 from colonnade.errors import Fault
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Dropped, Event, Send
-from colonnade.protocol.handshake import Handshake, Phase
-from colonnade.protocol.httprules_gate import Answers, Gate, Headers
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.incoming import Incoming
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.http.security import Answers, Gate, Headers
+from colonnade.protocol.http.sse import Event as StreamEvent
+from colonnade.protocol.http.sse import Parser
 from colonnade.protocol.jsonrpc import Batch, Frame, Request, RequestId, decode
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Dropped, Event, Send
+from colonnade.protocol.link.handshake import Handshake, Phase
+from colonnade.protocol.link.in_flight import Incoming
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer, negotiate
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity, Peer, negotiate
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
-from colonnade.protocol.sse import Event as StreamEvent
-from colonnade.protocol.sse import Parser
 from fuzz import run as fuzzing
 from fuzz.corpus import EVERY_MESSAGE, JSON, MESSAGES, params_of, results_of, rows
 from fuzz.corpus_wire import POSTS, STREAMS

@@ -49,8 +49,8 @@ def test_the_rows_on_the_architecture_page_are_the_rows_that_are_checked() -> No
 
 
 def test_the_tree_on_the_architecture_page_has_every_noun_of_the_protocol() -> None:
-    folder = ARCHITECTURE.partition("\n  protocol/")[2].partition("\n  ports.py")[0]
-    listed = re.findall(r"^    ([a-z]+)\.py ", folder, re.MULTILINE)
+    folder = ARCHITECTURE.partition("\n  protocol/")[2].partition("\n  signatures/")[0]
+    listed = re.findall(r"^    ([a-z_]+)(?:\.py|/) ", folder, re.MULTILINE)
     assert frozenset(listed) == frozenset[str]().union(*PROTOCOL_ROWS)
 
 
@@ -83,9 +83,9 @@ def red(check: Check, modules: dict[str, Module], words: str) -> None:
         ("server__app", "from ..host import x", "server imports host"),
         ("server__app", "from colonnade import Server", "public names"),
         ("server__app", "import colonnade", "public names"),
-        ("protocol__jsonrpc", "from colonnade.protocol.types import Tool", "goes sideways"),
+        ("protocol__jsonrpc", "from colonnade.protocol.methods import Row", "goes sideways"),
         ("protocol__jsonrpc", "from .link import Link", "jsonrpc imports link, which goes up"),
-        ("protocol__revision", "from colonnade.protocol import questions", "goes up"),
+        ("protocol__revision", "from colonnade.protocol import input_requests", "goes up"),
         ("elsewhere", "", "has no row"),
         ("protocol__helpers", "", "has no place"),
     ],
@@ -95,8 +95,8 @@ def test_an_import_that_does_not_go_down_is_found(name: str, source: str, words:
         "errors": "",
         "protocol": "",
         "protocol__link": "",
-        "protocol__types": "",
-        "protocol__questions": "",
+        "protocol__methods": "",
+        "protocol__input_requests": "",
         "client__client": "",
         "host": "",
         name: source,

@@ -28,9 +28,9 @@ from colonnade.middleware import (
 )
 from colonnade.ports import Handler, Middleware, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from http_client import Caller
 from live import live, until
 from server.talk import Client, Rejected, accept, talk

@@ -21,13 +21,13 @@ import nouns
 import official
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.httprules import admit
+from colonnade.protocol.http.rules import admit
 from colonnade.protocol.jsonrpc import Request, encode
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Recogniser, agree, choose, negotiate, unsupported
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision, Revisions, number
-from colonnade.protocol.shape import Shaper
 from pairs import ADD, Pair
 from rehearsal import READ_NOTES, SIX, SIXTH, ReadNotesResult
 

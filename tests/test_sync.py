@@ -21,7 +21,7 @@ from client.shop import HERE, shop, site
 from colonnade import Client as AsyncClient
 from colonnade import Server, sync
 from colonnade.client.connect import connect as connect_in_loop
-from colonnade.client.listening import Change
+from colonnade.client.subscriptions import Change
 from colonnade.errors import CannotConnect, ConnectionLost, LocalProtocolError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import NOVEMBER_2025, Revision
@@ -320,7 +320,7 @@ def test_who_forgets_to_close_leaves_a_session_behind_a_name_all_the_same() -> N
     script = (
         "import sys\n"
         "from colonnade.sync import connect\n"
-        "from colonnade.transport.http_client import HttpPool\n"
+        "from colonnade.transport.http_client.pool import HttpPool\n"
         "HttpPool.__init__.__kwdefaults__['idle_s'] = 0.0\n"
         "print(connect(sys.argv[1], revision='2025-11-25').call_tool('t').text)\n"
     )

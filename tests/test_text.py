@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.auth.flow import said
-from colonnade.cli.text import clean, first_line, one_line
-from colonnade.client.notebook import shown
-from colonnade.text import has_hidden, visible
-from colonnade.transport.child_output import plain
+from colonnade.auth.client.steps import said
+from colonnade.client.results import shown
+from colonnade.text import clean, first_line, has_hidden, one_line, visible
+from colonnade.transport.process.output import plain
 
 # Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt), and the blank of Braille.
 IGNORABLE = [

@@ -37,8 +37,8 @@ from colonnade.errors import (
 from colonnade.ports import Handler, Middleware, Session, Turn, Wire
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.httprules_gate import TOO_MANY_REQUESTS, Refusal
-from colonnade.protocol.questions import Question
+from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Refusal
+from colonnade.protocol.input_requests import Question
 from colonnade.protocol.revision import Asking, number
 
 # Callers that are counted each by itself, as many as a server keeps sessions; further ones share

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from msgspec import Raw, Struct
 
 from colonnade.errors import Fault
-from colonnade.protocol.events import Told
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.identity import Identity
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
-from colonnade.protocol.link import Link
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.link import Link
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
 from colonnade.protocol.types import NotificationParams, Noun, RequestParams
 
 if TYPE_CHECKING:  # whoever has one of these has loaded it
-    from colonnade.protocol.httprules_gate import Headers
-    from colonnade.protocol.httprules_params import ParamHeader
-    from colonnade.protocol.questions import Question
+    from colonnade.protocol.http.param_headers import ParamHeader
+    from colonnade.protocol.http.security import Headers
+    from colonnade.protocol.input_requests import Question
     from colonnade.protocol.types import ProgressNotificationParams
 
 

@@ -25,25 +25,24 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
-from colonnade.client.answers import Answering, OnElicit, OnSample
+from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 from colonnade.client.client import Client as AsyncClient
+from colonnade.client.client import Completer as AsyncCompleter
 from colonnade.client.client import OnLog, OnProgress
-from colonnade.client.completing import Completer as AsyncCompleter
-from colonnade.client.connect import PING_S
+from colonnade.client.connect import PING_S, GivenHeaders, Target
 from colonnade.client.connect import connect as connect_in_loop
-from colonnade.client.list_limits import MAX_LIST_BYTES, MAX_LIST_ITEMS
-from colonnade.client.listening import Change
-from colonnade.client.offered import Tool
+from colonnade.client.input_callbacks import Answering, OnElicit, OnSample
 from colonnade.client.results import ToolResult
 from colonnade.client.roots import GivenRoots, Rooted
-from colonnade.client.targets import GivenHeaders, Target
-from colonnade.client.ways import OnStderr
+from colonnade.client.subscriptions import Change
+from colonnade.client.tools import Tool
+from colonnade.client.transports import OnStderr
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.link import TIMEOUT_S
+from colonnade.protocol.link.link import TIMEOUT_S
 
 if TYPE_CHECKING:
-    from colonnade.auth.logins import Auth
+    from colonnade.auth.client.login import Auth
 
 __all__ = ["Changes", "Client", "Completer", "connect"]
 

@@ -44,15 +44,15 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, cast, overload
 
 import msgspec
 
-from colonnade.client.answers import Answers, GivenRoots, OnElicit, OnSample
 from colonnade.client.client import Client, OnLog, OnProgress
+from colonnade.client.input_callbacks import Answers, GivenRoots, OnElicit, OnSample
 from colonnade.errors import Declined, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.link import TIMEOUT_S
+from colonnade.protocol.input_requests import AnyAnswer, Params, Question
+from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.methods import Side
-from colonnade.protocol.questions import AnyAnswer, Params, Question
 from colonnade.protocol.revision import ALL, Revision, Revisions
-from colonnade.server.app import Server
+from colonnade.server.server import Server
 from colonnade.transport.memory import pair, serve_end
 
 __all__ = ["Clock", "MemoryClient", "Record", "Said", "connect", "every_revision"]

@@ -16,8 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from colonnade import Login, connect
-from colonnade.auth.keeping import Held
-from colonnade.auth.passport import Passport
+from colonnade.auth.client.credentials import Passport
+from colonnade.auth.client.storage import Held
 
 
 def ended(held: Held) -> Held:

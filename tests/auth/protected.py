@@ -6,8 +6,8 @@ from typing import Any
 
 from auth.minting import Issuer, Json, Pen, issuing
 from colonnade import Context, Jwt, Protection, Server
-from colonnade.auth.issuers import Trust
-from colonnade.transport.http_run import Site
+from colonnade.auth.server.issuers import Trust
+from colonnade.transport.http_server.runner import Site
 from http_client import Caller, Response, Wire
 
 # As clients outside see it, behind a proxy; where it really is served matters to nobody.

@@ -15,8 +15,8 @@ STATES, CLIENT = "../server/test_request_states.py", "../client/test_client.py"
 LONG = "../client/test_rounds.py"
 SEAL, DEPOT, STATE = "test_seal.py", "test_seal_depot.py", "test_seal_state.py"
 
-INTERVIEW, QUESTIONS = "protocol/interview.py", "protocol/questions.py"
-RUNNING, SEALING = "server/interviewing.py", "auth/seal.py"
+INTERVIEW, QUESTIONS = "protocol/input_rounds.py", "protocol/input_requests.py"
+RUNNING, SEALING = "server/handlers/input_rounds.py", "auth/seal.py"
 
 OPENED = "return cipher.decrypt(nonce, data[len(head + nonce) :], head + self._audience)"
 # The same cipher, without the look at the tag.
@@ -125,7 +125,7 @@ CUTS: dict[str, Cut] = {
         "only_if_it_was",
     ),
     "RQ-09 a new id": Cut(
-        "protocol/flight.py",
+        "protocol/link/in_flight.py",
         "        self.next_id += 1\n",
         "",
         CLIENT,
@@ -142,17 +142,17 @@ CUTS: dict[str, Cut] = {
         INTERVIEW, "if key in asked}", "}", BACK, "nobody_asked_for_are_ignored"
     ),
     "RQ-11 rounds": Cut(
-        "client/rounds.py", "MAX_ROUNDS = 10", "MAX_ROUNDS = 32", LONG, "only_asks_back"
+        "client/request.py", "MAX_ROUNDS = 10", "MAX_ROUNDS = 32", LONG, "only_asks_back"
     ),
     "RQ-11 nobody is asked in vain": Cut(
-        "client/asking.py",
+        "client/request.py",
         "            if number == MAX_ROUNDS:\n                break\n",
         "",
         LONG,
         "only_asks_back",
     ),
     "RQ-11 everybody is asked": Cut(
-        "client/asking.py",
+        "client/request.py",
         "answers = await rounds.of_people(answering.to_all(self._asked(method, result)))",
         "answers = vars(rounds).get('a') or await answering.to_all(self._asked(method, result))"
         "\n            vars(rounds)['a'] = answers",
@@ -160,21 +160,21 @@ CUTS: dict[str, Cut] = {
         "only_asks_back",
     ),
     "RQ-11 the server's time": Cut(
-        "client/rounds.py",
+        "client/request.py",
         "self._server_s = max(MAX_S, timeout_s)",
         "self._server_s = 1e9",
         LONG,
         "ten_minutes",
     ),
     "RQ-11 the people's time": Cut(
-        "client/rounds.py",
+        "client/request.py",
         "self._people_s = MAX_HELD_S",
         "self._people_s = 1e9",
         LONG,
         "people_have",
     ),
     "RQ-11 nobody hurries a person": Cut(
-        "client/rounds.py", "self._ends_at += took_s", "pass", LONG, "people_have"
+        "client/request.py", "self._ends_at += took_s", "pass", LONG, "people_have"
     ),
     "RQ-04 method": Cut(
         INTERVIEW,

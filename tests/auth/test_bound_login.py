@@ -13,9 +13,9 @@ from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
 from colonnade import Client, ClientCredentials, LoginRequired, connect
-from colonnade.auth.keeping import remember
-from colonnade.auth.passport import Passport
-from colonnade.auth.signing import generate
+from colonnade.auth.client.credentials import Passport
+from colonnade.auth.client.storage import remember
+from colonnade.auth.jose import generate
 from live import live
 
 REQUIRED: dict[str, Any] = {"dpop": "required", "nonces": True}

@@ -20,8 +20,8 @@ from auth.test_login import Browser, notes, serving
 from auth.test_login_commands import Shell
 from cli.process import COMMAND, environment
 from colonnade import Login, Protection, Server
-from colonnade.auth.keeping import Held
-from colonnade.client.authorizing import kept_login
+from colonnade.auth.client.storage import Held
+from colonnade.client.auth import kept_login
 from live import live_for
 
 pytestmark = pytest.mark.slow

@@ -23,12 +23,16 @@ ALONE = "../test_fetching_alone.py"
 BOUND, CHILDREN = "test_bound_login.py", "test_children.py"
 
 ENTRANCE, PROTECTION, DECIDING = (
-    "transport/http_server.py",
-    "auth/protection.py",
+    "transport/http_server/app.py",
+    "auth/server/protection.py",
     "            if self.is_guarded and not gate.public:\n",
 )
 FINDING_KEYS = "keys = await self._keys.matching(signed.key_id, signed.algorithm, now, wider)"
-CLIENTS, CODES, TOKEN = "auth/flow_clients.py", "auth/flow_code.py", "auth/flow_tokens.py"
+CLIENTS, CODES, TOKEN = (
+    "auth/client/registration.py",
+    "auth/client/authorization_code.py",
+    "auth/client/tokens.py",
+)
 
 CUTS: dict[str, Cut] = {
     # The resource server
@@ -40,7 +44,7 @@ CUTS: dict[str, Cut] = {
         "where_to_get_one",
     ),
     "RS-02 both places": Cut(
-        "server/door.py", "if path in known:", "if path == WELL_KNOWN:", DOOR, "both_well_known"
+        "server/auth.py", "if path in known:", "if path == WELL_KNOWN:", DOOR, "both_well_known"
     ),
     "RS-04 a token in the query": Cut(
         ENTRANCE,
@@ -97,9 +101,9 @@ CUTS: dict[str, Cut] = {
         "all_of_them",
     ),
     "RS-14 a key that a token shows": Cut(
-        "auth/issuers.py",
+        "auth/server/issuers.py",
         FINDING_KEYS,
-        "import colonnade.auth.jwt as j\n"
+        "import colonnade.auth.jose as j\n"
         '        own = j.read_key(signed.header.get("jwk"))\n'
         f"        {FINDING_KEYS}\n"
         "        keys = [own] if own is not None else keys",
@@ -111,14 +115,14 @@ CUTS: dict[str, Cut] = {
     ),
     # Discovery
     "CL-11 time": Cut(
-        "auth/fetching.py",
+        "auth/ssrf.py",
         "async with asyncio.timeout(self._total_s):",
         "async with asyncio.timeout(None):",
         FETCH,
         "silent_server",
     ),
     "CL-11 JSON": Cut(
-        "auth/flow.py",
+        "auth/client/steps.py",
         'return cast("dict[str, Any]", found) if isinstance(found, dict) else None',
         'return cast("dict[str, Any]", found)',
         KNOWN,
@@ -143,24 +147,28 @@ CUTS: dict[str, Cut] = {
         CLIENTS, "if reply.status not in CREATED:", "if False:", KNOWN, "cl_14_a_rejection"
     ),
     "CL-16 for programs": Cut(
-        "auth/logins.py",
+        "auth/client/login.py",
         "    if not issuer:\n",
         "    if not issuer:\n        return issuer\n    if False:\n",
         KNOWN,
         "cl_16_credentials",
     ),
     "CL-16 what is nobody's": Cut(
-        "auth/keeping.py", "return bool(issuer) and issuer ==", "return issuer ==", KNOWN, "is_dead"
+        "auth/client/storage.py",
+        "return bool(issuer) and issuer ==",
+        "return issuer ==",
+        KNOWN,
+        "is_dead",
     ),
     "CL-17 modes": Cut(
-        "client/authorizing.py",
+        "client/auth.py",
         "_OWN_FOLDER, _OWN_FILE = 0o700, 0o600",
         "_OWN_FOLDER, _OWN_FILE = 0o755, 0o644",
         KEPT,
         "ours_alone",
     ),
     "CL-17 a key that others read": Cut(
-        "client/authorizing.py",
+        "client/auth.py",
         'if sys.platform != "win32" and path.stat().st_mode & _OTHERS:',
         "if False:",
         KEPT,
@@ -175,7 +183,11 @@ CUTS: dict[str, Cut] = {
     ),
     # The flow
     "CL-18 length": Cut(
-        "auth/passport.py", "SECRET_BYTES: Final = 48", "SECRET_BYTES: Final = 8", LOGIN, "known"
+        "auth/client/credentials.py",
+        "SECRET_BYTES: Final = 48",
+        "SECRET_BYTES: Final = 8",
+        LOGIN,
+        "known",
     ),
     "CL-20 a state of its own": Cut(
         CODES, "state = chance.secret()", 'state = "s" * 43', CODE, "cl_18"
@@ -195,24 +207,24 @@ CUTS: dict[str, Cut] = {
         "cl_22",
     ),
     "CL-26 where a browser comes back to": Cut(
-        "auth/logins.py",
+        "auth/client/login.py",
         "    if not anywhere and (",
         "    if False and (",
         KNOWN,
         "cannot_be_right",
     ),
     "CL-26 https elsewhere": Cut(
-        "auth/logins.py", '    _secured(uri, "redirect_uri=")\n', "", KNOWN, "cannot_be_right"
+        "auth/client/login.py", '    _secured(uri, "redirect_uri=")\n', "", KNOWN, "cannot_be_right"
     ),
     "CL-26 a time": Cut(
-        "auth/loopback.py",
+        "auth/client/loopback.py",
         "async with asyncio.timeout(timeout_s):",
         "async with asyncio.timeout(timeout_s + 30):",
         BACK,
         "a_wait_ends",
     ),
     "CL-29 no refresh token": Cut(
-        "auth/oauth_client.py",
+        "auth/client/credentials.py",
         "if not held.tokens.refresh_token or not held.client.lasts(",
         "if not held.client.lasts(",
         CODE,
@@ -230,7 +242,7 @@ CUTS: dict[str, Cut] = {
         TOKEN, "if nonce and holder.bound is not None and", "if False and", BOUND, "both_sides"
     ),
     "bound: the nonce of a server": Cut(
-        "auth/passport.py",
+        "auth/client/credentials.py",
         'if status == 401 and bound is not None and bound.error == "use_dpop_nonce"',
         'if False and bound is not None and bound.error == "use_dpop_nonce"',
         BOUND,
@@ -244,7 +256,7 @@ CUTS: dict[str, Cut] = {
         "both_sides",
     ),
     "bound: renewed with the same key": Cut(
-        "auth/oauth_client.py",
+        "auth/client/credentials.py",
         "        return None\n    bound = read_key(held.tokens.key) if held.tokens.key else None\n",
         "        return None\n    bound = generate() if held.tokens.key else None\n",
         BOUND,
@@ -252,14 +264,14 @@ CUTS: dict[str, Cut] = {
     ),
     # What others on this machine can read
     "a child's environment": Cut(
-        "transport/child_command.py",
+        "transport/process/command.py",
         "return {**minimal_environment(ours), **self.given,",
         "return {**ours, **self.given,",
         CHILDREN,
         "arguments_of_a_process",
     ),
     "a browser's environment": Cut(
-        "cli/logging_in.py",
+        "cli/commands/login.py",
         "os.environ.pop(client.secret_env)",
         "os.environ[client.secret_env]",
         CHILDREN,
@@ -267,21 +279,21 @@ CUTS: dict[str, Cut] = {
     ),
     # SSRF
     "SF-01 another way out": Cut(
-        "auth/flow.py",
+        "auth/client/steps.py",
         "import msgspec\nfrom msgspec",
         "import urllib.request\n\nimport msgspec\nfrom msgspec",
         ALONE,
         "sf_01",
     ),
     "SF-01 a login": Cut(
-        "auth/passport.py",
+        "auth/client/credentials.py",
         "loopback=here, networks=auth.networks)",
         'loopback=here, networks=["0.0.0.0/0", "::/0"])',
         "test_login_denied.py",
         "token_endpoint",
     ),
     "SF-01 around the fetcher": Cut(
-        "auth/issuers_document.py",
+        "auth/server/issuers.py",
         "from colonnade.errors",
         "from colonnade.ports import HttpSend\nfrom colonnade.errors",
         ALONE,

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, issuer_metadata, json
-from colonnade.auth.flow import Fetch, Reply
-from colonnade.auth.keeping import Held
-from colonnade.auth.logins import Auth, Login
-from colonnade.auth.oauth_client import Refusal, authorize, renew
+from colonnade.auth.client.credentials import Refusal, authorize, renew
+from colonnade.auth.client.login import Auth, Login
+from colonnade.auth.client.steps import Fetch, Reply
+from colonnade.auth.client.storage import Held
 from colonnade.errors import AuthError, ConnectionLost, LoginRequired, ScopeRequired
 
 TOKEN = f"{ISSUER}/token"

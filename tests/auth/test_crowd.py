@@ -10,8 +10,8 @@ from auth.crowd import ended
 from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, person, serving
 from colonnade import connect
-from colonnade.auth.keeping import held_name, packed
-from colonnade.client.authorizing import FileVault, kept_login
+from colonnade.auth.client.storage import held_name, packed
+from colonnade.client.auth import FileVault, kept_login
 from live import live_for
 
 PROCESSES, CALLS = 4, 250

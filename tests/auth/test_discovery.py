@@ -3,8 +3,8 @@
 import pytest
 
 from auth.world import ISSUER, NONE, SERVER, World, asks, issuer_metadata, json
-from colonnade.auth.flow import Reply
-from colonnade.auth.flow_discovery import Found, discover
+from colonnade.auth.client.discovery import Found, discover
+from colonnade.auth.client.steps import Reply
 from colonnade.errors import AuthError, CannotConnect, ColonnadeError, ConnectionLost
 from colonnade.protocol.revision import NEWEST
 

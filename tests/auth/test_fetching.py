@@ -8,8 +8,7 @@ import pytest
 
 from auth.watching import connects, dns
 from certificates import Authority
-from colonnade.auth.addresses import denied, opened
-from colonnade.auth.fetching import MAX_REDIRECTS, Fetcher
+from colonnade.auth.ssrf import MAX_REDIRECTS, Fetcher, denied, opened
 from colonnade.errors import CannotFetch, LocalProtocolError
 from http_hand import OK, Visitor, answering, by_hand, either_loop, head, pooled, whole
 from live import live

@@ -13,11 +13,19 @@ import pytest
 from auth.denied_forms import urls
 from auth.minting import Issuer, Pen, issuing
 from auth.watching import connects, dns
-from colonnade.auth.fetching import Fetcher
-from colonnade.auth.issuers import Introspection, Jwt, Trusted, read_token
-from colonnade.auth.jwt import BadToken, read_key
-from colonnade.auth.jwt_keys import FRESH_S, LOOK_AGAIN_S, RETRY_S, STALE_S
-from colonnade.auth.places import issuer_places
+from colonnade.auth.jose import BadToken, read_key
+from colonnade.auth.server.issuers import (
+    KEYS_FRESH_S,
+    KEYS_RETRY_S,
+    LOOK_AGAIN_S,
+    STALE_S,
+    Introspection,
+    Jwt,
+    Trusted,
+    read_token,
+)
+from colonnade.auth.ssrf import Fetcher
+from colonnade.auth.urls import issuer_places
 from colonnade.errors import ChannelError
 from http_hand import pooled
 from live import live
@@ -57,7 +65,7 @@ async def test_keys_are_fetched_once_for_all_who_come_at_once() -> None:
     async with bench() as b:
         await asyncio.gather(*(b.verify() for _ in range(50)))
         assert b.fetches == 1
-        b.now += FRESH_S - 1
+        b.now += KEYS_FRESH_S - 1
         await b.verify()
         assert b.fetches == 1
         b.now += 2
@@ -77,7 +85,7 @@ async def test_a_new_key_is_found_and_an_old_one_forgotten() -> None:
         await b.verify(old)
         assert b.fetches == 2
         b.issuer.pens[:] = [new]
-        b.now += FRESH_S + 1
+        b.now += KEYS_FRESH_S + 1
         await b.verify(new)
         with pytest.raises(BadToken):
             await b.verify(old)
@@ -104,13 +112,13 @@ async def test_keys_that_cannot_be_fetched_anew_are_used_for_a_while_and_then_no
     async with bench() as b:
         await b.verify()
         b.issuer.down = True
-        b.now += FRESH_S + 1
+        b.now += KEYS_FRESH_S + 1
         await b.verify()
-        b.now += STALE_S - FRESH_S
+        b.now += STALE_S - KEYS_FRESH_S
         with pytest.raises(ChannelError):
             await b.verify()
         b.issuer.down = False
-        b.now += RETRY_S + 1
+        b.now += KEYS_RETRY_S + 1
         await b.verify()
 
 
@@ -124,7 +132,7 @@ async def test_an_issuer_that_fails_is_not_asked_by_everybody() -> None:
                 await b.verify()
         assert len(b.issuer.visits) <= len(issuer_places(b.issuer.url))
         b.issuer.down = False
-        b.now += RETRY_S + 1
+        b.now += KEYS_RETRY_S + 1
         await b.verify()
 
 
@@ -155,7 +163,7 @@ async def test_keys_that_are_not_for_us_are_passed_over() -> None:
         assert [read_key(one) for one in b.issuer.extra_keys[:13]] == [None] * 13
         await b.verify()
         b.issuer.pens.clear()
-        b.now += FRESH_S + 1
+        b.now += KEYS_FRESH_S + 1
         with pytest.raises(BadToken):
             await b.verify(pen)
 

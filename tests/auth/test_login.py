@@ -29,16 +29,16 @@ from colonnade import (
     Server,
     connect,
 )
-from colonnade.auth.logins import Auth
-from colonnade.auth.passport import Passport
-from colonnade.auth.vault import Vault
-from colonnade.client.authorizing import kept_login, log_out
+from colonnade.auth.client.credentials import Passport
+from colonnade.auth.client.login import Auth
+from colonnade.auth.client.storage import Vault
+from colonnade.client.auth import kept_login, log_out
 from colonnade.ports import Shown
 from colonnade.protocol.revision import Revision
 from colonnade.store.memory import MemoryStore
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_endpoint import Endpoint
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_client.endpoint import Endpoint
+from colonnade.transport.http_client.pool import HttpPool
+from colonnade.transport.http_server.runner import Site
 from http_hand import Visitor, answering, by_hand, pooled, whole
 from live import live, live_for
 

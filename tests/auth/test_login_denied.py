@@ -15,9 +15,9 @@ from auth.denied_forms import urls
 from auth.test_fetching_denied import never
 from auth.watching import connects, dns
 from certificates import Authority
-from colonnade.auth.logins import Login
-from colonnade.auth.passport import Passport
-from colonnade.auth.vault import Vault
+from colonnade.auth.client.credentials import Passport
+from colonnade.auth.client.login import Login
+from colonnade.auth.client.storage import Vault
 from colonnade.errors import AuthError, ChannelError
 from colonnade.store.memory import MemoryStore
 from http_hand import Hand, Visitor, by_hand, pooled, whole

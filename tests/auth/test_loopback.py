@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from colonnade.auth.logins import Login
-from colonnade.auth.loopback import Loopback, open_browser
-from colonnade.auth.passport import Page
+from colonnade.auth.client.credentials import Page
+from colonnade.auth.client.login import Login
+from colonnade.auth.client.loopback import Loopback, open_browser
 from colonnade.errors import AuthError, LocalProtocolError, LoginRequired
 from live import live
 

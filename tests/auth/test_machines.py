@@ -10,19 +10,18 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from auth.world import ISSUER, SERVER, World, asks, json
-from colonnade.auth.flow import Fetch, Reply
-from colonnade.auth.flow_tokens import proof
-from colonnade.auth.jwt import parse
-from colonnade.auth.keeping import Held
-from colonnade.auth.logins import (
+from colonnade.auth.client.credentials import Refusal, authorize, renew
+from colonnade.auth.client.login import (
     Auth,
     ClientCredentials,
     EnterpriseLogin,
     Login,
     WorkloadIdentity,
 )
-from colonnade.auth.oauth_client import Refusal, authorize, renew
-from colonnade.auth.signing import generate, read_key
+from colonnade.auth.client.steps import Fetch, Reply
+from colonnade.auth.client.storage import Held
+from colonnade.auth.client.tokens import proof
+from colonnade.auth.jose import generate, parse, read_private_key
 from colonnade.errors import AuthError, LocalProtocolError
 
 TOKEN = f"{ISSUER}/token"
@@ -138,9 +137,9 @@ def test_what_the_issuer_does_not_take_is_not_sent(methods: list[str], auth: Aut
 )
 def test_a_weak_key_is_refused(key: Any) -> None:
     with pytest.raises(LocalProtocolError, match="does not sign"):
-        read_key(pem(key()))
+        read_private_key(pem(key()))
     with pytest.raises(LocalProtocolError, match="signs with ES256, and not RS256"):
-        read_key(pem(KEYS["ES256"]()), "RS256")
+        read_private_key(pem(KEYS["ES256"]()), "RS256")
 
 
 def test_a_program_renews_by_asking_again_and_keeps_no_refresh_token() -> None:
@@ -282,7 +281,7 @@ def test_tokens_are_bound_where_server_or_program_want_it(how: str) -> None:
     assert "d" not in head["jwk"]
     assert (claims["htm"], claims["htu"]) == ("POST", TOKEN)
     assert abs(claims["iat"] - world.now) <= 1
-    assert world.pages[0]["dpop_jkt"] == read_key(held.tokens.key).thumbprint
+    assert world.pages[0]["dpop_jkt"] == read_private_key(held.tokens.key).thumbprint
 
 
 def test_a_nonce_of_the_issuer_is_used_once_more_and_not_for_ever() -> None:

@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 
 from auth.minting import Pen, b64
 from colonnade import Jwt, Protection
-from colonnade.auth.fetching import Fetcher
-from colonnade.auth.issuers import read_token
-from colonnade.auth.jwt import BadToken, Key, parse, read_key, read_object, verify
-from colonnade.auth.proofs import BadProof, Proof
-from colonnade.auth.protection import Asked, Surroundings
+from colonnade.auth.jose import BadToken, Key, parse, read_key, read_object, verify
 from colonnade.auth.seal import KeyRing
+from colonnade.auth.server.issuers import read_token
+from colonnade.auth.server.protection import Asked, BadProof, Proof, Surroundings
+from colonnade.auth.ssrf import Fetcher
 from colonnade.ports import Caller
-from colonnade.protocol.httprules_gate import Refusal
+from colonnade.protocol.http.security import Refusal
 from colonnade.store.memory import MemoryStore
 
 ISSUER, RESOURCE = "https://login.example", "https://notes.example/mcp"

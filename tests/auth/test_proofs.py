@@ -18,7 +18,7 @@ import pytest
 from auth.challenge import challenge
 from auth.minting import Pen, b64
 from auth.protected import RESOURCE, Stage, notes, protected
-from colonnade.auth.proofs import NONCE_S, PROOF_S, BadProof, Proof
+from colonnade.auth.server.protection import NONCE_S, PROOF_S, BadProof, Proof
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused, TimedOut
 from colonnade.ports import Store
 from colonnade.store.limits import Limits

@@ -13,7 +13,7 @@ import pytest
 from auth.challenge import challenge
 from auth.protected import METADATA, READ, RESOURCE, WRITE, Bearer, notes, protected
 from colonnade import Introspection, Jwt, LocalProtocolError, Protection, Server, StaticTokens
-from colonnade.auth.issuers import Trusted
+from colonnade.auth.server.issuers import Trusted
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.testing import connect
 from http_client import Caller, opening
@@ -476,7 +476,7 @@ async def test_without_http_nobody_is_asked_for_a_token() -> None:
 
 @live
 async def test_a_caller_without_a_guard_is_answered_as_before() -> None:
-    from colonnade.transport.http_run import Site
+    from colonnade.transport.http_server.runner import Site
 
     site = Site(notes().asgi(), port=0)
     await site.start()

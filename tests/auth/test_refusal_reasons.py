@@ -16,11 +16,11 @@ from auth.minting import Pen
 from auth.protected import RESOURCE, WRITE, Stage, protected
 from cli.test_doctor_address import failure, looked_at
 from colonnade import Jwt, connect
-from colonnade.cli.talking import sentence
+from colonnade.cli.session import sentence
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from colonnade.logs import redacted
-from colonnade.protocol.httprules_gate import Refusal
-from colonnade.transport.http_refusals import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
+from colonnade.protocol.http.security import Refusal
+from colonnade.transport.http_server.authentication import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
 from live import live
 
 REASONS = ("audience", "expiry", "issuer", "signature", "scope")
@@ -186,7 +186,7 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     from auth.protected import Bearer, notes
-    from colonnade.transport.http_run import listening
+    from colonnade.transport.http_server.runner import listening
 
     async def verify(headers: Any) -> str:
         raise LoginRequired(f"who is {headers[b'authorization'].decode()}?")

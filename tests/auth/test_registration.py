@@ -5,9 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from auth.world import ISSUER, NONE, REDIRECT_URI, SERVER, World, asks, json
-from colonnade.auth.flow import Reply
-from colonnade.auth.flow_clients import Registered
-from colonnade.auth.keeping import (
+from colonnade.auth.client.credentials import Refusal, authorize, renew
+from colonnade.auth.client.login import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
+from colonnade.auth.client.registration import Registered
+from colonnade.auth.client.steps import Reply
+from colonnade.auth.client.storage import (
     Held,
     client_name,
     held_name,
@@ -16,8 +18,6 @@ from colonnade.auth.keeping import (
     recall,
     remember,
 )
-from colonnade.auth.logins import ClientCredentials, EnterpriseLogin, Login, WorkloadIdentity
-from colonnade.auth.oauth_client import Refusal, authorize, renew
 from colonnade.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
 from colonnade.store.memory import MemoryStore
 

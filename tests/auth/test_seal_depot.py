@@ -19,7 +19,7 @@ from colonnade.auth.seal import (
 )
 from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Store
-from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.input_rounds import no_such_state
 from colonnade.store.limits import Limits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore

@@ -12,7 +12,7 @@ from msgspec import Raw
 from colonnade.auth.seal import CLOCK_SKEW_S, KEY_BYTES, MAX_SEALED_CHARACTERS, KeyRing, SingleUse
 from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.ports import Store
-from colonnade.protocol.interview import Interview, Memory, recall, subject_of
+from colonnade.protocol.input_rounds import Interview, Memory, recall, subject_of
 from colonnade.protocol.revision import JULY_2026, Revision
 from colonnade.store.limits import Limits
 from colonnade.store.memory import MemoryStore

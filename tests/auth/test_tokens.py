@@ -20,12 +20,12 @@ from auth.challenge import challenge
 from auth.minting import Issuer, Pen, b64, issuing, packed
 from auth.protected import READ, RESOURCE, Stage, protected
 from colonnade import Introspection, Jwt, Protection
-from colonnade.auth.fetching import Fetcher
-from colonnade.auth.issuers import MAX_SKEW_S, SKEW_S
-from colonnade.auth.jwt import MAX_TOKEN_CHARACTERS, BadToken, parse
-from colonnade.auth.protection import Asked, Surroundings
+from colonnade.auth.jose import MAX_TOKEN_CHARACTERS, BadToken, parse
 from colonnade.auth.seal import KeyRing
-from colonnade.protocol.httprules_gate import Refusal
+from colonnade.auth.server.issuers import MAX_SKEW_S, SKEW_S
+from colonnade.auth.server.protection import Asked, Surroundings
+from colonnade.auth.ssrf import Fetcher
+from colonnade.protocol.http.security import Refusal
 from colonnade.store.memory import MemoryStore
 from http_client import Response
 from http_hand import pooled

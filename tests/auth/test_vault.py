@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import colonnade
-from colonnade.auth.vault import Vault
-from colonnade.client.authorizing import FILE, KEY_FILE, FileVault, machine_key
+from colonnade.auth.client.storage import Vault
+from colonnade.client.auth import FILE, KEY_FILE, FileVault, machine_key
 from colonnade.errors import Refused
 from colonnade.store.memory import MemoryStore
 from live import live

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import msgspec
 
-from colonnade.auth.flow import (
+from colonnade.auth.client.steps import (
     Chance,
     Erase,
     Fetch,
@@ -27,7 +27,7 @@ from colonnade.auth.flow import (
     Visit,
 )
 from colonnade.errors import ColonnadeError
-from colonnade.protocol.httprules_challenges import Challenges, read_challenges
+from colonnade.protocol.http.challenges import Challenges, read_challenges
 
 T = TypeVar("T")
 

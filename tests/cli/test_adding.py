@@ -22,11 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.process import WEATHER, command, written
-from colonnade.cli.adding import Wish, add_target, remove_name
-from colonnade.cli.commands import start
-from colonnade.cli.entry_file import EntryFile
-from colonnade.cli.trouble import Trouble
-from colonnade.host.dialects import DIALECTS, path
+from colonnade.cli.app import start
+from colonnade.cli.commands.add import Wish, add_target, remove_name
+from colonnade.cli.config_file import EntryFile
+from colonnade.cli.errors import Trouble
+from colonnade.host.config.formats import DIALECTS, path
 from host.odd_files import SERVERS, json_files, toml_files
 
 GOLDEN = Path(__file__).with_name("add")

@@ -11,9 +11,9 @@ import pytest
 
 from cli.process import COMMAND, WAIT_S, command, environment, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
-from colonnade.cli.hosting import servers_of
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
+from colonnade.cli.commands.chat import servers_of
+from colonnade.cli.options import Terms
+from colonnade.cli.terminal import Screen
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
 from providers.scripted import Scripted, Turn

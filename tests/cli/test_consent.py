@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from colonnade import Refused
-from colonnade.cli.consent import Consent
-from colonnade.cli.screen import Screen
-from colonnade.host.offered import HostTool
-from colonnade.host.running import ModelCall
+from colonnade.cli.commands.chat_consent import Consent
+from colonnade.cli.terminal import Screen
+from colonnade.host.agent.loop import ModelCall
+from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
 from live import live
 
@@ -94,7 +94,7 @@ async def test_the_time_of_a_call_begins_when_it_is_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("colonnade.cli.consent.monotonic", lambda: now[0])
+    monkeypatch.setattr("colonnade.cli.commands.chat_consent.monotonic", lambda: now[0])
 
     class Slow(Person):
         async def ask(self, words: str) -> str | None:

@@ -16,13 +16,13 @@ import pytest
 
 from certificates import HOUR, Authority
 from colonnade import Server
-from colonnade.cli.doctor import Check, Report
-from colonnade.cli.doctor_line import Place, dns_failure, tcp_failure, tls_failure
-from colonnade.cli.doctor_targets import visits_of
-from colonnade.cli.doctoring import examined
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
-from colonnade.transport.http_run import Site
+from colonnade.cli.doctor.check import Check, Report
+from colonnade.cli.doctor.network import Endpoint, dns_failure, tcp_failure, tls_failure
+from colonnade.cli.doctor.report import examined
+from colonnade.cli.doctor.targets import visits_of
+from colonnade.cli.options import Terms
+from colonnade.cli.terminal import Screen
+from colonnade.transport.http_server.runner import Site
 from http_hand import Play, Visitor, by_hand, chunk, events, stream, whole
 from live import live
 
@@ -146,7 +146,7 @@ async def test_a_host_that_no_way_leads_to() -> None:
 
 def test_any_other_trouble_is_told_in_the_words_of_the_system() -> None:
     error = OSError(13, "Permission denied")
-    told = tcp_failure(Place("http", "::1", 80), error, 1)
+    told = tcp_failure(Endpoint("http", "::1", 80), error, 1)
     assert told.words == "[::1]:80 cannot be reached: permission denied"
 
 
@@ -276,7 +276,7 @@ async def test_an_address_that_should_say_https(authority: Authority) -> None:
 
 
 def test_other_troubles_of_tls_have_their_words() -> None:
-    place = Place("https", "mcp.example", 443)
+    place = Endpoint("https", "mcp.example", 443)
     odd = ssl.SSLError(1, "[SSL: TLSV1_ALERT_PROTOCOL_VERSION] …")
     odd.reason = "TLSV1_ALERT_PROTOCOL_VERSION"
     told = tls_failure(place, odd)

@@ -15,8 +15,8 @@ from auth.issuer import Issuer, issuing
 from auth.test_login import Browser, serving
 from cli.test_doctor_address import SECRET, failure, looked_at, row, states
 from colonnade import connect
-from colonnade.cli.doctor_http import Shown, authorization_check
-from colonnade.cli.logins import CommandLogin
+from colonnade.cli.credentials import CommandLogin
+from colonnade.cli.doctor.network import Shown, authorization_check
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from http_hand import Hand, Play, Visitor, by_hand, whole
 from live import live, live_for

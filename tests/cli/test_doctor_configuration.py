@@ -15,12 +15,12 @@ import pytest
 from cli.process import WEATHER, command
 from cli.terminal import Terminal
 from cli.test_doctor_started import row
-from colonnade.cli.configuring import trust_file
-from colonnade.cli.doctor import Report
-from colonnade.cli.doctor_targets import visits_of
-from colonnade.cli.doctoring import examined
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
+from colonnade.cli.commands.config import trust_file
+from colonnade.cli.doctor.check import Report
+from colonnade.cli.doctor.report import examined
+from colonnade.cli.doctor.targets import visits_of
+from colonnade.cli.options import Terms
+from colonnade.cli.terminal import Screen
 from live import live_for
 
 TEST_S = 600.0

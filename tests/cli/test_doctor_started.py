@@ -13,12 +13,12 @@ import pytest
 
 from cli.by_hand import by_hand, tool
 from cli.process import WEATHER
-from colonnade.cli.doctor import Check, Report
-from colonnade.cli.doctor_command import INSTALLING, command_check, meaning
-from colonnade.cli.doctor_targets import visits_of
-from colonnade.cli.doctoring import examined
-from colonnade.cli.reaching import Terms
-from colonnade.cli.screen import Screen
+from colonnade.cli.doctor.check import Check, Report
+from colonnade.cli.doctor.command import INSTALLING, command_check, meaning
+from colonnade.cli.doctor.report import examined
+from colonnade.cli.doctor.targets import visits_of
+from colonnade.cli.options import Terms
+from colonnade.cli.terminal import Screen
 from live import live_for
 
 # Some children one after the other, on a busy machine.

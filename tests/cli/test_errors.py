@@ -206,7 +206,7 @@ def test_with_debug_our_lines_are_shown_too(tmp_path: Path) -> None:
     written(tmp_path, server=FAILS)
     code, words = told(tmp_path, "run", "server.py", "--debug")
     assert code == 1
-    assert "colonnade/cli/target.py" in words
+    assert "colonnade/cli/loader.py" in words
 
 
 def test_a_tool_that_cannot_be_is_shown_where_it_stands(tmp_path: Path) -> None:
@@ -359,8 +359,6 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_server_never_pays_for_a_client(tmp_path: Path) -> None:
-    words = (
-        "import sys, colonnade.cli.commands; print([n for n in sys.modules if 'colonnade' in n])"
-    )
+    words = "import sys, colonnade.cli.app; print([n for n in sys.modules if 'colonnade' in n])"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert not [name for name in ast.literal_eval(done.stdout) if "client" in name]

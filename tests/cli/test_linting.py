@@ -12,7 +12,7 @@ from cli.by_hand import by_hand
 from cli.process import command, written
 from cli.terminal import Terminal
 from colonnade import Server, connect
-from colonnade.cli.linting import Finding, lint, listed, tokens
+from colonnade.cli.commands.inspect import Finding, lint, listed, tokens
 from colonnade.protocol import types as t
 from live import live
 

@@ -20,8 +20,8 @@ from cli.process import COMMAND, command, written
 from cli.terminal import Terminal
 from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
-from colonnade.cli.talking_many import answering
-from colonnade.host.questions import Question
+from colonnade.cli.config_session import answering
+from colonnade.host.input_requests import Question
 from colonnade.protocol import types as t
 from live import live
 

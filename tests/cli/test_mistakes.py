@@ -23,7 +23,7 @@ import pytest
 import colonnade as package
 from cli.process import WAIT_S, WEATHER, Process, call, command, environment, written
 from cli.terminal import INTERRUPT, Terminal
-from colonnade.cli.commands import colonnade
+from colonnade.cli.app import colonnade
 from colonnade.cli.main import OLDEST
 
 VERBS = list(colonnade.commands)

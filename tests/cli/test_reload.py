@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.process import COMMAND, SCRIPT, Process, call, written
-from colonnade.cli.reload import Files
+from colonnade.cli.loader import Files
 
 SERVE = ("serve", "server.py", "--port", "0", "--reload")
 SERVER = """

@@ -12,8 +12,8 @@ import pytest
 
 from certificates import Authority
 from cli.process import WAIT_S, WEATHER, Process, call, command, written
-from colonnade.cli.serving import Address
-from colonnade.transport.http_settings import ENV_PREFIX
+from colonnade.cli.commands.serve import Address
+from colonnade.transport.http_server.settings import ENV_PREFIX
 
 pytestmark = pytest.mark.slow
 SERVE = ("serve", "server.py", "--port", "0")

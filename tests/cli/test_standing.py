@@ -9,8 +9,8 @@ import pytest
 
 from cli.process import WEATHER, written
 from cli.test_adding import MOVED, OTHER, file_of, shown
-from colonnade.cli.standing import Standing
-from colonnade.host.dialects import DIALECTS, path
+from colonnade.cli.config_file import Standing
+from colonnade.host.config.formats import DIALECTS, path
 
 
 @pytest.fixture

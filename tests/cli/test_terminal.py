@@ -13,7 +13,7 @@ import pytest
 from cli.process import WAIT_S, command, written
 from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
 from cli.test_listing import EXAMPLES, HOSTILE
-from colonnade.cli.browser import browser, can_open
+from colonnade.cli.terminal import browser, can_open
 
 BOOK = ("call", "travel.py", "book", "train=EC 171")
 BOTH = pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])

@@ -9,14 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.cli.arguments import Words, read_words, tool_arguments
-from colonnade.cli.content import Folder, ending_of, safe_name
-from colonnade.cli.questions import choices, hint, picked, shown, understood, warnings
-from colonnade.cli.screen import bar
-from colonnade.cli.text import clean, columns, cut, first_line, one_line, width
-from colonnade.cli.trouble import Trouble
-from colonnade.client.signatures import kind, names_of, prompt_signature, tool_signature
+from colonnade.cli.commands.call import (
+    Folder,
+    Words,
+    ending_of,
+    read_words,
+    safe_name,
+    tool_arguments,
+)
+from colonnade.cli.elicitation import choices, hint, picked, shown, understood, warnings
+from colonnade.cli.errors import Trouble
+from colonnade.cli.terminal import bar, columns
+from colonnade.client.tools import kind, names_of, prompt_signature, tool_signature
 from colonnade.protocol import types as t
+from colonnade.text import clean, cut, first_line, one_line, width
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text(max_size=4),

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from colonnade import Context, Server, connect
 from colonnade.client.connect import Connecting
 from colonnade.protocol.revision import Revision
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import Site
 
 HERE = os.path.abspath(__file__)
 ROOT = "file:///bench"

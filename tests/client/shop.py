@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from colonnade import Context, Server
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import Site
 
 HERE = os.path.abspath(__file__)
 

@@ -10,8 +10,8 @@ import pytest
 
 from client.hand import by_hand
 from colonnade import Context, Declined, Server
-from colonnade.client import asking as asking_module
-from colonnade.client.answers import Answers, elicited, sampled
+from colonnade.client import request as asking_module
+from colonnade.client.input_callbacks import Answers, elicited, sampled
 from colonnade.client.roots import rooted
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t

@@ -28,8 +28,8 @@ from client.giving_up import (
     walk,
 )
 from colonnade import Client
-from colonnade.client.finding import MEMORY
-from colonnade.client.listening import Change
+from colonnade.client.probe import MEMORY
+from colonnade.client.subscriptions import Change
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, JULY_2026, NEWEST, NOVEMBER_2025, Pushing, Revision
 from live import live_for

@@ -10,9 +10,9 @@ import pytest
 import colonnade
 from client.hand import JSON, Hand, Refusal, by_hand
 from colonnade import Context, Sample, Server, ToolError
-from colonnade.client import list_limits
-from colonnade.client.answers import Answers
+from colonnade.client import cache as list_limits
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.client.results import ToolResult
 from colonnade.errors import (
     ConnectionLost,
@@ -22,8 +22,8 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.link import SET_LEVEL
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import SET_LEVEL
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Asking, LogControl, Revision, Revisions
 from colonnade.testing import Clock, connect, every_revision

@@ -15,9 +15,8 @@ import pytest
 
 from client.shop import HERE, shop, site
 from colonnade import Client, Context, Host, Login, Server, connect
-from colonnade.client.connect import Connecting
-from colonnade.client.targets import called
-from colonnade.client.ways import ChildWay
+from colonnade.client.connect import Connecting, called
+from colonnade.client.transports import ChildWay
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -27,7 +26,7 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.sync import connect as connect_blocking
 from colonnade.transport.memory import pair, serve_end

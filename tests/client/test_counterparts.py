@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from client.hand import JSON, Refusal, by_hand
-from colonnade.client import asking
-from colonnade.client.answers import Answers
+from colonnade.client import request as asking
+from colonnade.client.input_callbacks import Answers
 from colonnade.protocol import types as t
-from colonnade.protocol.link import SET_LEVEL
+from colonnade.protocol.link.link import SET_LEVEL
 from colonnade.protocol.revision import ALL, Asking, LogControl, Revision
 from live import Records, live, until
 

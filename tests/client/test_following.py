@@ -9,9 +9,9 @@ import pytest
 
 from client.hand import JSON, Door, Refusal, through
 from colonnade import connect
-from colonnade.client import following
+from colonnade.client import subscriptions as following
 from colonnade.client.client import Client
-from colonnade.client.listening import Change, Listening
+from colonnade.client.subscriptions import Change, Listening
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError
 from colonnade.protocol.revision import ALL, NEWEST, NOVEMBER_2025, Pushing, Revision
 from http_hand import Visitor, by_hand, chunk, events, stream, whole

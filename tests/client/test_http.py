@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from colonnade import Context, Server, ToolError
-from colonnade.client.answers import Answers
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, RemoteError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, Revisions
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_conversation import HttpConversation, SessionEnded
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_sse_client import SseStream
+from colonnade.transport.http_client.conversation import HttpConversation, SessionEnded
+from colonnade.transport.http_client.legacy_sse import SseStream
+from colonnade.transport.http_client.pool import HttpPool
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import Site
 from http_hand import descriptors, either_loop
 from live import live, until
 

@@ -32,9 +32,9 @@ from colonnade.errors import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision, Revisions
-from colonnade.transport import http_endpoint
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_conversation import HttpConversation
+from colonnade.transport.http_client import endpoint as http_endpoint
+from colonnade.transport.http_client.conversation import HttpConversation
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Heard, Visitor, by_hand, chunk, events, head, stream, whole
 from live import live
 

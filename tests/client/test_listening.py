@@ -7,8 +7,8 @@ import pytest
 
 from client.hand import JSON, Refusal, by_hand
 from colonnade import Server
-from colonnade.client import listening as listening_module
-from colonnade.client.listening import Change, Listening
+from colonnade.client import subscriptions as listening_module
+from colonnade.client.subscriptions import Change, Listening
 from colonnade.errors import ConnectionLost, RemoteError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Pushing, Revision

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.client.offered import Tool
 from colonnade.client.results import ToolResult
+from colonnade.client.tools import Tool
 from colonnade.protocol import types as t
 
 DATA = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()

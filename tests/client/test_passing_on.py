@@ -9,7 +9,7 @@ from msgspec import Raw
 from client.hand import JSON, Door, through
 from client.test_visiting import BY_ERROR, Shop
 from colonnade import Context, Server, connect
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import ConnectionLost, Declined, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import LogControl, Revision

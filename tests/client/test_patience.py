@@ -10,9 +10,9 @@ import pytest
 from client.hand import by_hand
 from client.http_beast import beast, outcome
 from colonnade import Client, Context, Server, TimedOut, connect
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.protocol.revision import ALL, NOVEMBER_2025, Asking
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from http_hand import Heard, Visitor, chunk, events, stream
 from live import live, until
 

@@ -13,7 +13,8 @@ import pytest
 
 from client.hand import ALL_OF_IT, INFO, JSON, Hand, Refusal, Replies
 from colonnade import Client, connect
-from colonnade.client import finding, speaking
+from colonnade.client import connection as speaking
+from colonnade.client import probe as finding
 from colonnade.errors import (
     AuthError,
     CannotConnect,

@@ -11,7 +11,7 @@ import pytest
 from client.hand import JSON, Door, Refusal, through
 from client.shop import site
 from colonnade import Server, connect
-from colonnade.client import following
+from colonnade.client import subscriptions as following
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteError, RemoteProtocolError
 from colonnade.protocol.revision import ALL, NEWEST, LogControl, Pushing, Revision
 from http_hand import Heard, Visitor, by_hand, whole

@@ -11,8 +11,8 @@ import pytest
 from client.hand import by_hand
 from client.test_client import round_of
 from colonnade import Context, RemoteProtocolError, Server, TimedOut
-from colonnade.client.answers import Answers
-from colonnade.client.rounds import MAX_ROUNDS
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.request import MAX_ROUNDS
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Asking, Revision

@@ -12,8 +12,8 @@ from client.shop import site
 from colonnade import Host, Server, connect
 from colonnade.client import client as client_module
 from colonnade.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
-from colonnade.host.settings import Entry, Settings
-from colonnade.protocol.handshake import Phase
+from colonnade.host.config.settings import Entry, Settings
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
 from colonnade.transport.memory import pair
 from http_hand import Heard, Visitor, whole

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from client.hand import JSON, Door, Refusal, through
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import Declined, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, Revision

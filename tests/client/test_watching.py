@@ -9,11 +9,11 @@ import pytest
 
 from client.hand import JSON, Door, Refusal, through
 from colonnade import connect
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.client.roots import Roots, rooted
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, Revision
 from colonnade.testing import Clock, every_revision
 from live import Records, live, until

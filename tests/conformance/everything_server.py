@@ -31,7 +31,7 @@ from colonnade import (
     ToolError,
 )
 from colonnade.protocol.types import ElicitSchema, EnumItems, EnumOption, PrimitiveSchema
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 
 # A picture of one red pixel, and a sound without a single sample.
 PIXEL = base64.b64decode(

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from colonnade import Server
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.http_talk import Working
 from features.web import Enveloper, Streamer, settled, visitor, website

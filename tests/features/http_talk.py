@@ -6,7 +6,7 @@ from typing import Any
 
 from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, Pushing, Revision
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
 from http_client import cancelled

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from colonnade import Server
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Pushing, Revision
 from colonnade.transport.duplex import Duplex

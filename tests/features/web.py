@@ -19,7 +19,7 @@ from typing import Any
 from colonnade import Server
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Binding, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from features.feature import JSON
 from http_client import META, Caller, Response, Wire, opening
 from official import DATES, available

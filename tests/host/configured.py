@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from colonnade.host.config import Reader
-from colonnade.host.inputs import Inputs, OnInput
-from colonnade.host.settings import Config, Entry
-from colonnade.host.trust import Trust
+from colonnade.host.config.lookups import Inputs, OnInput
+from colonnade.host.config.reader import Reader
+from colonnade.host.config.settings import Config, Entry
+from colonnade.host.config.trust import Trust
 
 
 class Place:

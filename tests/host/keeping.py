@@ -19,16 +19,16 @@ from typing import Any
 from msgspec import Raw
 
 from colonnade.errors import Fault
-from colonnade.host.settings import Entry, Settings
-from colonnade.host.supervisor import Supervised
+from colonnade.host.config.settings import Entry, Settings
+from colonnade.host.servers.supervisor import Supervised
 from colonnade.ports import Session
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.exchange import Exchange, RequestFields
+from colonnade.protocol.input_requests import Kind, Question
 from colonnade.protocol.jsonrpc import NOTHING, Head, Request, encode
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import Kind, Question
 from colonnade.protocol.revision import EVERY, NEWEST, Asking
-from colonnade.protocol.shape import Shaper
 
 SCRIPT = Path(__file__).with_name("odd_servers.py")
 ASKS = frozenset({Kind.ELICIT, Kind.SAMPLE})

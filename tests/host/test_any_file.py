@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.host.config import Reader
-from colonnade.host.explaining import explained, line, told
-from colonnade.host.keys import KEYS
+from colonnade.host.config.explain import explained, line, told
+from colonnade.host.config.formats import KEYS
+from colonnade.host.config.reader import Reader
 from host.odd_files import json_files, toml_files
 
 NAMES = [

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from colonnade.host.config import read_config
+from colonnade.host.config.reader import read_config
 
 FILE = """{
   "mcpServers": {

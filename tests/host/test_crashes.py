@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Output
-from colonnade.host.crashes import FIRST_S, LONGEST_S, STEADY_S, Crash, Crashes, longest_wait
+from colonnade.host.servers.restarts import (
+    FIRST_S,
+    LONGEST_S,
+    STEADY_S,
+    Crash,
+    Crashes,
+    longest_wait,
+)
 
 MOST, WITHIN_S = 5, 300.0
 

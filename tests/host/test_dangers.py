@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.host.dangers import of_address, of_command, of_variable
+from colonnade.host.config.trust import of_address, of_command, of_variable
 
 FOLDER = "/home/you/project"
 DANGEROUS = {

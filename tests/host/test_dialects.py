@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.host.config import read_config
-from colonnade.host.dialects import DIALECTS, Reached, Started, entry, path
+from colonnade.host.config.formats import DIALECTS, Reached, Started, entry, path
+from colonnade.host.config.reader import read_config
 
 HOMES: dict[Any, str] = {"linux": "/home/you", "darwin": "/Users/you", "win32": r"C:\Users\you"}
 PATHS = {

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from colonnade.host.explaining import explained, told
-from colonnade.host.keys import SETTINGS
-from colonnade.host.settings import Settings
+from colonnade.host.config.explain import explained, told
+from colonnade.host.config.formats import SETTINGS
+from colonnade.host.config.settings import Settings
 from host.configured import Place
 
 USER = '{"mcpServers": {"git": {"command": "uvx", "env": {"LOG": "${LOG:-user}"}}}, "projects": {\n'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colonnade import Host
-from colonnade.host.trust import Trust, TrustQuestion
+from colonnade.host.config.trust import Trust, TrustQuestion
 from live import Records
 
 SERVER = """

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolError
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Config, Problem, Settings
-from colonnade.host.supervisor import Status
-from colonnade.transport.http_run import Site
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Config, Problem, Settings
+from colonnade.host.servers.supervisor import Status
+from colonnade.transport.http_server.runner import Site
 from live import live
 
 NOTES = """

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from colonnade import Host, Question, RemoteError, Server
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Entry, Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Entry, Settings
 from colonnade.protocol import types as t
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from host.secretive import secretive
 from live import live, live_for
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from colonnade import ConnectionLost, Host, RemoteError, Server
-from colonnade.host import shelves
-from colonnade.host.own import entry_of
-from colonnade.host.roof import Changes
-from colonnade.host.settings import Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.runtime import Changes
+from colonnade.host.servers import listings as shelves
 from colonnade.protocol import types as t
-from colonnade.providers.names import is_safe
+from colonnade.providers.tool_calls import is_safe
 from host.keeping import HANDSHAKE, command, entry
 from live import Records, live, until
 

@@ -19,12 +19,12 @@ from colonnade import (
     connect,
 )
 from colonnade.errors import Fault
-from colonnade.host.own import entry_of
-from colonnade.host.questions import Desk
-from colonnade.host.settings import Settings
-from colonnade.host.turns import LocalTurn, local_exchange
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.input_requests import Desk
+from colonnade.host.router import LocalTurn, local_exchange
 from colonnade.protocol import types as t
-from colonnade.protocol.reading import read
+from colonnade.protocol.codec.decode import read
 from host.wrapped_turn import wrapping
 from live import live
 

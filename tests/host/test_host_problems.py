@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from colonnade import CannotConnect, ConnectionLost, Host, LocalProtocolError, RemoteError, Server
-from colonnade.host.own import entry_of
-from colonnade.host.settings import Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
 from host.keeping import HANDSHAKE, command, entry
 from live import live, until
 

@@ -20,11 +20,11 @@ from colonnade import (
     Turn,
 )
 from colonnade.errors import Fault, FaultKind
-from colonnade.host.own import entry_of
-from colonnade.host.questions import Desk
-from colonnade.host.settings import Settings, Sharing
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings, Sharing
+from colonnade.host.input_requests import Desk
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question as Asked
+from colonnade.protocol.input_requests import Question as Asked
 from host.wrapped_turn import wrapping
 from live import Records, live, live_for
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from colonnade import Host, LocalProtocolError, RemoteError, Server, Turn
-from colonnade.host.own import entry_of
-from colonnade.host.roof import Changes
-from colonnade.host.settings import Settings
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
+from colonnade.host.runtime import Changes
 from live import live, live_for, until
 
 

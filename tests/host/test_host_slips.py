@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from colonnade import Handler, Host, LocalProtocolError, Server, Turn
-from colonnade.host.own import entry_of
-from colonnade.host.running import RunOptions
-from colonnade.host.settings import Settings
+from colonnade.host.agent.loop import RunOptions
+from colonnade.host.config.inline import entry_of
+from colonnade.host.config.settings import Settings
 from colonnade.protocol.types import Noun
 from live import live
 

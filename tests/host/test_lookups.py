@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ColonnadeError, Refused
-from colonnade.host.env_file import OddLine, variables
-from colonnade.host.explaining import explained, told
-from colonnade.host.inputs import Input, Inputs
-from colonnade.host.programs import printed, words_of
+from colonnade.host.config.explain import explained, told
+from colonnade.host.config.lookups import Input, Inputs, printed, words_of
+from colonnade.host.config.references import OddLine, variables
 from host.configured import Place, resolved
 
 CANARY = "canary-value-of-a-secret"

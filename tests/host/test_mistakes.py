@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from colonnade.host.config import read_config
+from colonnade.host.config.reader import read_config
 from host.configured import Place
 
 GOLDEN = Path(__file__).with_name("mistakes.md")

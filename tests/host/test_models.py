@@ -11,8 +11,14 @@ import pytest
 from certificates import Authority
 from colonnade import AuthError, CannotConnect, LocalProtocolError, RemoteError, RemoteProtocolError
 from colonnade.errors import ColonnadeError, TimedOut
-from colonnade.host.models import MAX_ANSWER_BYTES, MAX_PAUSE_S, MAX_TRIES, OpenAICompatible, pause
-from colonnade.host.sampling import said_by_model
+from colonnade.host.agent.openai_model import (
+    MAX_ANSWER_BYTES,
+    MAX_PAUSE_S,
+    MAX_TRIES,
+    OpenAICompatible,
+    pause,
+    said_by_model,
+)
 from colonnade.protocol import types as t
 from host.endpoint import Endpoint, Given, refused, said
 from host.model_stage import calls, hosted, many

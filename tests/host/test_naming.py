@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.host.naming import (
+from colonnade.host.config.settings import Problem, Settings
+from colonnade.host.servers.naming import (
     MAX_NAMESPACE,
     Claims,
     Listing,
@@ -18,7 +19,6 @@ from colonnade.host.naming import (
     catalogue_name,
     namespace_trouble,
 )
-from colonnade.host.settings import Problem, Settings
 
 SAFE = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 PLAIN = Settings()

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from colonnade import Image, LocalProtocolError, Message, Server
-from colonnade.host.picking import (
+from colonnade.host.agent.prompts import (
     introduction,
     picked,
     prompt_messages,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import LocalProtocolError, ProtocolError
-from colonnade.host.replies import answered, conversation, cut, read_reply, words_of
+from colonnade.host.agent.openai_model import answered, conversation, read_reply, shorten, words_of
 from colonnade.providers.openai import read_call
 from host.model_stage import calls
 
@@ -89,5 +89,8 @@ def test_words_are_what_a_user_says_and_what_is_no_message_is_refused() -> None:
 
 
 def test_what_is_cut_says_how_much() -> None:
-    assert cut("abc", 3) == "abc"
-    assert cut("abcd", 3) == "abc\n[cut here: 1 more characters are left out; ask for less of it]"
+    assert shorten("abc", 3) == "abc"
+    assert (
+        shorten("abcd", 3)
+        == "abc\n[shorten here: 1 more characters are left out; ask for less of it]"
+    )

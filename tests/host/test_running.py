@@ -24,9 +24,9 @@ from colonnade import (
     Turn,
 )
 from colonnade.errors import Output
-from colonnade.host.questions import Question
-from colonnade.host.replies import answered
-from colonnade.host.running import ModelCall, failure
+from colonnade.host.agent.loop import ModelCall, failure
+from colonnade.host.agent.openai_model import answered
+from colonnade.host.input_requests import Question
 from colonnade.protocol.types import Noun
 from host.model_stage import JSON, Scripted, calls, hosted, many, shop
 from live import live

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.host.search import MAX_QUERY, MAX_TEXT, Index
-from colonnade.host.words import others, words_of
+from colonnade.host.agent.search import MAX_QUERY, MAX_TEXT, Index
+from colonnade.host.agent.tokenizer import others, words_of
 from colonnade.protocol import types as t
 
 

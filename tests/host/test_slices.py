@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 import pytest
 
 from colonnade import Handler, Host, RemoteError, Server, Turn
-from colonnade.host import catalogue, looking, search, slices
-from colonnade.host.catalogue import MAX_TRIED
-from colonnade.host.looking import Looking
-from colonnade.host.offered import HostTool
-from colonnade.host.search import MAX_TEXT, MAX_TOTAL, Index, fair_share
-from colonnade.host.slices import Steps, at_once, in_slices
+from colonnade.host.agent import search
+from colonnade.host.agent import search as looking
+from colonnade.host.agent.search import MAX_TEXT, MAX_TOTAL, Index, Looking, fair_share
+from colonnade.host.servers import generation as catalogue
+from colonnade.host.servers import listings as slices
+from colonnade.host.servers.generation import MAX_TRIED
+from colonnade.host.servers.listings import HostTool, Steps, at_once, in_slices
 from colonnade.protocol import types as t
 from colonnade.protocol.uritemplate import Template
 from live import live

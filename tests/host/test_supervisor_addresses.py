@@ -9,9 +9,9 @@ import pytest
 
 from client.shop import shop, site
 from colonnade.errors import AuthError, CannotConnect, ChannelError, LoginRequired
-from colonnade.protocol.httprules_gate import Headers
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.protocol.http.security import Headers
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import Site
 from host.keeping import HANDSHAKE, kept
 from live import live
 

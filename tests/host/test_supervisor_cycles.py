@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from colonnade import Server
 from colonnade.errors import ConnectionLost
-from colonnade.host.supervisor import Supervised
+from colonnade.host.servers.supervisor import Supervised
 from colonnade.protocol import types as t
 from host.keeping import (
     HANDSHAKE,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost, TimedOut
-from colonnade.host import supervisor
-from colonnade.host.supervisor import Supervised
+from colonnade.host.servers import supervisor
+from colonnade.host.servers.supervisor import Supervised
 from colonnade.protocol import types as t
 from host.keeping import HANDSHAKE, Call, children, command, kept, turns_of_loop
 from live import Records, live, until

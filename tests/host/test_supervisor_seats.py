@@ -10,12 +10,12 @@ import pytest
 from msgspec import Raw
 
 from colonnade import Context, Server
-from colonnade.client.answers import MAX_SAMPLES
+from colonnade.client.input_callbacks import MAX_SAMPLES
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
-from colonnade.host.seats import by_wire
+from colonnade.host.servers.session import by_wire
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Kind, Question
+from colonnade.protocol.input_requests import Kind, Question
 from colonnade.protocol.revision import NEWEST
 from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until

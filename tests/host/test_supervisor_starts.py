@@ -13,7 +13,7 @@ from colonnade.errors import (
     LoginRequired,
     Refused,
 )
-from colonnade.host.supervisor import Supervised
+from colonnade.host.servers.supervisor import Supervised
 from host.keeping import HANDSHAKE, children, command, entry, kept, turns_of_loop
 from live import live, until
 

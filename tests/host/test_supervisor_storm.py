@@ -12,7 +12,7 @@ import pytest
 
 from colonnade.errors import ChannelError
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question
+from colonnade.protocol.input_requests import Question
 from host.keeping import Kept, children, kept
 from live import live_for
 

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.host import json_text, toml_text
-from colonnade.host.broken import Broken
-from colonnade.host.dialects import DIALECTS
-from colonnade.host.entries import find, is_before, put, snippet, take
+from colonnade.host.config import json_editor as json_text
+from colonnade.host.config import toml_editor as toml_text
+from colonnade.host.config.editing import find, is_before, put, snippet, take
+from colonnade.host.config.formats import DIALECTS
+from colonnade.host.config.settings import Broken
 from host.odd_files import SERVERS, json_files, toml_files
 
 ENTRY: dict[str, Any] = {"command": "colonnade", "args": ["run", "/x/server.py"], "env": {"A": "b"}}

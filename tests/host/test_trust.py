@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import Refused
-from colonnade.host import trust as trusting
-from colonnade.host.trust import TrustQuestion, Wish
+from colonnade.host.config import trust as trusting
+from colonnade.host.config.trust import TrustQuestion, Wish
 from host.configured import Place, resolved
 
 CONVENTIONAL = {

@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from colonnade.transport.http_run import RunLimits
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.runner import RunLimits
 from hostile.items import ERAS, MODERN, SESSION, Era
 from hostile.odd import BODY, ODD, Odd, chunked, request
 from hostile.throwing import Thrower, call, name_header, thrower

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
-from colonnade.transport.http_connection import Connection
-from colonnade.transport.http_session import Session
-from colonnade.transport.http_streams import Stream
-from colonnade.transport.http_visit import Limits, Visit
+from colonnade.transport.http_server.connection import Connection
+from colonnade.transport.http_server.request import Limits, Visit
+from colonnade.transport.http_server.session import Session
+from colonnade.transport.http_server.streams import Stream
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import ABLE, REPORT, waiting
 from live import Stand, live_for, stand, until

@@ -11,8 +11,8 @@ from typing import Any
 
 from colonnade.ports import Handler, Turn
 from colonnade.protocol.types import Noun
-from colonnade.transport.http_run import DEFAULT_LIMITS, RunLimits, listening
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.runner import DEFAULT_LIMITS, RunLimits, listening
 from hostile.items import ERROR, Era, Want
 from hostile.target import make
 from http_client import BOTH, Caller, Response, Wire, written

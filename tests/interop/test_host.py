@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from colonnade.host.naming import catalogue_name
+from colonnade.host.servers.naming import catalogue_name
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025
 from interop import servers_table
 from interop.roofs import BROKEN, EXAMPLES, Call, Guest, Stay, housed, stayed, unlisted

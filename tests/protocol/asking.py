@@ -11,14 +11,14 @@ from msgspec import Raw
 
 from colonnade.errors import ColonnadeError, Fault, FaultKind, RemoteError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Send
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange, read_result
-from colonnade.protocol.interview import Interview, recall, subject_of
+from colonnade.protocol.input_requests import AnyAnswer, Question, accepted, questions_of, retry
+from colonnade.protocol.input_rounds import Interview, recall, subject_of
 from colonnade.protocol.jsonrpc import RequestId
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Answered, Call, Send
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.questions import AnyAnswer, Question, accepted, questions_of, retry
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import Asking
 from protocol.dialogue import JSON, said
 

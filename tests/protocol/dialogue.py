@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call, Event, Send
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link, sends
+from colonnade.protocol.link.events import Call, Event, Send
+from colonnade.protocol.link.link import Link, sends
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, Revision, Revisions
 
 JSON = dict[str, Any]

@@ -13,9 +13,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.schema import Validator
-from colonnade.protocol.signature import Signature
-from colonnade.protocol.signature_plain import PlainCodec
+from colonnade.protocol.schema.validate import Validator
+from colonnade.signatures.codecs import PlainCodec
+from colonnade.signatures.signature import Signature
 from protocol.annotations import TABLE, Row
 
 READABLE = [row for row in TABLE if not row.refused]

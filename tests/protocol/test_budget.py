@@ -1,6 +1,6 @@
 """A limit on the bytes that are held, in total and for each principal."""
 
-from colonnade.protocol.budget import Budget
+from colonnade.protocol.byte_budget import Budget
 
 
 def test_a_budget_is_refused_beyond_its_total_and_free_again_when_given_back() -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Dropped, Told
-from colonnade.protocol.exchange_subscription import (
+from colonnade.protocol.link.events import Answered, Dropped, Told
+from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.protocol.subscriptions import (
     MAX_LISTEN_BYTES,
     MAX_SUBSCRIPTIONS,
     MAX_URI_CHARACTERS,
     Subscription,
 )
-from colonnade.protocol.revision import ALL, Pushing, Revision
 from protocol.dialogue import JSON, call, line, opened, request, said, served
 
 LISTENING = [revision for revision in ALL if revision.pushing is Pushing.LISTEN][-1]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.flight import MAX_SENT, Flight, Sent
+from colonnade.protocol.link.in_flight import MAX_SENT, Flight, Sent
 
 
 def sent(

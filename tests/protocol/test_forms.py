@@ -6,7 +6,7 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
-from colonnade.protocol.forms import (
+from colonnade.protocol.elicitation import (
     MAX_PROBLEMS,
     as_asked,
     check_content,

@@ -4,7 +4,7 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import TABLE, Handshake, Phase
+from colonnade.protocol.link.handshake import TABLE, Handshake, Phase
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions

@@ -17,7 +17,8 @@ from colonnade.errors import (
     ScopeRequired,
 )
 from colonnade.protocol import methods
-from colonnade.protocol.httprules import (
+from colonnade.protocol.http.param_headers import check_params, param_headers
+from colonnade.protocol.http.rules import (
     ENDED,
     admit,
     headers_for_request,
@@ -29,7 +30,7 @@ from colonnade.protocol.httprules import (
     signs,
     status_of,
 )
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http.security import (
     Gate,
     HostPolicy,
     check_size,
@@ -37,7 +38,6 @@ from colonnade.protocol.httprules_gate import (
     fold,
     gather,
 )
-from colonnade.protocol.httprules_params import check_params, param_headers
 from colonnade.protocol.jsonrpc import Request, decode, head
 from colonnade.protocol.negotiation import Peer, Recogniser, Signs, incapable
 from colonnade.protocol.revision import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.protocol.httprules_challenges import MAX_CHALLENGES, MAX_REASON, read_challenges
+from colonnade.protocol.http.challenges import MAX_CHALLENGES, MAX_REASON, read_challenges
 
 
 @pytest.mark.spec("R0309")

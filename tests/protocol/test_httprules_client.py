@@ -10,14 +10,14 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.protocol import methods
-from colonnade.protocol.httprules import (
+from colonnade.protocol.http.rules import (
     check_routing,
     headers_for_request,
     headers_for_session,
     headers_for_stream,
     name_of,
 )
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http.security import (
     accepted,
     fold,
 )

@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.protocol.httprules_cors import MAX_ASKED, MAX_ASKED_BYTES, beside, preflight
-from colonnade.protocol.httprules_gate import HostPolicy, Refusal, gather
+from colonnade.protocol.http.security import (
+    MAX_ASKED,
+    MAX_ASKED_BYTES,
+    HostPolicy,
+    Refusal,
+    beside,
+    gather,
+    preflight,
+)
 
 POLICY = HostPolicy.of("mcp.example.com", origins=["https://app.example.com", "http://dev:*"])
 METHODS = ("GET", "POST", "DELETE")

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.httprules import status_of
-from colonnade.protocol.httprules_cors import beside
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http.rules import status_of
+from colonnade.protocol.http.security import (
     MAX_ACCEPT_BYTES,
     MAX_BODY_BYTES,
     MAX_CONTENT_TYPE_BYTES,
@@ -24,6 +23,7 @@ from colonnade.protocol.httprules_gate import (
     Refusal,
     RouteGate,
     accepted,
+    beside,
     check_content_type,
     check_origin,
     check_size,

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, ProtocolError
-from colonnade.protocol.httprules import status_of
-from colonnade.protocol.httprules_gate import Headers, fold, gather
-from colonnade.protocol.httprules_params import (
+from colonnade.protocol.http.param_headers import (
     MAX_NAME_LENGTH,
     MAX_PARAM_HEADERS,
     MAX_SAFE_INTEGER,
@@ -32,6 +30,8 @@ from colonnade.protocol.httprules_params import (
     param_headers,
     read_text,
 )
+from colonnade.protocol.http.rules import status_of
+from colonnade.protocol.http.security import Headers, fold, gather
 from colonnade.protocol.jsonrpc import MAX_DEPTH
 from colonnade.protocol.revision import JULY_2026, number
 

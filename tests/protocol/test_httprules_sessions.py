@@ -12,7 +12,7 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.protocol import methods
-from colonnade.protocol.httprules import (
+from colonnade.protocol.http.rules import (
     ENDED,
     MAX_EVENT_ID_LENGTH,
     MAX_SESSION_ID_LENGTH,
@@ -33,7 +33,7 @@ from colonnade.protocol.httprules import (
     valid_session_id,
     version_header,
 )
-from colonnade.protocol.httprules_gate import (
+from colonnade.protocol.http.security import (
     Headers,
     Refusal,
     gather,

@@ -7,9 +7,9 @@ import pytest
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER, call, request, said
 

@@ -7,13 +7,13 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.incoming import MAX_BATCHES, MAX_RUNNING, Incoming
 from colonnade.protocol.jsonrpc import Head, Request, RequestId
+from colonnade.protocol.link.in_flight import MAX_BATCHES, MAX_RUNNING, Incoming
 from colonnade.protocol.methods import CALL_TOOL
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import MARCH_2025
-from colonnade.protocol.shape import Shaper
 
 DONE = t.CallToolResult(content=[])
 

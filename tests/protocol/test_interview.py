@@ -12,9 +12,17 @@ from msgspec import Raw
 
 from colonnade.errors import Declined, Fault, LocalProtocolError, RemoteError, ToolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.interview import MAX_KEY_CHARACTERS, MAX_ROUNDS, Interview, Memory, recall
-from colonnade.protocol.link import sends
+from colonnade.protocol.input_requests import MAX_QUESTIONS, AnyAnswer, Question, accepted
+from colonnade.protocol.input_rounds import (
+    MAX_KEY_CHARACTERS,
+    MAX_ROUNDS,
+    Interview,
+    Memory,
+    recall,
+)
+from colonnade.protocol.link.link import sends
 from colonnade.protocol.methods import (
     CALL_TOOL,
     COMPLETE,
@@ -26,8 +34,6 @@ from colonnade.protocol.methods import (
     Side,
 )
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import MAX_QUESTIONS, AnyAnswer, Question, accepted
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import ALL, Asking, Revision, number
 from protocol.asking import (
     BOOK,

@@ -5,11 +5,11 @@ from msgspec import Raw
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.interview import MAX_KEY_CHARACTERS, Interview, Memory, recall
+from colonnade.protocol.input_requests import AnyAnswer, Question
+from colonnade.protocol.input_rounds import MAX_KEY_CHARACTERS, Interview, Memory, recall
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import CALL_TOOL
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import AnyAnswer, Question
 from colonnade.protocol.revision import ALL, Asking, Revision
 from protocol.asking import ROOTS, Seal, sample
 from protocol.dialogue import ABLE_CLIENT

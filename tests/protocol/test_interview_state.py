@@ -9,9 +9,9 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.interview import Interview, Memory, no_such_state, recall, subject_of
-from colonnade.protocol.reading import read
+from colonnade.protocol.input_rounds import Interview, Memory, no_such_state, recall, subject_of
 from colonnade.protocol.revision import ALL, Asking, Revision
 from protocol.asking import ROOTS, SEAT, STATE_LIVES_S, Seal, text, text_of
 from protocol.dialogue import JSON, call, request, said, served, server_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
+from colonnade.protocol.json_checks import depth, doubled, refuse_repeats, repeats
 from colonnade.protocol.jsonrpc import Request, decode
-from colonnade.protocol.jsonrpc_text import depth, doubled, refuse_repeats, repeats
 from frames import CALL, LONG, cases
 
 # A tree of JSON in which an object is its list of members, so that a name can be there twice.

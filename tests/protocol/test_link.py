@@ -14,14 +14,13 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.incoming import MAX_RUNNING
 from colonnade.protocol.jsonrpc import Request, decode, head
-from colonnade.protocol.link import Link, sends
+from colonnade.protocol.link.events import Answered, Call, Cancelled, Dropped, Opened, Send, Told
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import MAX_RUNNING
+from colonnade.protocol.link.link import Link, sends
 from colonnade.protocol.methods import Side
-from colonnade.protocol.negotiation import Peer
+from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import ALL, EVERY, Revision, Revisions
 from protocol.asking import text
 from protocol.dialogue import (

@@ -7,10 +7,9 @@ from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Answered, Cancelled, Dropped, Progressed, Send
-from colonnade.protocol.flight import MAX_HELD_S
-from colonnade.protocol.incoming import MAX_RUNNING
-from colonnade.protocol.link import MAX_S, TIMEOUT_S, Link, sends
+from colonnade.protocol.link.events import Answered, Cancelled, Dropped, Progressed, Send
+from colonnade.protocol.link.in_flight import MAX_HELD_S, MAX_RUNNING
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Link, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import SEAT, text

@@ -7,12 +7,12 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call
-from colonnade.protocol.exchange_subscription import Subscription
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Call
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, JULY_2026, Revision
+from colonnade.protocol.subscriptions import Subscription
 from protocol.dialogue import (
     ABLE_SERVER,
     INITIALIZED,

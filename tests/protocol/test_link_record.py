@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.events import Answered, Record
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Answered, Record
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.revision import ALL, Revision
 from protocol.dialogue import client_of, line, only, opened, said, server_of
 

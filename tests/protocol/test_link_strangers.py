@@ -8,11 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Fault, FaultKind
-from colonnade.protocol.events import Answered, Call, Cancelled, Dropped, Event, Opened, Send, Told
-from colonnade.protocol.handshake import Phase
-from colonnade.protocol.incoming import MAX_BATCHES
 from colonnade.protocol.jsonrpc import MAX_BATCH
-from colonnade.protocol.link import Link, sends
+from colonnade.protocol.link.events import (
+    Answered,
+    Call,
+    Cancelled,
+    Dropped,
+    Event,
+    Opened,
+    Send,
+    Told,
+)
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.in_flight import MAX_BATCHES
+from colonnade.protocol.link.link import Link, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, EVERY, Revision
 from protocol.asking import text

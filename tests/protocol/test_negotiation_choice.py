@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from colonnade.client.probe import Era, Verdict, judge
 from colonnade.errors import Fault, FaultKind, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import Failure, Reply, encode
@@ -19,7 +20,6 @@ from colonnade.protocol.negotiation import (
     shared_extensions,
     unsupported,
 )
-from colonnade.protocol.negotiation_probe import Era, Verdict, judge
 from colonnade.protocol.revision import (
     ALL,
     EVERY,

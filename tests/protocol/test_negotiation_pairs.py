@@ -9,9 +9,8 @@ from msgspec.structs import replace
 import official
 from colonnade.errors import LocalProtocolError, RemoteError, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Call, Cancelled, Dropped, Phase, Progressed, Told
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.exchange_subscription import Subscription
+from colonnade.protocol.link.events import Call, Cancelled, Dropped, Phase, Progressed, Told
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import (
@@ -24,6 +23,7 @@ from colonnade.protocol.revision import (
     Revision,
     Revisions,
 )
+from colonnade.protocol.subscriptions import Subscription
 from pairs import ADD, CLIENT, SERVER, Pair
 
 MODERN = Revisions(EVERY.enveloped)

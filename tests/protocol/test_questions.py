@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.methods import CALL_TOOL, GET_PROMPT
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import (
+from colonnade.protocol.codec.decode import read, write
+from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.input_requests import (
     Kind,
     Question,
     can_answer,
@@ -27,9 +26,10 @@ from colonnade.protocol.questions import (
     unanswerable,
     without_context,
 )
-from colonnade.protocol.reading import read, write
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.methods import CALL_TOOL, GET_PROMPT
+from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, Asking, Revision, number
-from colonnade.protocol.shape import Shaper
 from protocol.asking import ROOTS, SEAT, elicit, result, said_by, sample, sampling, use, visit
 from protocol.dialogue import (
     ABLE_CLIENT,

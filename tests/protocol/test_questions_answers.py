@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.questions import (
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.input_requests import (
     MAX_QUESTIONS,
     AnyAnswer,
     Question,
@@ -24,7 +23,8 @@ from colonnade.protocol.questions import (
     retry,
     url_required,
 )
-from colonnade.protocol.reading import read
+from colonnade.protocol.jsonrpc import encode
+from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import ALL, Asking, Revision, number
 from protocol.asking import BOOK, ROOTS, SEAT, sample, visit
 from protocol.dialogue import (

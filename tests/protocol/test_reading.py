@@ -10,7 +10,7 @@ from msgspec import Raw, inspect
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.reading import (
+from colonnade.protocol.codec.decode import (
     MAX_EXACT,
     plain,
     read,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol import schema as s
-from colonnade.protocol.problems import MAX_PROBLEMS
-from colonnade.protocol.schema import Validator, admitted, inlined
-from colonnade.protocol.subschemas import MAX_DEPTH, MAX_NODES, MAX_SUBSCHEMAS
+from colonnade.protocol.schema import validate as s
+from colonnade.protocol.schema.bounds import MAX_DEPTH, MAX_NODES, MAX_SUBSCHEMAS
+from colonnade.protocol.schema.error_messages import MAX_PROBLEMS
+from colonnade.protocol.schema.validate import Validator, admitted, inlined
 
 JSON: dict[str, Any] = {
     "$defs": {
@@ -419,8 +419,8 @@ def test_what_is_not_json_does_not_fit(value: Any) -> None:
 
 def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
     code = (
-        "import sys; from colonnade.protocol.schema import Validator; v = Validator({'type': 'null'});"
-        "import colonnade.protocol.signature;"
+        "import sys; from colonnade.protocol.schema.validate import Validator; v = Validator({'type': 'null'});"
+        "import colonnade.signatures.signature;"
         "names = {'jsonschema_rs', 'pydantic', 'annotated_types', 'attrs'};"
         "assert not names & sys.modules.keys(), names & sys.modules.keys();"
         "assert v.check(None) == []; assert 'jsonschema_rs' in sys.modules"

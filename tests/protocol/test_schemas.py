@@ -19,6 +19,8 @@ import nouns
 import official
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.jsonrpc import (
     Batch,
     decode,
@@ -27,9 +29,7 @@ from colonnade.protocol.jsonrpc import (
     encode_request,
 )
 from colonnade.protocol.methods import TASKS_EXTENSION, Method
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, number
-from colonnade.protocol.shape import Shaper
 from official_values import value_of
 
 pytestmark = pytest.mark.slow

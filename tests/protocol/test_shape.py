@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import LARGE, MAX_KEPT, Shaper, write
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Revision
-from colonnade.protocol.shape import LARGE, MAX_KEPT, Shaper, write
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(

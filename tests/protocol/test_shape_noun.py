@@ -11,14 +11,14 @@ from msgspec import structs
 import nouns
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.reading import plain
+from colonnade.protocol.codec.decode import plain
+from colonnade.protocol.codec.downgrade import RULES, inside, reserved
+from colonnade.protocol.codec.encode import RESULT_TYPES, Shaper
 from colonnade.protocol.revision import (
     ALL,
     NOVEMBER_2025,
     Revision,
 )
-from colonnade.protocol.shape import RESULT_TYPES, Shaper
-from colonnade.protocol.shape_noun import RULES, inside, reserved
 
 ICONS = [t.Icon(src="data:,")]
 SCHEMA: dict[str, Any] = {"type": "object"}

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.jsonrpc import Request, head
 from colonnade.protocol.methods import TASKS_EXTENSION, Method, Side
 from colonnade.protocol.negotiation import Recogniser
 from colonnade.protocol.revision import ALL, JULY_2026, Revision, number
-from colonnade.protocol.shape import Shaper
 
 INFO = t.Implementation(name="us", version="1", title="Us", icons=[t.Icon(src="data:,")])
 CAPABILITIES = t.ClientCapabilities(

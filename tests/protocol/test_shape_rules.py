@@ -8,8 +8,9 @@ from msgspec import UNSET, Raw, Struct, structs
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.encode import Shaper
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.reading import read
 from colonnade.protocol.revision import (
     ALL,
     JULY_2026,
@@ -20,7 +21,6 @@ from colonnade.protocol.revision import (
     OutputRoot,
     Revision,
 )
-from colonnade.protocol.shape import Shaper
 
 TASK = t.TaskMetadata(ttl=1)
 

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, JUNE_2025, OutputRoot, Revision
-from colonnade.protocol.shape import Shaper
-from colonnade.protocol.shape_schema import (
+from colonnade.protocol.codec.downgrade import (
     is_object_schema,
     without_boolean_schemas,
     wrapped_schema,
 )
+from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.revision import ALL, JUNE_2025, OutputRoot, Revision
 
 NOTHING = {"not": {}}
 

@@ -18,9 +18,9 @@ from msgspec import Meta, Raw
 from pydantic import AliasChoices, BaseModel, Field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.problems import MAX_PROBLEMS
-from colonnade.protocol.schema import DRAFT_2020_12, Validator, dialect
-from colonnade.protocol.signature import EMPTY, Hidden, Signature
+from colonnade.protocol.schema.error_messages import MAX_PROBLEMS
+from colonnade.protocol.schema.validate import DRAFT_2020_12, Validator, dialect
+from colonnade.signatures.signature import EMPTY, Hidden, Signature
 
 if TYPE_CHECKING:
     from somewhere import Context  # pyright: ignore[reportMissingImports]

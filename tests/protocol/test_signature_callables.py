@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import TypedDict
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 if TYPE_CHECKING:
     pass  # pyright: ignore[reportMissingImports]

@@ -13,9 +13,9 @@ from msgspec import Meta, Struct
 from pydantic import BaseModel, Field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol import forms
-from colonnade.protocol.signature_form import Form
+from colonnade.protocol import elicitation as forms
 from colonnade.protocol.types import ElicitSchema
+from colonnade.signatures.form import Form
 
 
 class Color(enum.Enum):

@@ -9,7 +9,7 @@ from msgspec import Meta, Raw
 from pydantic import Field
 
 from colonnade.protocol.jsonrpc import repeats
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 
 def forecast(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.signature_loose import MAX_ALTERNATIVES, loosen
+from colonnade.signatures.coerce import MAX_ALTERNATIVES, loosen
 
 INTEGER: dict[str, Any] = {"type": "integer"}
 NUMBER: dict[str, Any] = {"type": "number"}

@@ -14,7 +14,7 @@ from msgspec import Meta
 from pydantic import AnyUrl, BaseModel, Field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.signature import EMPTY, Signature
+from colonnade.signatures.signature import EMPTY, Signature
 
 if TYPE_CHECKING:
     pass  # pyright: ignore[reportMissingImports]

@@ -18,7 +18,7 @@ from msgspec import Meta
 from pydantic import BaseModel, Field, field_validator
 
 from colonnade.errors import Fault, LocalProtocolError
-from colonnade.protocol.signature import Signature
+from colonnade.signatures.signature import Signature
 
 
 def fault(function: Callable[..., Any], raw: bytes) -> str:

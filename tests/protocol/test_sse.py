@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.protocol.sse import (
+from colonnade.protocol.http.sse import (
     MAX_EVENT_BYTES,
     MAX_LABEL_BYTES,
     MAX_RETRY_MS,
@@ -21,6 +20,7 @@ from colonnade.protocol.sse import (
     prime,
     write,
 )
+from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 
 MESSAGE = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\xc3\xbc"}}'
 

@@ -4,11 +4,10 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.identity import Identity
+from colonnade.protocol.link.handshake import Terms, fitting
 from colonnade.protocol.methods import Method, Side, declares
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Peer
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.protocol.terms import Terms, fitting
 from protocol.dialogue import ABLE_CLIENT, ABLE_SERVER, LIBRARY, READER
 
 CAN = {Side.CLIENT: ABLE_CLIENT, Side.SERVER: ABLE_SERVER}

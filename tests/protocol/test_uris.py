@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.uris import within
+from colonnade.protocol.subscriptions import within
 
 
 class Counted(Set[str]):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colonnade.errors import LocalProtocolError
-from colonnade.providers.names import is_safe, lead_back, safe_name
+from colonnade.providers.tool_calls import is_safe, lead_back, safe_name
 from providers.scripted import NAME
 
 NAMES = st.text(max_size=100) | st.from_regex(r"[a-z._/ -]{1,80}", fullmatch=True)

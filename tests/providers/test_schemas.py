@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.cli.linting import lint
+from colonnade.cli.commands.inspect import lint
 from colonnade.protocol import types as t
-from colonnade.protocol.schema import Validator
+from colonnade.protocol.schema.validate import Validator
 from colonnade.providers.schemas import (
     ANTHROPIC,
     MAX_LEVELS,

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Asking, BadToolInput, Revision
-from colonnade.server.app import Server
+from colonnade.server.server import Server
 from colonnade.transport.duplex import Duplex
 from official import DATES, available
 from official_lines import complaints

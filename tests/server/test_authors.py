@@ -20,7 +20,7 @@ from colonnade import (
     ToolError,
 )
 from colonnade.protocol.revision import BadToolInput, Revision
-from colonnade.server.content import Link
+from colonnade.server.handlers.content import Link
 from live import live
 from server.talk import EVERYTHING, JSON, Rejected, talk
 

@@ -6,7 +6,7 @@ import threading
 
 from colonnade import BlockingContext, Context, Server
 from colonnade.protocol.revision import Asking, Revision
-from colonnade.server.blocking import Unwound
+from colonnade.server.context.blocking import Unwound
 from live import live
 from server.talk import talk
 

@@ -20,7 +20,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.ports import Handler, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from colonnade.transport.stdio import Pipe, serve_lines
 from http_client import Caller
 from live import live

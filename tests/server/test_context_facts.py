@@ -7,8 +7,8 @@ import pytest
 
 from colonnade import BlockingContext, Caller, Context, LoginRequired, Server, connect
 from colonnade.protocol.revision import Revision
-from colonnade.server.request_headers import SECRET, RequestHeaders
-from colonnade.transport.http_run import Site
+from colonnade.server.auth import SECRET, RequestHeaders
+from colonnade.transport.http_server.runner import Site
 from live import live
 from server.talk import talk
 

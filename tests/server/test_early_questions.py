@@ -8,8 +8,8 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.protocol.revision import ALL, Revision
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.runner import Site
 from colonnade.transport.memory import pair, serve_end
 from live import Records, live, until
 

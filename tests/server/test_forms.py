@@ -21,7 +21,7 @@ from colonnade import (
     Server,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.input_rounds import no_such_state
 from colonnade.protocol.revision import ALL, Asking, Revision
 from live import live
 from server.talk import EVERYTHING, JSON, Rejected, accept, decline, talk

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from colonnade import Context, Server
-from colonnade.protocol.budget import Budget
+from colonnade.protocol.byte_budget import Budget
 from colonnade.protocol.revision import ALL, JULY_2026, Asking, Pushing, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from http_client import Caller
 from live import live, until
 

@@ -15,7 +15,7 @@ from colonnade import Server
 from colonnade.errors import RemoteError
 from colonnade.protocol.revision import ALL, Binding, Revision
 from colonnade.testing import connect
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from http_client import Caller
 from live import Records, live
 from server.talk import Rejected, talk

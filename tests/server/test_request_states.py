@@ -11,9 +11,9 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.auth.seal import MAX_SEALED_CHARACTERS, KeyRing
-from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.input_rounds import no_such_state
 from colonnade.protocol.revision import JULY_2026
-from colonnade.server import interviewing
+from colonnade.server.handlers import input_rounds as interviewing
 from colonnade.store.memory import MemoryStore
 from live import live
 from server.talk import JSON, Client, Rejected, talk, words

@@ -10,7 +10,7 @@ import pytest
 
 from colonnade import HttpRequest, HttpResponse, Limits, Protection, Server, StaticTokens
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_run import listening
+from colonnade.transport.http_server.runner import listening
 from http_client import Caller, Response
 from live import live
 

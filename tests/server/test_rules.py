@@ -13,8 +13,8 @@ from colonnade import Audio, Context, Image, LocalProtocolError, Server
 from colonnade.errors import ProtocolError
 from colonnade.middleware import limits
 from colonnade.protocol.revision import Revision
-from colonnade.server.ration import BURST, PER_S, Ration
-from colonnade.transport.http_run import Site
+from colonnade.server.context.context import BURST, PER_S, Ration
+from colonnade.transport.http_server.runner import Site
 from http_client import META, Caller
 from live import live
 from server.talk import JSON, Rejected, talk, words

@@ -13,9 +13,9 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_server.runner import Site
 from http_client import Caller
 from live import live
 from server.talk import JSON, Client, Rejected, talk

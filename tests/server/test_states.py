@@ -6,7 +6,7 @@ import pytest
 
 from colonnade import Context, Server
 from colonnade.auth.seal import MAX_SECRET_BYTES, MAX_STORED_BYTES
-from colonnade.protocol.interview import no_such_state
+from colonnade.protocol.input_rounds import no_such_state
 from colonnade.protocol.revision import JULY_2026, Asking, Revision
 from colonnade.store.memory import MemoryStore
 from live import live

@@ -199,7 +199,7 @@ async def test_debug_shows_the_caller_what_happened(revision: Revision) -> None:
 
 
 def test_tracebacks_are_rationed(caplog: pytest.LogCaptureFixture) -> None:
-    from colonnade.server.binding import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
+    from colonnade.server.handlers.function import MAX_TRACEBACKS, TRACEBACKS_S, Crashes
 
     now = 1000.0
     crashes = Crashes(clock=lambda: now)

@@ -11,12 +11,12 @@ import pytest
 
 from colonnade import Server
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.httprules_gate import Refusal
+from colonnade.protocol.http.security import Refusal
 from colonnade.protocol.revision import Revision
-from colonnade.server import workers as module
-from colonnade.server.depends import Depends
-from colonnade.server.workers import FEW_THREADS, THREADS, Workers
-from colonnade.transport.http_run import Site
+from colonnade.server.handlers import threads as module
+from colonnade.server.handlers.dependencies import Depends
+from colonnade.server.handlers.threads import FEW_THREADS, THREADS, Workers
+from colonnade.transport.http_server.runner import Site
 from http_client import Caller
 from live import live, live_for, until
 from server.talk import Rejected, talk

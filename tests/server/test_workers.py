@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.server import workers as module
-from colonnade.server.workers import Workers
+from colonnade.server.handlers import threads as module
+from colonnade.server.handlers.threads import Workers
 from live import live, until
 
 

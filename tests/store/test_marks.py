@@ -14,7 +14,7 @@ import pytest
 from colonnade.errors import LocalProtocolError, Refused
 from colonnade.ports import Store
 from colonnade.store.limits import Limits
-from colonnade.store.marks import MAX_MARK_BYTES, MAX_MARK_S, SPAN_S, Marks
+from colonnade.store.memory import MAX_MARK_BYTES, MAX_MARK_S, SPAN_S, Marks
 from colonnade.store.sqlite import SqliteStore
 from store.files import look
 from store.stage import Clock, Stage

@@ -17,7 +17,8 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.store import sqlite, sqlite_file
+from colonnade.store import sqlite
+from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.limits import Limits
 from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play

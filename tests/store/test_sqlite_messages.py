@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from colonnade.errors import ConnectionLost
-from colonnade.store import sqlite_file
+from colonnade.store import sqlite_schema as sqlite_file
 from colonnade.store.sqlite import SqliteStore
 from store.files import Held, look, play
 from store.stage import Clock

@@ -11,8 +11,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
 from colonnade.ports import Store
-from colonnade.store.limits import Limits
-from colonnade.store.topics import QUEUE_BYTES, QUEUE_MESSAGES
+from colonnade.store.limits import QUEUE_BYTES, QUEUE_MESSAGES, Limits
 from store.stage import Stage, every_call
 
 ANY_BYTES = bytes(range(256)) * 3

@@ -26,14 +26,14 @@ import uvloop
 
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Told
-from colonnade.protocol.identity import Identity
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import JULY_2026
-from colonnade.transport.child import Child, start_child
-from colonnade.transport.child_process import marked, members
 from colonnade.transport.duplex import Held
+from colonnade.transport.process.child import Child, start_child
+from colonnade.transport.process.posix import marked, members
 from live import _watched
 
 P = ParamSpec("P")

@@ -18,9 +18,10 @@ from colonnade.client.client import Client
 from colonnade.errors import ColonnadeError, ConnectionLost, Fault, LocalProtocolError, TimedOut
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.transport import child as child_file
-from colonnade.transport import child_process, stdio
-from colonnade.transport.child import start_child
+from colonnade.transport import stdio
+from colonnade.transport.process import child as child_file
+from colonnade.transport.process import posix as child_process
+from colonnade.transport.process.child import start_child
 from live import Records
 from transport.child_stage import (
     SHORT_S,

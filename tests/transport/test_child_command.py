@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import CannotConnect, ColonnadeError, LocalProtocolError, Refused
-from colonnade.transport.child import start_child
-from colonnade.transport.child_command import (
+from colonnade.transport.process.child import start_child
+from colonnade.transport.process.command import (
     MARK,
     UNQUOTABLE,
     Command,

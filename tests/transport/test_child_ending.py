@@ -20,11 +20,11 @@ from colonnade.client.client import Client
 from colonnade.errors import ConnectionLost
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
-from colonnade.transport.child import Child, start_child
-from colonnade.transport.child_ending import (
+from colonnade.transport.process.child import (
     GRACE_S,
     KILLED_S,
     STRAGGLERS_S,
+    Child,
     Clear,
     CloseInput,
     Kill,
@@ -34,8 +34,9 @@ from colonnade.transport.child_ending import (
     described,
     ending_steps,
     hurried_steps,
+    start_child,
 )
-from colonnade.transport.child_process import PosixProcess, row_of
+from colonnade.transport.process.posix import PosixProcess, row_of
 from transport.child_stage import (
     SHORT_S,
     WAIT_S,
@@ -365,7 +366,7 @@ PARENT = """
 import asyncio, os, sys
 sys.path[:0] = {paths!r}
 from transport.child_stage import Stage, zoo
-from colonnade.transport.child import start_child
+from colonnade.transport.process.child import start_child
 
 async def main():
     child = await start_child(zoo({mode!r}))

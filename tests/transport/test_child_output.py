@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from colonnade.errors import Fault
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
-from colonnade.transport.child_output import (
+from colonnade.transport.process.output import (
     ERROR_LINE_BYTES,
     RUBBISH_BYTES,
     RUBBISH_CHARS,

@@ -13,8 +13,8 @@ import pytest
 from colonnade.errors import ConnectionLost, TimedOut
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.events import Opened, Told
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Opened, Told
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Asking, Revision
 from colonnade.transport.duplex import ASK_S, Duplex

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError
-from colonnade.transport import http_answer
+from colonnade.transport.http_client import pool as http_answer
 from http_hand import (
     LIMIT,
     Visitor,

@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 
 from colonnade.errors import CannotConnect, ConnectionLost
-from colonnade.transport import http_answer, http_client
-from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_client import pool as http_answer
+from colonnade.transport.http_client import pool as http_client
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import (
     LIMIT,
     OK,

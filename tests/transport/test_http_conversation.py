@@ -14,7 +14,8 @@ from client.http_beast import (
     outcome,
     result,
 )
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
+from colonnade.client.probe import Era, judge
 from colonnade.errors import (
     ColonnadeError,
     LocalProtocolError,
@@ -24,7 +25,6 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.negotiation_probe import Era, judge
 from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
@@ -33,8 +33,8 @@ from colonnade.protocol.revision import (
     Revision,
     Revisions,
 )
-from colonnade.transport import http_conversation
-from colonnade.transport.http_conversation import SessionEnded
+from colonnade.transport.http_client import conversation as http_conversation
+from colonnade.transport.http_client.conversation import SessionEnded
 from http_hand import Heard, Visitor, answering, by_hand, chunk, events, stream, whole
 from live import Records, live, until
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from colonnade.errors import LoginRequired
-from colonnade.protocol.httprules_gate import Headers, HostPolicy
+from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
 from http_client import Response
 from http_service import ABLE, REPORT

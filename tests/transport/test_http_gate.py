@@ -8,9 +8,9 @@ import pytest
 
 from colonnade.errors import LoginRequired, ScopeRequired
 from colonnade.ports import Caller
-from colonnade.protocol.httprules_gate import Headers, HostPolicy
+from colonnade.protocol.http.security import Headers, HostPolicy
 from colonnade.protocol.revision import JULY_2026, Revisions
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from http_client import META
 from live import Records, live, stand, until
 

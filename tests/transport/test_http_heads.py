@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from colonnade.transport.http_connection import MISSES
-from colonnade.transport.http_heads import KNOWN_BYTES, KnownHead, learn
-from colonnade.transport.http_run import Site, listening
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import MISSES
+from colonnade.transport.http_server.head_cache import KNOWN_BYTES, KnownHead, learn
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.runner import Site, listening
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import FakeService
 from live import live, until

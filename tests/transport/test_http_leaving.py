@@ -16,16 +16,16 @@ from client.http_beast import (
     outcome,
     result,
 )
-from colonnade.client.answers import Answers
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import (
     ColonnadeError,
     ConnectionLost,
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport import http_conversation
+from colonnade.transport.http_client import conversation as http_conversation
 from http_hand import Heard, Visitor, chunk, events, stream, whole
 from live import live, until
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import App, Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import App, Receive, Scope, Send
 from http_client import BOTH, META
 from http_service import FakeService
 from live import Records, live

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import App, Limits, Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import App, Limits, Receive, Scope, Send
+from colonnade.transport.http_server.runner import Site
 from colonnade.transport.signals import Signals
 from http_client import Caller
 from http_service import FakeService
@@ -144,8 +144,8 @@ import asyncio, sys
 sys.path[:0] = [{tests!r}, {transport!r}]
 import uvicorn
 from http_service import FakeService
-from colonnade.transport.http_run import Site
-from colonnade.transport.http_server import HttpApp
+from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.app import HttpApp
 from test_http_mounted import Mounted
 
 class Service(FakeService):

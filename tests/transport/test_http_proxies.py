@@ -10,8 +10,8 @@ import pytest
 
 from certificates import Authority
 from colonnade.errors import CannotConnect, LocalProtocolError
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_proxies import MAX_REPLY_BYTES, Proxy, proxy_for
+from colonnade.transport.http_client.connect import MAX_REPLY_BYTES, Proxy, proxy_for
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Hand, Visitor, by_hand, either_loop, whole
 from live import until
 

@@ -3,7 +3,7 @@
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_request import Target, written
+from colonnade.transport.http_client.connect import Target, written
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from client.http_beast import PATIENT_S, SESSION, beast, done, opening, outcome, result
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.http.sse import Parser
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import (
     JULY_2026,
     JUNE_2025,
@@ -17,10 +18,9 @@ from colonnade.protocol.revision import (
     NOVEMBER_2025,
     Revision,
 )
-from colonnade.protocol.sse import Parser
-from colonnade.transport import http_resuming
-from colonnade.transport.http_answer import Answer
-from colonnade.transport.http_resuming import (
+from colonnade.transport.http_client import resumption as http_resuming
+from colonnade.transport.http_client.pool import Answer
+from colonnade.transport.http_client.resumption import (
     LONGEST_S,
     MAX_FAILURES,
     MAX_RETRY_S,

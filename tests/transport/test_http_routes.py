@@ -11,9 +11,9 @@ import pytest
 
 from client.http_beast import PATIENT_S
 from colonnade.errors import CannotConnect
-from colonnade.transport import http_routes
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_routes import MAX_ADDRESSES, Routes, interleaved
+from colonnade.transport.http_client import connect as http_routes
+from colonnade.transport.http_client.connect import MAX_ADDRESSES, Routes, interleaved
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import by_hand, descriptors, head
 from live import live, until
 

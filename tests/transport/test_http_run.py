@@ -14,13 +14,13 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from colonnade.errors import LocalProtocolError
-from colonnade.protocol.httprules_gate import HostPolicy
-from colonnade.transport import http_run
-from colonnade.transport.http_connection import TOGETHER, _Cycle
-from colonnade.transport.http_outbox import Outbox
-from colonnade.transport.http_run import HEALTH, READY, RunLimits, Site, listening
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Receive, Scope, Send
+from colonnade.protocol.http.security import HostPolicy
+from colonnade.transport.http_server import runner as http_run
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import TOGETHER, _Cycle
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.runner import HEALTH, READY, RunLimits, Site, listening
+from colonnade.transport.http_server.write_buffer import Outbox
 from http_client import BOTH, META, Caller, written
 from http_service import FakeService
 from live import Records, live, stand, until
@@ -660,9 +660,9 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {tests!r})
 from http_service import FakeService
-from colonnade.transport.http_run import run
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.runner import run
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import Limits
 
 class Service(FakeService):
     async def stop(self):

@@ -6,9 +6,9 @@ import signal
 import pytest
 
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_run import Site, serve
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Receive, Scope, Send
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.request import Receive, Scope, Send
+from colonnade.transport.http_server.runner import Site, serve
 from http_client import Caller
 from http_service import FakeService
 from live import Records, live, until

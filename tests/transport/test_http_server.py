@@ -8,9 +8,9 @@ import pytest
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question
+from colonnade.protocol.input_requests import Question
 from colonnade.protocol.revision import JULY_2026, Revisions
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.request import Limits
 from http_client import BOTH, written
 from live import Records, live, stand
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from colonnade.ports import Caller as Verified
 from colonnade.protocol import types as t
-from colonnade.protocol.budget import Budget
-from colonnade.protocol.exchange_subscription import STRING_BYTES
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.byte_budget import Budget
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import (
     JUNE_2025,
     Revisions,
 )
-from colonnade.transport.http_streams import QUEUE_BYTES, STREAM_BYTES, Stream
-from colonnade.transport.http_visit import Limits
+from colonnade.protocol.subscriptions import STRING_BYTES
+from colonnade.transport.http_server.request import Limits
+from colonnade.transport.http_server.streams import QUEUE_BYTES, STREAM_BYTES, Stream
 from http_client import Caller, cancelled, opening
 from http_service import ABLE, FakeService, reporting, waiting
 from live import Records, Stand, live, stand, until

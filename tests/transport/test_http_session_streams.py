@@ -8,7 +8,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost
 from colonnade.protocol import types as t
-from colonnade.protocol.questions import Question
+from colonnade.protocol.input_requests import Question
 from colonnade.protocol.revision import (
     JUNE_2025,
     MARCH_2025,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import (
     EVERY,
     JUNE_2025,

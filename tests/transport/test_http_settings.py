@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from certificates import Authority
 from colonnade import HttpRequest, Server
 from colonnade.errors import LocalProtocolError
-from colonnade.transport.http_connection import RunLimits
-from colonnade.transport.http_run import Site, listening
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_settings import (
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import RunLimits
+from colonnade.transport.http_server.runner import Site, listening
+from colonnade.transport.http_server.settings import (
     ENV_PREFIX,
     prepare_log,
     read_limits,

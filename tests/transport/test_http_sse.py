@@ -8,10 +8,10 @@ import pytest
 
 from colonnade.ports import Caller as Verified
 from colonnade.protocol import types as t
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import EVERY, JULY_2026, NOVEMBER_2025, Revision, Revisions
-from colonnade.transport.http_sse import MESSAGES_PATH, SSE_PATH
-from colonnade.transport.http_visit import Limits
+from colonnade.transport.http_server.legacy_sse import MESSAGES_PATH, SSE_PATH
+from colonnade.transport.http_server.request import Limits
 from http_client import Caller, Response, Wire
 from live import Records, Stand, live, stand, until
 

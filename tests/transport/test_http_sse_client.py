@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from client.hand import ALL_OF_IT, INFO
-from colonnade.client.answers import Answers
 from colonnade.client.client import Client
+from colonnade.client.input_callbacks import Answers
 from colonnade.errors import (
     CannotConnect,
     ColonnadeError,
@@ -21,11 +21,11 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.handshake import Phase
+from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import EVERY, NOVEMBER_2024, Revision, Revisions
-from colonnade.transport import http_sse_client
-from colonnade.transport.http_client import HttpPool
-from colonnade.transport.http_sse_client import SseStream
+from colonnade.transport.http_client import legacy_sse as http_sse_client
+from colonnade.transport.http_client.legacy_sse import SseStream
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Hand, Heard, Visitor, by_hand, chunk, descriptors, events, stream, whole
 from live import Records, live, until
 

@@ -7,7 +7,7 @@ import pytest
 
 from certificates import Authority
 from colonnade.errors import CannotConnect, ConnectionLost
-from colonnade.transport.http_client import HttpPool
+from colonnade.transport.http_client.pool import HttpPool
 from http_hand import Visitor, by_hand, chunk, either_loop, head, whole
 from live import until
 

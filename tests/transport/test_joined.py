@@ -14,7 +14,7 @@ from colonnade.client.client import Client
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.incoming import MAX_RUNNING
+from colonnade.protocol.link.in_flight import MAX_RUNNING
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import EVERY, NEWEST, Revision
 from colonnade.transport.memory import End, pair, serve_end

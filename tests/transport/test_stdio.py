@@ -351,19 +351,19 @@ NOT_AT_FIRST = """
     json copy dataclasses difflib fnmatch graphlib hashlib hmac importlib.util ipaddress mimetypes
     ntpath pathlib random secrets urllib.parse
     colonnade.auth colonnade.middleware colonnade.store colonnade.logs colonnade.client
-    colonnade.protocol.exchange_subscription colonnade.protocol.negotiation_probe
-    colonnade.protocol.forms colonnade.protocol.httprules_gate colonnade.protocol.httprules_params
-    colonnade.protocol.interview colonnade.protocol.questions colonnade.protocol.signature_form
-    colonnade.protocol.signature_models colonnade.protocol.uritemplate
-    colonnade.protocol.types_catalogue colonnade.protocol.types_questions colonnade.protocol.types_tasks
-    colonnade.server.asking colonnade.server.blocking colonnade.server.completing colonnade.server.context
-    colonnade.server.door colonnade.server.files colonnade.server.handles colonnade.server.interviewing
-    colonnade.server.mounting colonnade.server.options colonnade.server.resolving
-    colonnade.server.returning colonnade.server.sealing colonnade.server.subscriptions
-    colonnade.transport.naming
+    colonnade.protocol.subscriptions colonnade.client.probe
+    colonnade.protocol.elicitation colonnade.protocol.http.security colonnade.protocol.http.param_headers
+    colonnade.protocol.input_rounds colonnade.protocol.input_requests colonnade.signatures.form
+    colonnade.signatures.pydantic_codec colonnade.protocol.uritemplate
+    colonnade.protocol.types.server colonnade.protocol.types.client colonnade.protocol.types.tasks
+    colonnade.server.context.ask colonnade.server.context.blocking colonnade.server.handlers.completion colonnade.server.context.context
+    colonnade.server.auth colonnade.server.handlers.resources colonnade.server.context.handles colonnade.server.handlers.input_rounds
+    colonnade.server.mount colonnade.server.options colonnade.server.handlers.dependencies
+    colonnade.server.handlers.resources colonnade.server.handlers.input_rounds colonnade.server.notifications
+    colonnade.protocol.negotiation
 """
 # What only a handshake needs.
-NOT_WITHOUT_ONE = "colonnade.protocol.types_conversation colonnade.protocol.types_pages"
+NOT_WITHOUT_ONE = "colonnade.protocol.types.server colonnade.protocol.types.base"
 
 
 def test_a_server_on_a_pipe_loads_nothing_that_it_does_not_use(tmp_path: Path) -> None:
@@ -387,4 +387,4 @@ def test_a_server_on_a_pipe_loads_nothing_that_it_does_not_use(tmp_path: Path) -
         assert found & {*NOT_AT_FIRST.split()} == set()
         if revision is JULY_2026:
             assert found & {*NOT_WITHOUT_ONE.split()} == set()
-        assert "colonnade.server.tools" in found
+        assert "colonnade.server.handlers.tools" in found

@@ -8,11 +8,11 @@ from typing import Any, assert_type
 
 from client.shop import shop
 from colonnade import Client, connect
-from colonnade.client.completing import Completer
+from colonnade.client.client import Completer
 from colonnade.client.connect import Connecting
-from colonnade.client.listening import Change, Listening
-from colonnade.client.offered import Tool
 from colonnade.client.results import ToolResult
+from colonnade.client.subscriptions import Change, Listening
+from colonnade.client.tools import Tool
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import Revision
 from colonnade.sync import Changes

@@ -45,13 +45,13 @@ from colonnade import (
     ToolError,
 )
 from colonnade.ports import Handler, Middleware, Store, Turn
-from colonnade.protocol.httprules_gate import Headers
+from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import Revisions
 from colonnade.protocol.types import Noun
-from colonnade.server.handles import Handles
-from colonnade.transport.http_connection import RunLimits
-from colonnade.transport.http_server import HttpApp
-from colonnade.transport.http_visit import Limits, Receive, Scope, Send
+from colonnade.server.context.handles import Handles
+from colonnade.transport.http_server.app import HttpApp
+from colonnade.transport.http_server.connection import RunLimits
+from colonnade.transport.http_server.request import Limits, Receive, Scope, Send
 
 
 @dataclass

@@ -5,12 +5,12 @@ from typing import Any, assert_type
 from client.shop import shop
 from colonnade import Host, HostTool, OpenAICompatible, Question
 from colonnade.client.results import ToolResult
-from colonnade.host.calls import Calls
-from colonnade.host.offered import HostPrompt, HostResource, HostResourceTemplate
-from colonnade.host.replies import Message
-from colonnade.host.running import Model, ModelCall, Run
-from colonnade.host.settings import Problem
-from colonnade.host.supervisor import Status
+from colonnade.host.agent.loop import Model, ModelCall, Run
+from colonnade.host.agent.openai_model import Message
+from colonnade.host.config.settings import Problem
+from colonnade.host.host import Calls
+from colonnade.host.servers.listings import HostPrompt, HostResource, HostResourceTemplate
+from colonnade.host.servers.supervisor import Status
 from colonnade.protocol import types as t
 from live import live
 

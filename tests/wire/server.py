@@ -32,7 +32,7 @@ from wire.server_asking import asking
 from wire.server_content import FOLDER, ICON, MARKS, PIXEL, SILENCE, blocks, contents
 
 if TYPE_CHECKING:  # on a pipe nothing of HTTP is loaded
-    from colonnade.transport.http_run import Site
+    from colonnade.transport.http_server.runner import Site
 
 server = Server(
     "wire",

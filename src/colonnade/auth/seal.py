@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.ports import Seal, Store
-from colonnade.protocol.interview import Memory, no_such_state
+from colonnade.protocol.input_rounds import Memory, no_such_state
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -21,7 +21,7 @@ def _target(ctx: click.Context, _: click.Parameter, value: str) -> str | tuple[s
 
 
 def _client(_: click.Context, __: click.Parameter, value: str) -> str:
-    from colonnade.cli.adding import client_named
+    from colonnade.cli.commands.add import client_named
 
     return client_named(value)
 
@@ -89,7 +89,7 @@ def add(**wish: Any) -> Deed:
     TARGET is a Python file (FILE[:NAME]), an address, or what stands after -- as a command line.
     Nothing else in the file is changed, neither a comment nor the order.
     """
-    from colonnade.cli.adding import Wish, add_target
+    from colonnade.cli.commands.add import Wish, add_target
 
     return partial(add_target, Wish(**wish))
 
@@ -112,7 +112,7 @@ def remove(server: str, client: str, file: str, project: bool) -> Deed:
 
     NAME is what the client calls it. Nothing else in the file is changed.
     """
-    from colonnade.cli.adding import remove_name
+    from colonnade.cli.commands.add import remove_name
 
     return partial(remove_name, server, client, file, project=project)
 

@@ -49,7 +49,7 @@ def chat(model: str, url: str, key_env: str, yes: bool, **flags: Any) -> Deed:
     Without a terminal each line of standard input is said to the model, the answers are on
     standard output, nobody is asked anything, and calls are refused unless --yes is given.
     """
-    from colonnade.cli.chatting import Wish, chat_target
+    from colonnade.cli.commands.chat import Wish, chat_target
 
     return partial(chat_target, terms_of(flags), Wish(model, url, key_env, yes))
 

@@ -38,7 +38,7 @@ def explain(files: tuple[str, ...], everything: bool, as_json: bool) -> Deed:
     A reference is shown as it is written, with whether it leads to anything, and never what it
     stands for. Nothing is started.
     """
-    from colonnade.cli.configuring import explain_files
+    from colonnade.cli.commands.config import explain_files
 
     return partial(explain_files, files, everything=everything, as_json=as_json)
 
@@ -59,7 +59,7 @@ def check(files: tuple[str, ...], as_json: bool) -> Deed:
     The exit code is 1 where there is a mistake, and 0 where there are only warnings or nothing.
     Whether a file is trusted is not asked. Nothing is started.
     """
-    from colonnade.cli.configuring import check_files
+    from colonnade.cli.commands.config import check_files
 
     return partial(check_files, files, as_json=as_json)
 
@@ -82,6 +82,6 @@ def trust(file: str, yes: bool, forget: bool) -> Deed:
     The answer is for these bytes alone, and for those of the files that it draws in: when one of
     them changes, it is asked again.
     """
-    from colonnade.cli.configuring import forget_file, trust_file
+    from colonnade.cli.commands.config import forget_file, trust_file
 
     return partial(forget_file, file) if forget else partial(trust_file, file, yes=yes)

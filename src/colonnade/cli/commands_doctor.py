@@ -32,7 +32,7 @@ def doctor(**flags: Any) -> Deed:
     for this folder. Nothing of the server is called. The exit code is 0
     where all is well, else that of the first failure.
     """
-    from colonnade.cli.doctoring import doctor_target
+    from colonnade.cli.doctor.report import doctor_target
 
     return partial(doctor_target, terms_of(flags))
 

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 import click
 from click.core import ParameterSource
 
-from colonnade.cli.reaching import FOUND, TIMEOUT_S, Terms, seconds
-from colonnade.cli.trouble import Trouble
+from colonnade.cli.errors import Trouble
+from colonnade.cli.options import FOUND, TIMEOUT_S, Terms, seconds
 
 # What is to be done; it gives the exit code.
 Deed: TypeAlias = Callable[[], int]
@@ -156,7 +156,7 @@ def ls(**flags: Any) -> Deed:
     Without one it is what `colonnade config explain` finds for this folder.
     Arguments in brackets may be left out.
     """
-    from colonnade.cli.listing import list_target
+    from colonnade.cli.commands.ls import list_target
 
     return partial(list_target, terms_of(flags))
 
@@ -183,7 +183,7 @@ def inspect(strict: bool, **flags: Any) -> Deed:
     what stands after -- as a command line.
     With --as it shows what a client of that revision sees.
     """
-    from colonnade.cli.inspecting_many import inspect_target
+    from colonnade.cli.commands.inspect import inspect_target
 
     return partial(inspect_target, terms_of(flags), strict)
 
@@ -214,7 +214,7 @@ def call(tool: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Deed:
     JSON; @FILE and - (standard input) hold a JSON object. Questions of the server are asked in
     the terminal.
     """
-    from colonnade.cli.calling import call_target
+    from colonnade.cli.commands.call import call_target
 
     terms = terms_of(flags)
     _check_out(terms, out)
@@ -241,7 +241,7 @@ def read(uri: str, out: str, **flags: Any) -> Deed:
     TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
     what stands after -- as a command line.
     """
-    from colonnade.cli.calling import read_target
+    from colonnade.cli.commands.call import read_target
 
     terms = terms_of(flags)
     _check_out(terms, out)
@@ -267,7 +267,7 @@ def prompt(name: str, arguments: tuple[str, ...], out: str, **flags: Any) -> Dee
     TARGET is an address, a Python file (FILE[:NAME]), a configuration (then all its servers), or
     what stands after -- as a command line.
     """
-    from colonnade.cli.calling import prompt_target
+    from colonnade.cli.commands.call import prompt_target
 
     terms = terms_of(flags)
     _check_out(terms, out)
@@ -297,7 +297,7 @@ def complete(
     what stands after -- as a command line.
     PREFIX is what was typed of it so far, KEY=VALUE the other arguments.
     """
-    from colonnade.cli.calling import complete_target
+    from colonnade.cli.commands.call import complete_target
 
     return partial(complete_target, terms_of(flags), reference, argument, prefix, arguments)
 
@@ -339,7 +339,7 @@ def login(
     TARGET is an address, or a configuration and --server. It is kept encrypted, in a folder that
     only you may read; COLONNADE_HOME says where, if it should be elsewhere.
     """
-    from colonnade.cli.logging_in import Client, login_target
+    from colonnade.cli.commands.login import Client, login_target
 
     client = Client(client_id, issuer, secret_env, scopes, not no_browser)
     return partial(login_target, terms_of(flags), client)
@@ -356,7 +356,7 @@ def logout(**flags: Any) -> Deed:
 
     TARGET is an address, or a configuration and --server.
     """
-    from colonnade.cli.logging_in import logout_target
+    from colonnade.cli.commands.login import logout_target
 
     return partial(logout_target, terms_of(flags))
 
@@ -373,7 +373,7 @@ def whoami(**flags: Any) -> Deed:
     TARGET is an address, or a configuration and --server. Nobody is asked anything, and no token
     is shown.
     """
-    from colonnade.cli.logging_in import whoami_target
+    from colonnade.cli.commands.login import whoami_target
 
     return partial(whoami_target, terms_of(flags))
 

@@ -23,7 +23,7 @@ def main() -> int:
     if words:
         sys.stderr.write(words)
         return 2
-    from colonnade.cli.commands import start
+    from colonnade.cli.app import start
 
     return start(sys.argv[1:])
 

@@ -13,22 +13,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast, overload
 
 from msgspec import UNSET, Raw
 
-from colonnade.client.answers import Answering
-from colonnade.client.asking import Asker, Behalf, Headers, OnLog, OnProgress, ignored
-from colonnade.client.completing import Completer
-from colonnade.client.crash_log import show_crash
-from colonnade.client.following import SUBSCRIBE, UNSUBSCRIBE, Following
-from colonnade.client.list_limits import ListBudget
-from colonnade.client.listening import Listening
-from colonnade.client.modelled import Schemas, call_for_model
-from colonnade.client.offered import Tool
-from colonnade.client.results import ToolResult, may_be_wrapped
+from colonnade.client.cache import ListBudget
+from colonnade.client.input_callbacks import Answering
+from colonnade.client.request import Asker, Behalf, Headers, OnLog, OnProgress, ignored
+from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped, show_crash
 from colonnade.client.roots import Rooted
-from colonnade.client.ways import ChildWay
+from colonnade.client.subscriptions import SUBSCRIBE, UNSUBSCRIBE, Following, Listening
+from colonnade.client.tools import Tool
+from colonnade.client.transports import ChildWay
 from colonnade.errors import (
     ChannelError,
     ColonnadeError,
@@ -37,14 +33,52 @@ from colonnade.errors import (
     RemoteError,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.link import DISCOVER, PING, SET_LEVEL
+from colonnade.protocol.codec.decode import reread
+from colonnade.protocol.codec.encode import write
+from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.reading import reread
 from colonnade.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
-from colonnade.protocol.shape import write
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
-from colonnade.providers.calls import Call
+from colonnade.providers.tool_calls import Call
+
+# Between two letters of somebody who types: shorter pauses are not worth a question.
+PAUSE_S = 0.15
+# For as long as somebody goes back and forth in one word.
+KEPT_S = 30.0
+MAX_KEPT = 100
+# Of one answer that is kept: a hundred values, which are the most, take a tenth of it.
+MAX_KEPT_CHARS = 64 * 1024
+
+Ask: TypeAlias = Callable[[str], Awaitable[t.Completion]]
+
+
+class Completer:
+    """Completes one argument: `await completer("par")`."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._newest: object = None
+        self._kept: dict[str, tuple[float, t.Completion]] = {}
+
+    async def __call__(self, value: str) -> t.Completion | None:
+        """What this may become; None where something newer was asked for meanwhile."""
+        mine = self._newest = object()
+        loop = asyncio.get_running_loop()
+        kept = self._kept.get(value)
+        if kept is not None and loop.time() < kept[0]:
+            return kept[1]
+        await asyncio.sleep(PAUSE_S)
+        if self._newest is not mine:
+            return None
+        found = await self._ask(value)
+        self._kept.pop(value, None)
+        while len(self._kept) >= MAX_KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        if sum(map(len, found.values)) <= MAX_KEPT_CHARS:
+            self._kept[value] = (loop.time() + KEPT_S, found)
+        return found if self._newest is mine else None
+
 
 __all__ = ["Client", "OnLog", "OnProgress"]
 

@@ -16,6 +16,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read, read_once
+from colonnade.protocol.codec.encode import Shaper, write
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Head,
@@ -25,12 +27,10 @@ from colonnade.protocol.jsonrpc import (
 )
 from colonnade.protocol.methods import Method
 from colonnade.protocol.negotiation import Peer, checked_token
-from colonnade.protocol.reading import read, read_once
 from colonnade.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
-from colonnade.protocol.shape import Shaper, write
 
 if TYPE_CHECKING:  # most exchanges ask nothing, and are no question
-    from colonnade.protocol.questions import AnyAnswer, Question
+    from colonnade.protocol.input_requests import AnyAnswer, Question
 
 # What a session hears of the log before it says what it wants.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
@@ -143,7 +143,7 @@ class Exchange(Struct, eq=False):
         if isinstance(result, t.InputRequiredResult):
             self._check_demand(result)
         elif self.question is not None and isinstance(result, t.Answer):
-            from colonnade.protocol.questions import check_own_answer
+            from colonnade.protocol.input_requests import check_own_answer
 
             check_own_answer(self.question, cast("AnyAnswer", self.shaper.shape(result)))
         elif type(result) in (t.ExtCreateTaskResult, t.CreateTaskResult):
@@ -157,7 +157,7 @@ class Exchange(Struct, eq=False):
         """Only where it is allowed (R0785), only what was declared (R0798)."""
         if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
             raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
-        from colonnade.protocol.questions import check_asking, questions_in
+        from colonnade.protocol.input_requests import check_asking, questions_in
 
         for question in questions_in(result).values():
             check_asking(question, self.peer)

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.jsonrpc_text import FOREIGN as _FOREIGN
-from colonnade.protocol.jsonrpc_text import LONG, depth, doubled, may_be_deep, no_json, outline
-from colonnade.protocol.jsonrpc_text import refuse_repeats as refuse_repeats
-from colonnade.protocol.jsonrpc_text import repeats as repeats
+from colonnade.protocol.json_checks import FOREIGN as _FOREIGN
+from colonnade.protocol.json_checks import LONG, depth, doubled, may_be_deep, no_json, outline
+from colonnade.protocol.json_checks import refuse_repeats as refuse_repeats
+from colonnade.protocol.json_checks import repeats as repeats
 
 # Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
 # must not depend on Python's recursion limit, which differs by version and by the caller's stack.

@@ -8,15 +8,17 @@ pipe is never locked to one way of opening.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, field
 
-from colonnade.errors import Fault, FaultKind, RemoteProtocolError
-from colonnade.protocol.jsonrpc import NOTHING, Request, repeats
-from colonnade.protocol.methods import declares
-from colonnade.protocol.reading import read
+from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.jsonrpc import NOTHING, Request, encode, repeats
+from colonnade.protocol.methods import Side, declares
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 from colonnade.protocol.types import (
     CLIENT_CAPABILITIES_KEY,
@@ -29,6 +31,85 @@ from colonnade.protocol.types import (
     ProgressToken,
     ServerCapabilities,
 )
+
+Shapers: TypeAlias = dict[Revision, tuple[t.Implementation | None, Shaper]]
+
+
+class Identity(Struct, frozen=True):
+    """Who we are and what we offer. `named` is whether to say it where a revision leaves it open.
+
+    Raises `LocalProtocolError` for what could not be told to anybody.
+    """
+
+    info: t.Implementation
+    capabilities: t.ServerCapabilities | t.ClientCapabilities
+    instructions: str | None = None
+    named: bool = True
+    # A server's writers, each with whom it signs as. A server whose offers change has several
+    # identities and gives all of them the same, so that they share what was written.
+    shapers: Shapers = field(default_factory=dict[Revision, tuple[t.Implementation | None, Shaper]])
+
+    def __post_init__(self) -> None:
+        encode([self.info, self.capabilities, self.instructions])
+        for identifier in self.capabilities.extensions or ():
+            if not t.valid_extension_id(identifier):  # R0926
+                raise LocalProtocolError(f"{identifier!r} is no extension: name it a.b/c")
+
+    @property
+    def side(self) -> Side:
+        """The side that has such capabilities."""
+        server = isinstance(self.capabilities, t.ServerCapabilities)
+        return Side.SERVER if server else Side.CLIENT
+
+    @property
+    def logs(self) -> bool:
+        """Whether we declared that we log, without which nothing may be logged (R0153)."""
+        return declares(self.capabilities, "logging")
+
+    def shaper(self, revision: Revision) -> Shaper:
+        """A writer for peers of this revision, which signs as us."""
+        info = self.info if self.named else None
+        if isinstance(self.capabilities, t.ServerCapabilities):
+            known = self.shapers.get(revision)
+            if known is None or known[0] is not info:
+                known = self.shapers[revision] = (info, Shaper(revision, info))
+            return known[1]
+        envelope = t.Envelope(
+            version=revision.date, capabilities=self.capabilities, client_info=info
+        )
+        return Shaper(revision, None, envelope)
+
+    def greeting(self, revision: Revision) -> "t.InitializeRequestParams":
+        """The first word of a client."""
+        if not isinstance(self.capabilities, t.ClientCapabilities):
+            raise LocalProtocolError("initialize is the first word of a client")
+        return t.InitializeRequestParams(
+            protocol_version=revision.date, capabilities=self.capabilities, client_info=self.info
+        )
+
+    def welcome(self, revision: Revision) -> "t.InitializeResult":
+        """A server's answer to it."""
+        return t.InitializeResult(
+            protocol_version=revision.date,
+            capabilities=self._offered,
+            server_info=self.info,
+            instructions=self.instructions,
+        )
+
+    def discovery(self, accepts: Revisions) -> "t.DiscoverResult":
+        """A server's answer to `server/discover`, which it always has (R0924)."""
+        return t.DiscoverResult(
+            supported_versions=accepts.dates,  # D11: newest first
+            capabilities=self._offered,
+            instructions=self.instructions,
+        )
+
+    @property
+    def _offered(self) -> t.ServerCapabilities:
+        if not isinstance(self.capabilities, t.ServerCapabilities):
+            raise LocalProtocolError("only a server says what it offers")
+        return self.capabilities
+
 
 # Clients repeat their `_meta` on every request, so what it says is worked out once. Larger ones
 # and more of them are read each time: a stranger must not fill our memory.
@@ -331,3 +412,12 @@ def require_extension(identifier: str, peer: Peer) -> None:
     """Raise where a request makes no sense without an extension that its sender lacks."""
     if identifier not in peer.extensions:
         raise incapable(f"this needs the extension {identifier}", extensions={identifier: {}})
+
+
+# What a server is called that was given no version; it is not worth saying.
+UNVERSIONED: Final = "0"
+
+
+def called(info: Implementation) -> str:
+    """Its name, and its version if it was given one."""
+    return info.name if info.version == UNVERSIONED else f"{info.name} {info.version}"

@@ -7,10 +7,18 @@ from contextlib import suppress
 from typing import Any
 
 from colonnade.errors import LocalProtocolError
-from colonnade.providers.calls import Call, arguments_of, plain, text_of
-from colonnade.providers.content import PDF, Document, Part, Picture
-from colonnade.providers.names import safe_name
 from colonnade.providers.schemas import ANTHROPIC, Schema, Unfit, accepted, strict
+from colonnade.providers.tool_calls import (
+    PDF,
+    Call,
+    Document,
+    Part,
+    Picture,
+    arguments_of,
+    plain,
+    safe_name,
+    text_of,
+)
 
 FORM = "anthropic"
 CALL = "tool_use block of Anthropic"

@@ -10,10 +10,19 @@ from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from colonnade.errors import LocalProtocolError
-from colonnade.providers.calls import Call, arguments_of, plain, text_of
-from colonnade.providers.content import PDF, Document, Part, Picture, in_words
-from colonnade.providers.names import safe_name
 from colonnade.providers.schemas import OPENAI, Schema, Unfit, accepted, strict
+from colonnade.providers.tool_calls import (
+    PDF,
+    Call,
+    Document,
+    Part,
+    Picture,
+    arguments_of,
+    in_words,
+    plain,
+    safe_name,
+    text_of,
+)
 
 Api: TypeAlias = Literal["chat", "responses"]
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.subschemas import ANNOTATIONS, MAX_DEPTH, children, mapped
+from colonnade.protocol.schema.bounds import ANNOTATIONS, MAX_DEPTH, children, mapped
 
 Schema: TypeAlias = dict[str, Any]
 

@@ -23,20 +23,20 @@ from colonnade.errors import (
 )
 from colonnade.ports import Handler, Middleware, Turn, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.budget import Budget
-from colonnade.protocol.identity import Identity
+from colonnade.protocol.byte_budget import Budget
+from colonnade.protocol.codec.decode import read
 from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
-from colonnade.protocol.problems import cut, likely
-from colonnade.protocol.reading import read
+from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import OutputRoot, Revisions
+from colonnade.protocol.schema.error_messages import cut, likely
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
-from colonnade.server.binding import Crashes
-from colonnade.server.catalogue import PAGE_SIZE, Catalogue, Entry, Page, Shelf
-from colonnade.server.tools import failed
+from colonnade.server.handlers.function import Crashes
+from colonnade.server.handlers.tools import failed
+from colonnade.server.registry import PAGE_SIZE, Catalogue, Entry, Page, Shelf
 
 if TYPE_CHECKING:
-    from colonnade.server.context import Context
-    from colonnade.server.subscriptions import Listener
+    from colonnade.server.context.context import Context
+    from colonnade.server.notifications import Listener
 
 # Pages of lists that are kept while they are asked for again.
 MAX_LISTS = 64
@@ -241,7 +241,7 @@ class Dispatch:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
         if found is None:
-            from colonnade.server.returning import missing
+            from colonnade.server.handlers.resources import missing
 
             raise missing(params.uri)
         entry, values = found
@@ -252,7 +252,7 @@ class Dispatch:
         return result
 
     async def _complete(self, turn: Turn) -> t.Noun:
-        from colonnade.server.completing import completion  # on use: few servers complete
+        from colonnade.server.handlers.completion import completion  # on use: few servers complete
 
         params = read(t.CompleteRequestParams, turn.exchange.request.params)
         ref, argument = params.ref, params.argument
@@ -312,7 +312,7 @@ class Dispatch:
     # ------------------------------------------------------------ subscriptions
 
     async def _subscribe(self, turn: Turn) -> t.Noun:
-        from colonnade.protocol.exchange_subscription import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
+        from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
 
         uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
@@ -322,7 +322,7 @@ class Dispatch:
         found = self._catalogue.find_resource(uri)
         followed = [*([found[0]] if found is not None else []), *self._below(uri)]
         if not followed:
-            from colonnade.server.returning import missing
+            from colonnade.server.handlers.resources import missing
 
             raise missing(uri)
         for entry in followed:  # a session is told of the whole folder
@@ -364,8 +364,8 @@ class Dispatch:
         def allowed(uri: str) -> bool:
             return self.may_hear(uri, granted)
 
-        from colonnade.protocol.exchange_subscription import Subscription
-        from colonnade.server.subscriptions import Listener
+        from colonnade.protocol.subscriptions import Subscription
+        from colonnade.server.notifications import Listener
 
         subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
         principal, size = turn.exchange.principal, subscription.held_bytes
@@ -393,7 +393,7 @@ class Dispatch:
 
 
 def _too_many_subscriptions() -> Fault:
-    from colonnade.protocol.httprules_gate import UNAVAILABLE, Refusal
+    from colonnade.protocol.http.security import UNAVAILABLE, Refusal
 
     words = "too many resources are listened to at once; end a subscription, or try again later"
     retry = (("Retry-After", "60"),)
@@ -426,6 +426,6 @@ def _admit(entry: Entry, turn: Turn) -> None:
         granted = _granted(turn)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
-            from colonnade.protocol.httprules_gate import FORBIDDEN, Refusal
+            from colonnade.protocol.http.security import FORBIDDEN, Refusal
 
             raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

@@ -11,8 +11,8 @@ from colonnade.ports import Verify
 from colonnade.protocol import types as t
 
 if TYPE_CHECKING:
-    from colonnade.transport.http_run import RunLimits
-    from colonnade.transport.http_visit import App, Limits
+    from colonnade.transport.http_server.request import App, Limits
+    from colonnade.transport.http_server.runner import RunLimits
 
 
 class ToolOptions(TypedDict, total=False):

@@ -18,10 +18,9 @@ from functools import partial
 from typing import Any
 
 from colonnade.errors import ChannelError, ColonnadeError, LocalProtocolError, Refused
-from colonnade.store.limits import Limits, check_names, check_ttl
-from colonnade.store.marks import check_mark, digest
-from colonnade.store.sqlite_file import ENTRY, LOG, StoreFile
-from colonnade.store.topics import Listening, Topics
+from colonnade.store.limits import Limits, Listening, Topics, check_names, check_ttl
+from colonnade.store.memory import check_mark, digest
+from colonnade.store.sqlite_schema import ENTRY, LOG, StoreFile
 
 # How often the worker looks for messages of other processes, while someone listens.
 POLL_S = 0.05

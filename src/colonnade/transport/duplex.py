@@ -11,14 +11,24 @@ so long, because a handler may refuse to stop.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Set
+from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Raw, Struct
 
-from colonnade.errors import NO_OUTPUT, ColonnadeError, ConnectionLost, Fault, FaultKind, Output
+from colonnade.errors import (
+    NO_OUTPUT,
+    ColonnadeError,
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    Output,
+)
 from colonnade.ports import Answer, Hearer, Progressing
-from colonnade.protocol.events import (
+from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
+from colonnade.protocol.jsonrpc import Request, RequestId, encode_request
+from colonnade.protocol.link.events import (
     Answered,
     Call,
     Cancelled,
@@ -29,20 +39,48 @@ from colonnade.protocol.events import (
     Send,
     Told,
 )
-from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.handshake import NOT_INITIALIZED, Phase
-from colonnade.protocol.jsonrpc import Request, RequestId, encode_request
-from colonnade.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Agreed, Link
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import Revision
+from colonnade.protocol.subscriptions import within
 from colonnade.protocol.types import NotificationParams, RequestParams
-from colonnade.transport.crew import Crew
-from colonnade.transport.news import news_for
+from colonnade.transport.eager_tasks import Crew
 
-if TYPE_CHECKING:
-    from colonnade.protocol.questions import Question
+# What is the same for every client, and has nothing of one caller in it.
+BROADCASTS: Final = frozenset(
+    {
+        "notifications/tools/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/prompts/list_changed",
+    }
+)
+# What goes to those who subscribed to its `uri`.
+BY_SUBSCRIPTION: Final = "notifications/resources/updated"
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
+
+
+def news_for(
+    link: Link, subscriptions: Set[str], method: str, params: NotificationParams
+) -> bytes | None:
+    """A change as a frame for this link; None where it is not for it."""
+    if method == BY_SUBSCRIPTION:
+        uri: str | None = getattr(params, "uri", None)
+        if uri is None or not within(uri, subscriptions):
+            return None
+    elif method not in BROADCASTS:
+        log.error("%s was announced to every session, and has one recipient; not sent", method)
+        return None
+    try:
+        return link.notify(method, params)
+    except LocalProtocolError:  # not in this revision, not offered, or not yet
+        return None
+
+
+if TYPE_CHECKING:
+    from colonnade.protocol.input_requests import Question
+
 
 # A person must find the window, read the question and decide.
 ASK_S = 600.0

@@ -17,14 +17,14 @@ from msgspec import Raw
 
 from colonnade.errors import NO_OUTPUT, ConnectionLost, LocalProtocolError, Output
 from colonnade.ports import Hearer, Progressing, Service
-from colonnade.protocol.events import Told
 from colonnade.protocol.jsonrpc import (
     Request,
     encode_request,
     needs_no_reading,
     plain_result,
 )
-from colonnade.protocol.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Agreed, Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import RequestParams

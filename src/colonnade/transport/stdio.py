@@ -23,9 +23,9 @@ from typing import cast
 
 from colonnade.errors import ConnectionLost, Fault
 from colonnade.ports import Service
-from colonnade.protocol.events import Told
 from colonnade.protocol.jsonrpc import Lines
-from colonnade.protocol.link import Link
+from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.transport.duplex import Duplex
 from colonnade.transport.signals import close
@@ -426,7 +426,7 @@ def run_stdio(
 def explain(service: Service, reading: int, instead: str) -> None:
     """Tell a person at a terminal what is waited for, and what to type instead."""
     if os.isatty(reading):
-        from colonnade.transport.naming import called  # on use: programs ask far more often
+        from colonnade.protocol.negotiation import called  # on use: programs ask far more often
 
         info = service.identity.info
         sys.stderr.write(

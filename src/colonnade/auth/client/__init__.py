@@ -1,0 +1,1 @@
+"""OAuth for clients: login, tokens, storage."""

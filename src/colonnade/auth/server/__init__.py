@@ -1,0 +1,1 @@
+"""OAuth for servers: verification of tokens."""

@@ -1,0 +1,1 @@
+"""A model that calls tools: the loop, tool search, the model endpoint."""

@@ -1,0 +1,314 @@
+"""Which of many tools a few words are about, so that a model need not be shown all of them.
+
+    index = Index([("files", read), ("files", write), ("git", log)])
+    index.best("open a text file", limit=2)       # [0, 1]: positions in what was given
+
+Ranking is lexical (BM25 over fields): a word counts more the fewer tools have it, more in a name
+than in a description, and hardly more the tenth time than the third, so that a server gains little
+by repeating itself. Beginnings of words and other words for the same count, too, but less. What can
+be scored before is scored when the index is made; a query adds up.
+
+Rules: pure; the same tools and words give the same answer, and of equals the first listed is first.
+What servers wrote is a stranger's: of each tool only so much is read, and of all of them, and what
+one server wrote does not shorten what is read of another. Nothing takes long at a time: `in_steps`
+and `search` can be interrupted.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import merge, nsmallest
+from itertools import islice, pairwise
+from math import log, sqrt
+from typing import Any, Final, TypeAlias, cast
+
+from colonnade.host.agent.tokenizer import others, plain_words, stem, words_of
+from colonnade.host.servers.listings import HostTool, Steps, at_once, in_slices
+from colonnade.protocol import types as t
+
+# Longer than any description that helps somebody choose; the rest is not read.
+MAX_TEXT: Final = 4_000
+MAX_PARAMETERS: Final = 100
+# Of all tools together, in UTF-8: some 4,000 tools that are well described. Where there is more,
+# each server has an equal share, and in it each of its tools; who needs less leaves it to others.
+# A word that is in one tool alone takes some 250 bytes, so that an index has at most 150 MB.
+MAX_TOTAL: Final = 2_000_000
+# Of a query: who pastes a page is served by its beginning.
+MAX_QUERY: Final = 1_000
+# Words of the tools that one word of a query may be the beginning of.
+MAX_KIN: Final = 20
+
+# What a word weighs, by where it stands.
+_WEIGHTS: Final = {"name": 3.0, "title": 2.0, "server": 1.5, "description": 1.0, "parameters": 0.7}
+# How soon more of the same word is worth little, and how far a long text is held to be wordy.
+_SATURATION: Final = 1.2
+_LENGTH: Final = 0.5
+# What it is worth that a word is the beginning of another, and how long it has to be for that.
+_KIN: Final = 0.4
+_KIN_LENGTH: Final = 4
+# What another word for the same is worth.
+_SAME: Final = 0.25
+
+
+# Words, or sorted words, that are handled in one step.
+_STEP: Final = 200
+_RUN: Final = 20_000
+
+# The tools that have a word, by their place in the list, and what it says of each.
+_Row: TypeAlias = tuple[tuple[int, float], ...]
+# How often each word stands in each place of a tool.
+_Counted: TypeAlias = dict[str, dict[str, int]]
+
+
+class Index:
+    """Tools, ready to be searched; it does not change. `size` is how many bytes of them were
+    read."""
+
+    def __init__(self, tools: Iterable[tuple[str, t.Tool]] = ()) -> None:
+        """Of each tool, the key of its server, and what is told of it."""
+        self._rows: dict[str, _Row] = {}
+        self._words: list[str] = []
+        self.size: int = 0
+        at_once(self._read(tools))
+
+    @classmethod
+    def in_steps(cls, tools: Iterable[tuple[str, t.Tool]]) -> "Steps[Index]":
+        """The same in steps."""
+        index = cls()
+        yield from index._read(tools)
+        return index
+
+    def _read(self, tools: Iterable[tuple[str, t.Tool]]) -> Steps[None]:
+        fields: list[_Counted] = []
+        lengths = _Lengths()
+        for texts in (yield from _bounded(tools)):
+            self.size += _cost(texts)
+            counted: _Counted = {}
+            for place, text in texts.items():
+                counted[place] = _counts(text)
+                lengths.add(place, counted[place])
+                yield
+            fields.append(counted)
+        weights: dict[str, dict[int, float]] = {}
+        for at, tool in enumerate(fields):
+            for place, words in tool.items():
+                spread = 1 - _LENGTH + _LENGTH * sum(words.values()) / lengths.usual(place)
+                for word, count in words.items():
+                    row = weights.setdefault(word, {})
+                    row[at] = row.get(at, 0.0) + _WEIGHTS[place] * count / spread
+            fields[at] = {}
+            yield
+        while weights:
+            for _ in range(min(_STEP, len(weights))):
+                word, row = weights.popitem()
+                self._rows[word] = _scored(row, len(fields))
+            yield
+        self._words = yield from _in_order(list(self._rows))
+
+    def best(self, words: str, limit: int = 5) -> list[int]:
+        """Which of the tools these words fit best, the best first, by their place in the list.
+
+        A tool that has none of the words is not among them, so there may be fewer.
+        """
+        return at_once(self.search(words, limit))
+
+    def search(self, words: str, limit: int = 5) -> Steps[list[int]]:
+        """`best` in steps."""
+        scores: dict[int, float] = {}
+        met: dict[int, int] = {}
+        for meant in self._asked(words[:MAX_QUERY]):
+            hits: set[int] = set()
+            for word, worth in meant.items():
+                for at, score in self._rows[word]:
+                    hits.add(at)
+                    scores[at] = scores.get(at, 0.0) + worth * score
+                yield
+            for at in hits:
+                met[at] = met.get(at, 0) + 1
+        # One rare word is not as good as several that fit.
+        ranks = {at: (-score * sqrt(met[at]), at) for at, score in scores.items()}
+        yield
+        return nsmallest(limit, ranks, key=ranks.__getitem__)
+
+    def _asked(self, text: str) -> Iterator[dict[str, float]]:
+        """For each word of a query, the words of the index that it is about, and their worth."""
+        plain = list(dict.fromkeys(plain_words(text)))
+        joined = [first + second for first, second in pairwise(plain)]  # time zone, timezone
+        for word in plain + [word for word in joined if stem(word) in self._rows]:
+            meant: dict[str, float] = {}
+            for found, worth in self._known(word):
+                meant[found] = max(meant.get(found, 0.0), worth)
+            yield meant
+
+    def _known(self, word: str) -> Iterator[tuple[str, float]]:
+        stemmed = stem(word)
+        is_known = stemmed in self._rows
+        if is_known:
+            yield stemmed, 1.0
+        if len(stemmed) >= _KIN_LENGTH:
+            start = bisect_left(self._words, stemmed)
+            for other in self._words[start : start + MAX_KIN]:
+                if other != stemmed and other.startswith(stemmed):
+                    yield other, _KIN
+        for other in others(stemmed):
+            if other in self._rows:
+                yield other, _SAME
+        if not is_known:
+            for cut in range(3, len(word) - 2):
+                parts = stem(word[:cut]), stem(word[cut:])
+                if all(part in self._rows for part in parts):
+                    yield from ((part, _KIN) for part in parts)
+
+
+def _texts(key: str, tool: t.Tool) -> dict[str, str]:
+    """What is told of a tool, and where; what matters most comes first."""
+    said = {
+        "name": tool.name,
+        "title": t.display_name(tool) if t.display_name(tool) != tool.name else "",
+        "server": key,
+        "description": tool.description or "",
+        "parameters": " ".join(_parameters(tool.input_schema)),
+    }
+    return {place: text[:MAX_TEXT] for place, text in said.items()}
+
+
+def _cost(texts: Mapping[str, str]) -> int:
+    return sum(len(text.encode(errors="replace")) for text in texts.values())
+
+
+def _bounded(tools: Iterable[tuple[str, t.Tool]]) -> Steps[list[dict[str, str]]]:
+    """The texts of all tools, shortened where they are too much for one index."""
+    costs: dict[str, list[int]] = {}
+    whole: list[tuple[str, dict[str, str]]] = []
+    for key, tool in tools:
+        texts = _texts(key, tool)
+        costs.setdefault(key, []).append(_cost(texts))
+        whole.append((key, texts))
+        yield
+    share = fair_share([sum(some) for some in costs.values()], MAX_TOTAL)
+    shares = {key: fair_share(some, share) for key, some in costs.items()}
+    bounded: list[dict[str, str]] = []
+    for key, texts in whole:
+        bounded.append(_shortened(texts, shares[key]))
+        yield
+    return bounded
+
+
+def fair_share(wanted: Iterable[int], total: int) -> int:
+    """The most that each may have, so that all together have no more than the total; who wants
+    less leaves the rest to others."""
+    ascending = sorted(wanted)
+    left, count = total, len(ascending)
+    for one in ascending:
+        if one * count > left:
+            return left // count
+        left -= one
+        count -= 1
+    return ascending[-1] if ascending else total
+
+
+def _shortened(texts: dict[str, str], most: int) -> dict[str, str]:
+    if _cost(texts) <= most:
+        return texts
+    shortened: dict[str, str] = {}
+    for place, text in texts.items():
+        data = text.encode(errors="replace")[:most]
+        shortened[place] = data.decode(errors="ignore")
+        most -= len(data)
+    return shortened
+
+
+def _counts(text: str) -> dict[str, int]:
+    """How often each word stands there."""
+    counts: dict[str, int] = {}
+    for word in words_of(text):
+        counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+def _parameters(schema: Mapping[str, Any]) -> list[str]:
+    properties: object = schema.get("properties")
+    if not isinstance(properties, dict):
+        return []
+    names = islice(cast("dict[str, Any]", properties), MAX_PARAMETERS)
+    return [name[:MAX_TEXT] for name in names]
+
+
+class _Lengths:
+    """How many words are in each place where there are any."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, int] = {}
+        self._tools: dict[str, int] = {}
+
+    def add(self, place: str, counts: Mapping[str, int]) -> None:
+        """What one tool has there."""
+        if counts:
+            self._words[place] = self._words.get(place, 0) + sum(counts.values())
+            self._tools[place] = self._tools.get(place, 0) + 1
+
+    def usual(self, place: str) -> float:
+        """The mean."""
+        return self._words[place] / self._tools[place] if place in self._tools else 1.0
+
+
+def _scored(row: dict[int, float], tools: int) -> _Row:
+    rarity = log(1 + (tools - len(row) + 0.5) / (len(row) + 0.5))
+    return tuple((at, rarity * weight / (weight + _SATURATION)) for at, weight in row.items())
+
+
+def _in_order(words: list[str]) -> Steps[list[str]]:
+    """The words, sorted."""
+    runs: list[list[str]] = []
+    for start in range(0, len(words), _RUN):
+        runs.append(sorted(words[start : start + _RUN]))
+        yield
+    if len(runs) == 1:
+        return runs[0]
+    ordered: list[str] = []
+    for word in merge(*runs):
+        ordered.append(word)
+        if not len(ordered) % _STEP:
+            yield
+    return ordered
+
+
+# Lists that differ, because callers are shown different tools; of each its index is kept.
+MAX_KEPT = 8
+# Bytes of the texts in all of them: two of the largest indexes, or eight of usual size.
+MAX_KEPT_BYTES = 2 * MAX_TOTAL
+
+
+class Looking:
+    """The indexes of the lists that were looked at last."""
+
+    def __init__(self) -> None:
+        # By the identity of the tools, which are kept with it and so stay the only ones.
+        self._kept: dict[tuple[int, ...], tuple[Sequence[HostTool], Index]] = {}
+        self._making = asyncio.Lock()
+
+    async def best(self, tools: Sequence[HostTool], words: str, limit: int) -> list[HostTool]:
+        """Those of these tools that the words fit best, the best first."""
+        key = tuple(map(id, tools))
+        index = self._find(key)
+        if index is None:
+            async with self._making:
+                index = self._find(key)  # it may have been made meanwhile
+                if index is None:
+                    index = await in_slices(Index.in_steps((one.server, one) for one in tools))
+                    self._keep(key, tools, index)
+        return [tools[at] for at in await in_slices(index.search(words, limit))]
+
+    def _find(self, key: tuple[int, ...]) -> Index | None:
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return None
+        self._kept[key] = kept  # the last that was used is the last to go
+        return kept[1]
+
+    def _keep(self, key: tuple[int, ...], tools: Sequence[HostTool], index: Index) -> None:
+        self._kept[key] = tuple(tools), index
+        size = sum(kept.size for _, kept in self._kept.values())
+        while len(self._kept) > MAX_KEPT or size > MAX_KEPT_BYTES:
+            _, oldest = self._kept.pop(next(iter(self._kept)))
+            size -= oldest.size

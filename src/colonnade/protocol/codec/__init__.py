@@ -1,0 +1,1 @@
+"""Decode messages into types, encode results, and downgrade both to older revisions."""

@@ -1,0 +1,464 @@
+"""What HTTP adds to a request: the order of the checks, the headers, the status of each answer.
+
+A modern POST is checked in the order of D4, each step once and by whoever has what it needs:
+
+    Gate.check              Origin and Host 403, method 405, Accept 406, Content-Type 415
+    (the verifier)          401, 403
+    check_size              413
+    jsonrpc.decode          400: not JSON, no message
+    admit                   400: _meta, version header, version, Mcp-Method and Mcp-Name
+                            404: unknown method
+    check_params            400: Mcp-Param-*
+    (reading the params)    200: an error like any other
+    (needing a capability)  400
+
+`status_of` gives the status of every fault on the way. Requests of revisions with a handshake go
+the same way; what concerns their sessions is in the second half of this file.
+
+Rules: no I/O, no clock, no session kept here. A refused request has changed nothing.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from colonnade.errors import (
+    AuthError,
+    Fault,
+    FaultKind,
+    LocalProtocolError,
+    LoginRequired,
+    RemoteProtocolError,
+    ScopeRequired,
+)
+from colonnade.protocol import jsonrpc
+from colonnade.protocol.http.param_headers import decode_text, encode_text, read_text
+from colonnade.protocol.http.security import (
+    ACCEPTED,
+    BAD_REQUEST,
+    EVENTS_TYPE,
+    FORBIDDEN,
+    JSON_TYPE,
+    MAX_REMEMBERED,
+    NOT_FOUND,
+    OK,
+    TOO_MANY_REQUESTS,
+    UNAUTHORIZED,
+    Headers,
+    Refusal,
+)
+from colonnade.protocol.json_checks import FOREIGN
+from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Head, Notification, Reply, Request
+from colonnade.protocol.methods import CLIENT, Method, Side
+from colonnade.protocol.negotiation import (
+    HANDSHAKE_METHOD,
+    Peer,
+    Recogniser,
+    Signs,
+    mismatch,
+    unsupported,
+)
+from colonnade.protocol.revision import ALL, NEWEST, Asking, Revision, Revisions
+from colonnade.protocol.types import ClientCapabilities
+
+# A UUID takes 36 characters; servers of others use signed tokens of up to some 2,000.
+MAX_SESSION_ID_LENGTH = 2048
+# As long as an event id may be when it is sent.
+MAX_EVENT_ID_LENGTH = 1024
+
+VERSION_HEADER: Final = "MCP-Protocol-Version"
+METHOD_HEADER: Final = "Mcp-Method"
+NAME_HEADER: Final = "Mcp-Name"
+SESSION_HEADER: Final = "Mcp-Session-Id"
+EVENT_HEADER: Final = "Last-Event-ID"
+
+
+# ---------------------------------------------------------------- the status of an answer
+
+_REFUSED_WITH_400 = frozenset(
+    {
+        FaultKind.PARSE,
+        FaultKind.INVALID_REQUEST,
+        FaultKind.HEADER_MISMATCH,  # R0911, R1071
+        FaultKind.VERSION_UNSUPPORTED,  # R0866, R1149
+    }
+)
+
+
+def status_of(
+    outcome: Fault | AuthError | None,
+    revision: Revision | None = None,
+    *,
+    admitted: bool = True,
+    streaming: bool = False,
+) -> int:
+    """The status for this answer to a request; None is a result.
+
+    `revision` is the caller's, None before it is known. `admitted` says that `admit` let the
+    request in: bad params are then an error like any other (D5), before that a malformed request
+    (R0762). Where the answer is a stream that has begun, its status is gone and an error is one
+    more event.
+    """
+    if outcome is None or streaming:
+        return OK
+    if isinstance(outcome, AuthError):  # R0217
+        if isinstance(outcome, LoginRequired):
+            return UNAUTHORIZED
+        return FORBIDDEN if isinstance(outcome, ScopeRequired) else BAD_REQUEST
+    if isinstance(outcome, Refusal):
+        return outcome.status
+    kind = outcome.kind
+    revision = revision or NEWEST
+    if kind is FaultKind.METHOD_NOT_FOUND:
+        return revision.http.unknown_method_status
+    if kind is FaultKind.INVALID_PARAMS:
+        return OK if admitted else BAD_REQUEST
+    if kind is FaultKind.CAPABILITY_MISSING:
+        # R1116, where this has a code of its own; elsewhere it goes out as an internal error.
+        own = revision.codes[kind] != revision.codes[FaultKind.INTERNAL]
+        return BAD_REQUEST if own else OK
+    if kind is FaultKind.TOO_MANY:
+        return TOO_MANY_REQUESTS
+    return BAD_REQUEST if kind in _REFUSED_WITH_400 else OK
+
+
+# ---------------------------------------------------------------- a request is let in
+
+
+class Admission(Struct, frozen=True):
+    """A request that may be answered: by whom it was sent, its row, its params split once.
+
+    `warning` is for the log: something that was forgiven.
+    """
+
+    peer: Peer
+    row: Method
+    head: Head
+    warning: str = ""
+
+
+# What to pass to `admit` as the peer of a session id that nothing is known of: a request that
+# needs no session is answered all the same, any other one gets 404.
+ENDED: Final = Peer(NEWEST, ClientCapabilities())
+
+_SIGNS = {
+    (revision.date.encode(), routed): Signs(revision.date, routed)
+    for revision in ALL
+    for routed in (False, True)
+}
+_BY_HEADER = {revision.date.encode(): revision for revision in ALL}
+
+
+def signs(headers: Headers) -> Signs:
+    """What the headers say about the revision of their sender."""
+    version = headers.get(b"mcp-protocol-version")
+    routed = b"mcp-method" in headers
+    if version is None:
+        return Signs(None, routed)
+    return _SIGNS.get((version, routed)) or Signs(_plain(version), routed)
+
+
+def admit(
+    request: Request,
+    headers: Headers,
+    recogniser: Recogniser,
+    known: Peer | None = None,
+    extensions: frozenset[str] = frozenset(),
+) -> Admission | None:
+    """Let a request in, or raise `Fault`; None for a handshake that may now be done.
+
+    `known` is the peer of the session that the request names (`ENDED` where it is none any more),
+    `extensions` are those that this server speaks. The faults come in the order of D4; whose they
+    are is not known by then, so they are numbered and answered without a revision.
+    """
+    head = request.head or jsonrpc.head(request.params)
+    peer = recogniser.recognise(request, head.meta, signs(headers), known)
+    if peer is ENDED or (peer is None and known is ENDED):
+        raise unknown_session()
+    warning = ""
+    if peer is None:
+        version_header(headers, recogniser.accepts)
+        if known is not None:
+            raise _second_handshake()
+        return None
+    if (
+        peer is known
+        and _BY_HEADER.get(headers.get(b"mcp-protocol-version", b"")) is not peer.revision
+    ):
+        warning = session_revision(headers, recogniser.accepts, peer.revision).warning
+    row = peer.revision.methods.get(request.method)
+    if row is None and extensions:
+        row = peer.revision.method(request.method, extensions)
+    if peer.revision.http.routing_headers:
+        check_routing(headers, request, row, head)
+    # Most rows share one set of senders; hashing a member of an enum costs more than all the rest.
+    if (
+        row is None
+        or row.gives is None
+        or not (row.senders is CLIENT or Side.CLIENT in row.senders)
+    ):
+        words = f"{request.method[:80]!r} is not a method of this server"
+        status = peer.revision.http.unknown_method_status  # R0867
+        raise Refusal(status, words, kind=FaultKind.METHOD_NOT_FOUND)
+    return Admission(peer, row, head, warning)
+
+
+def check_routing(headers: Headers, request: Request, row: Method | None, head: Head) -> None:
+    """Raise `Fault` unless `Mcp-Method` and `Mcp-Name` say what the body says (R0870, R0909).
+
+    `row` is None for an unknown method, which has no name to compare.
+    """
+    value = headers.get(b"mcp-method")
+    if row is None or value != request.method.encode():
+        # The long way: whitespace around a value is forgiven, and it may hold anything.
+        found = None if value is None else read_text(METHOD_HEADER, value)
+        if found != request.method:
+            raise mismatch(METHOD_HEADER, found, request.method)
+    if row is None or row.named_by is None:
+        return
+    name = head.name if row.named_by == "name" else name_of(row, head, request.params)
+    value = headers.get(b"mcp-name")
+    if value is None or _name(value) != name:
+        words = name if isinstance(name, str) else "nothing"
+        raise mismatch(NAME_HEADER, None if value is None else _name(value), words)
+
+
+@lru_cache(MAX_REMEMBERED)
+def _name(value: bytes) -> str:
+    return decode_text(NAME_HEADER, value)  # R0891, R0912
+
+
+def _plain(value: bytes) -> str:
+    return value.strip(b" \t").decode("latin-1")
+
+
+def name_of(row: Method, head: Head, params: Raw) -> object:
+    """What `Mcp-Name` mirrors: the member of the params that the row names, None for none."""
+    if row.named_by == "name":
+        return head.name
+    if row.named_by == "uri":
+        return head.uri
+    if row.named_by is None or not params:
+        return None
+    try:
+        return msgspec.json.decode(_members.decode(params).get(row.named_by, b"null"))
+    except FOREIGN as error:
+        raise Fault(FaultKind.PARSE, f"params cannot be read: {error}") from None
+
+
+_members = msgspec.json.Decoder(dict[str, Raw])
+
+
+# ---------------------------------------------------------------- what is no request
+
+
+def accept_post(frame: Notification | Reply | Failure, revision: Revision) -> int:
+    """The status for a frame that gets no answer; raises where it must not be posted (D29)."""
+    if isinstance(frame, Notification) or revision.asking is Asking.BY_REQUEST:
+        return ACCEPTED  # R0249, R0852
+    # R0851: where the server asks by result, nobody waits for a reply.
+    raise Fault(FaultKind.INVALID_REQUEST, "a reply cannot be posted; send the request again")
+
+
+def admit_batch(batch: Batch, revision: Revision | None) -> Batch:
+    """The batch with a fault in place of each `initialize` (R0236). D26.
+
+    `revision` is the session's. Raises `Fault` where there is none, or it has no batches.
+    """
+    if revision is None or not revision.batches:  # R0355, R0850
+        raise Fault(FaultKind.INVALID_REQUEST, "no batches here; post each message by itself")
+    return Batch(tuple(_admit_item(item) for item in batch.items))
+
+
+def _admit_item(item: Frame | Fault) -> Frame | Fault:
+    if isinstance(item, Request) and item.method == HANDSHAKE_METHOD:
+        words = "initialize cannot be in a batch; send it by itself, before anything else"
+        return Fault(FaultKind.INVALID_REQUEST, words, raw_id=item.raw_id)
+    return item
+
+
+def status_of_batch(batch: Batch) -> int:
+    """200 where something in it is to be answered, 202 where nothing is, 400 where all is bad."""
+    if any(isinstance(item, Request) for item in batch.items):
+        return OK
+    return BAD_REQUEST if any(isinstance(item, Fault) for item in batch.items) else ACCEPTED
+
+
+# ---------------------------------------------------------------- sessions, where there are any
+
+
+def valid_session_id(text: str) -> bool:
+    """Whether this may be a session id: visible ASCII, and not too long to be kept (R0284)."""
+    return (
+        text.isascii()
+        and text.isprintable()
+        and " " not in text
+        and (0 < len(text) <= MAX_SESSION_ID_LENGTH)
+    )
+
+
+def session_id(headers: Headers) -> str | None:
+    """The session that a request names, None for none. Raises 400 for what cannot be an id."""
+    value = headers.get(b"mcp-session-id")
+    if value is None:
+        return None
+    text = _plain(value)
+    if not valid_session_id(text):
+        words = f"{SESSION_HEADER} has other characters than visible ASCII, or was sent twice"
+        raise Refusal(BAD_REQUEST, words)
+    return text
+
+
+def require_session(headers: Headers) -> str:
+    """The session that a request names; raises 400 where it names none (R0286)."""
+    named = session_id(headers)
+    if named is None:
+        words = f"{SESSION_HEADER} is missing; send the one that initialize was answered with"
+        raise Refusal(BAD_REQUEST, words)
+    return named
+
+
+def unknown_session() -> Refusal:
+    """404 for a session that ended, never was, or is another principal's (R0287).
+
+    One answer for all three: a stranger must not learn which ids exist.
+    """
+    return Refusal(NOT_FOUND, "no such session; send initialize again, without a session id")
+
+
+def check_owner(owner: str | None, principal: str) -> None:
+    """Raise 404 unless the session exists, `owner` not being None, and is this principal's."""
+    if owner != principal:
+        raise unknown_session()
+
+
+def _second_handshake() -> Fault:
+    # D27: what was agreed on in a session cannot be changed from inside it.
+    words = "initialize inside a session; send it without a session id to open another one"
+    return Fault(FaultKind.INVALID_REQUEST, words)
+
+
+class Ruling(Struct, frozen=True):
+    """The revision that governs a request, and for the log what was forgiven on the way."""
+
+    revision: Revision
+    warning: str = ""
+
+
+def version_header(headers: Headers, accepts: Revisions) -> Revision | None:
+    """The revision that the header names, None without one. Raises for one we do not speak."""
+    value = headers.get(b"mcp-protocol-version")
+    if value is None:
+        return None
+    named = accepts.get(_plain(value))
+    if named is None:  # R0359
+        raise unsupported(_plain(value)[:80], accepts)
+    return named
+
+
+def session_revision(
+    headers: Headers, accepts: Revisions, session: Revision | None = None
+) -> Ruling:
+    """What governs a request without an envelope; `session` is what its session agreed on.
+
+    A session's revision stays, whatever other one the header names (D7). Without a session the
+    header decides; without both it is the one revision that had no such header (D6, R0358), and a
+    server that does not speak that one refuses (R0869).
+    """
+    named = version_header(headers, accepts)
+    if session is not None:
+        if named is None or named is session:
+            return Ruling(session)
+        return Ruling(
+            session, f"{VERSION_HEADER} is {named.date}, the session speaks {session.date}"
+        )
+    if named is not None:
+        return Ruling(named)
+    for revision in accepts:
+        if revision.http.sessions and not revision.http.version_header:
+            return Ruling(revision)
+    raise mismatch(VERSION_HEADER, None, "")
+
+
+def last_event_id(headers: Headers, revision: Revision) -> str | None:
+    """The event after which a stream is to go on; None where nothing is resumed (R0920)."""
+    value = headers.get(b"last-event-id")
+    if value is None or not revision.http.resumable:
+        return None
+    text = _plain(value)
+    if not text.isascii() or not text.isprintable() or len(text) > MAX_EVENT_ID_LENGTH:
+        raise unknown_event()
+    return text
+
+
+def unknown_event() -> Refusal:
+    """400 for an event id that is none of this session's streams' (D28).
+
+    An empty stream instead would leave the client waiting for an answer that never comes.
+    """
+    return Refusal(BAD_REQUEST, f"{EVENT_HEADER} names no event that is kept; ask anew")
+
+
+# ---------------------------------------------------------------- what a client sends
+
+_TYPES = (("Content-Type", JSON_TYPE), ("Accept", f"{JSON_TYPE}, {EVENTS_TYPE}"))
+
+
+def headers_for_request(
+    row: Method,
+    revision: Revision | None,
+    name: object = None,
+    *,
+    session: str | None = None,
+) -> list[tuple[str, str]]:
+    """The headers of a POST. `name` is what `name_of` finds in its params.
+
+    `revision` is None before one was agreed on. Raises `LocalProtocolError` for a name that no
+    header can carry.
+    """
+    headers = headers_for_post(revision, session)
+    if revision is not None and revision.http.routing_headers:  # R0849, R0895
+        headers.append((METHOD_HEADER, row.name))
+        if row.named_by is not None:
+            if not isinstance(name, str):
+                raise LocalProtocolError(f"{row.name} needs {row.named_by!r} in its params")
+            headers.append((NAME_HEADER, encode_text(name)))  # R0871
+    return headers
+
+
+def headers_for_post(revision: Revision | None, session: str | None) -> list[tuple[str, str]]:
+    """The headers of every POST, and of one that holds an answer no others."""
+    return [*_TYPES, *headers_for_session(revision, session)]
+
+
+def headers_for_session(revision: Revision | None, session: str | None) -> list[tuple[str, str]]:
+    """The headers that every request has, and a DELETE no others (R0285, R0356, R0863)."""
+    headers: list[tuple[str, str]] = []
+    if revision is not None and revision.http.version_header:
+        headers.append((VERSION_HEADER, revision.date))
+    if session is not None:
+        if not valid_session_id(session):
+            raise LocalProtocolError("this is no session id; take it from `assigned_session`")
+        headers.append((SESSION_HEADER, session))
+    return headers
+
+
+def headers_for_stream(
+    revision: Revision, session: str | None, after: str | None = None
+) -> list[tuple[str, str]]:
+    """The headers of a GET that opens a stream, or resumes one after an event (R0266)."""
+    headers = [("Accept", EVENTS_TYPE), *headers_for_session(revision, session)]
+    if after:
+        if not after.isascii() or not after.isprintable():
+            raise RemoteProtocolError("the server's event id cannot be sent back; ask anew")
+        headers.append((EVENT_HEADER, after))
+    return headers
+
+
+def assigned_session(value: str | None) -> str | None:
+    """The session id that a server assigned, if it did; `RemoteProtocolError` for what is none."""
+    if value is not None and not valid_session_id(value):
+        raise RemoteProtocolError(f"the server's {SESSION_HEADER} is not visible ASCII")
+    return value

@@ -1,0 +1,1 @@
+"""JSON Schema: validation, bounds, and messages for what is wrong."""

@@ -1,0 +1,333 @@
+"""JSON Schema documents: what they admit, their layout for a peer, and checking values.
+
+Supported dialects: 2020-12 (the default) and draft-07, by `$schema`. R0459, R0464
+
+Rules: nothing is ever fetched, and a schema that would need it is refused. A schema or a value
+that would cost too much to check is refused before it is checked. The validating library is
+imported here alone, when the first value is checked. A checked value is never repeated in words.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NoReturn, TypeAlias, cast
+
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.schema.bounds import (
+    DRAFT_07,
+    DRAFT_2020_12,
+    Schema,
+    Unsound,
+    children,
+    dialect,
+    mapped,
+    measure,
+    survey,
+)
+from colonnade.protocol.schema.error_messages import (
+    MAX_PROBLEMS,
+    Complaint,
+    Problem,
+    explain,
+    kind_of,
+    spell,
+)
+
+__all__ = [
+    "DRAFT_07",
+    "DRAFT_2020_12",
+    "Problem",
+    "Schema",
+    "Unsound",
+    "Validator",
+    "admitted",
+    "dialect",
+    "inlined",
+]
+
+# One step is 20 to 50 ns: a tenth of a second, about, for the worst value that is let through.
+MAX_WORK = 4_000_000
+# Saying where a value fails costs some 10 µs a step; beyond this only the verdict is given.
+MAX_EXPLAINED_WORK = 20_000
+# A compiled pattern; `\w{500}` takes 200 KiB, so real ones fit.
+MAX_PATTERN_BYTES = 1 << 20
+# Look-around needs a backtracking engine; this many steps back, then the text counts as wrong.
+MAX_BACKTRACKS = 10_000
+# Copies of definitions put in place of references: past this the references stay.
+MAX_INLINED_SUBSCHEMAS = 2_000
+
+Types: TypeAlias = frozenset[str]
+
+_ALL_TYPES = frozenset({"string", "integer", "number", "boolean", "object", "array", "null"})
+_OBJECT = frozenset({"object"})
+_HOLDERS = ("$defs", "definitions")
+_NOTES = frozenset(
+    {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
+)
+
+
+# ---------------------------------------------------------------- checking
+
+
+class Validator:
+    """A schema that values can be checked against, as often as you like.
+
+    Raises `Fault` for a schema that cannot be used, `LocalProtocolError` where it is `ours`.
+    Compiling waits for the first value (or `compile`), and loads the validating library then.
+    """
+
+    def __init__(
+        self,
+        document: Any,
+        *,
+        ours: bool = False,
+        formats: dict[str, Callable[[str], bool]] | None = None,
+    ) -> None:
+        self.document = document
+        self._ours = ours
+        self._formats = formats
+        self._compiled: Any = None
+        self._square = False
+        try:
+            self._dialect = dialect(document)
+            self._costs = survey(document)
+        except Unsound as error:
+            raise self._refusal(str(error)) from None
+
+    def compile(self) -> None:
+        """Compile now: for a schema that is judged when it is registered, not when it is used."""
+        if self._compiled is None:
+            self._compiled = self._compile()
+
+    def check(self, value: Any) -> list[Problem]:
+        """What is wrong with a JSON value, at most `MAX_PROBLEMS`; nothing if it fits."""
+        self.compile()
+        try:
+            weights = measure(value, square=self._square)
+        except Unsound as error:
+            return [Problem((), str(error))]
+        work = sum(weight * (1 + self._costs[depth]) for depth, weight in enumerate(weights))
+        if work > MAX_WORK:
+            return [Problem((), "too large or too deep to be checked against the schema")]
+        try:
+            if self._compiled.is_valid(value):
+                return []
+            if work > MAX_EXPLAINED_WORK:
+                return [Problem((), "does not fit the schema, and is too large to say where")]
+            return _explained(list(self._compiled.iter_errors(value)))
+        except ValueError:  # a lone surrogate, bytes, a key that is no string
+            return [Problem((), "holds something that JSON cannot carry")]
+
+    def _compile(self) -> Any:
+        import jsonschema_rs
+
+        size = MAX_PATTERN_BYTES
+        try:
+            return self._make(jsonschema_rs.RegexOptions(size, size))
+        except ValueError:
+            # Deployed servers write look-ahead into patterns (pydantic does, for decimals), which
+            # no linear engine knows. They get the other one, and text counts by its square.
+            self._square = True
+        try:
+            return self._make(jsonschema_rs.FancyRegexOptions(MAX_BACKTRACKS, size, size))
+        except ValueError as error:
+            words = str(error).partition("\n")[0][:200]
+            where = spell(getattr(error, "instance_path", ())) or "its root"
+            raise self._refusal(f"not a valid JSON Schema, at {where}: {words}") from None  # R0465
+
+    def _make(self, pattern_options: Any) -> Any:
+        import jsonschema_rs
+
+        if self._dialect == DRAFT_07:
+            make = jsonschema_rs.Draft7Validator
+        else:
+            make = jsonschema_rs.Draft202012Validator
+        return make(
+            self.document,
+            retriever=_never_fetch,  # R0756
+            pattern_options=pattern_options,
+            # "date-time" is on dates without an offset too, in what deployed servers send.
+            validate_formats=self._formats is not None,
+            formats=self._formats,
+            mask="a value",
+        )
+
+    def _refusal(self, words: str) -> Exception:
+        if self._ours:
+            return LocalProtocolError(f"schema: {words}")
+        return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
+
+
+def _explained(complaints: list[Complaint]) -> list[Problem]:
+    """Where the choices are listed, the type need not be told as well."""
+    listed = [c.instance_path for c in complaints if c.kind.name in ("enum", "const")]
+    told = (c for c in complaints if c.kind.name != "type" or c.instance_path not in listed)
+    return list(islice((problem for one in told for problem in explain(one)), MAX_PROBLEMS))
+
+
+def _never_fetch(uri: str) -> NoReturn:
+    raise ValueError(f"{uri[:200]} is never fetched")
+
+
+# ---------------------------------------------------------------- what a schema admits
+
+
+def admitted(document: Any, root: Any) -> Types:
+    """The JSON types that a schema lets through, read from its words; all where it says nothing.
+
+    `root` is the document that references in it start from.
+    """
+    return _admitted(document, _definitions(root), {})
+
+
+def _admitted(document: Any, definitions: Schema, seen: dict[str, Types]) -> Types:
+    if not isinstance(document, dict):
+        return frozenset() if document is False else _ALL_TYPES
+    schema, types = cast(Schema, document), _ALL_TYPES
+    if "type" in schema:
+        named = schema["type"]
+        types &= frozenset(cast(list[str], named) if isinstance(named, list) else [str(named)])
+    for options in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
+        if isinstance(options, list):
+            types &= frozenset(kind_of(option) for option in cast(list[Any], options))
+    for keyword in ("anyOf", "oneOf"):
+        if keyword in schema:
+            parts = (_admitted(one, definitions, seen) for one in schema[keyword])
+            types &= frozenset[str]().union(*parts)
+    for one in schema.get("allOf", ()):
+        types &= _admitted(one, definitions, seen)
+    reference = schema.get("$ref")
+    if reference in definitions:
+        if reference not in seen:
+            seen[reference] = _ALL_TYPES  # while it is being read: a circle says nothing
+            seen[reference] = _admitted(definitions[reference], definitions, seen)
+        types &= seen[reference]
+    return types
+
+
+def _definitions(root: Any) -> Schema:
+    found: Schema = {}
+    if isinstance(root, dict):
+        for holder in _HOLDERS:
+            for name, one in cast(Schema, root).get(holder, {}).items():
+                found[f"#/{holder}/{name.replace('~', '~0').replace('/', '~1')}"] = one
+    return found
+
+
+# ---------------------------------------------------------------- layout
+
+
+def inlined(document: Schema) -> Schema:
+    """The same schema with definitions in place of references, so that the root says its type.
+
+    Recursive definitions stay, under their names. Many hosts cannot follow references, and reject
+    a tool, or every tool of a server, whose root is one.
+    """
+    inliner = _Inliner(_definitions(document))
+    body = inliner.opened({k: v for k, v in document.items() if k not in _HOLDERS})
+    try:
+        body = inliner.expand(body)
+        kept = inliner.kept()
+    except _TooMany:
+        kept = inliner.definitions
+    for reference, one in kept.items():
+        _, holder, name = reference.split("/", 2)
+        body.setdefault(holder, {})[name.replace("~1", "/").replace("~0", "~")] = one
+    if "type" not in body and admitted(body, body) == _OBJECT:
+        body = {"type": "object", **body}  # a union of objects: older revisions read the word
+    return body
+
+
+class _TooMany(Exception):
+    """The copies would outgrow the references."""
+
+
+class _Inliner:
+    """Puts definitions in place of references, except those that lead back to themselves."""
+
+    def __init__(self, definitions: Schema) -> None:
+        self.definitions = definitions
+        self._recursive = _circular(definitions)
+        self._used: dict[str, None] = {}
+        self._budget = MAX_INLINED_SUBSCHEMAS
+
+    def opened(self, body: Schema) -> Schema:
+        """The root without a reference at its top, followed as often as there are definitions."""
+        for _ in self.definitions:
+            if body.get("$ref") not in self.definitions:
+                break
+            body = _merged(self.definitions[body["$ref"]], body)
+        return body
+
+    def expand(self, document: Any) -> Any:
+        if not isinstance(document, dict):
+            return document
+        self._budget -= 1
+        if self._budget < 0:
+            raise _TooMany
+        schema = cast(Schema, document)
+        body = mapped(schema, lambda _, child: self.expand(child))
+        reference = body.get("$ref")
+        if reference in self._recursive:
+            self._used[reference] = None
+        elif reference in self.definitions:
+            return _merged(self.expand(self.definitions[reference]), body)
+        return body
+
+    def kept(self) -> Schema:
+        """The recursive definitions that are still referred to."""
+        kept: Schema = {}
+        while waiting := [name for name in self._used if name not in kept]:
+            for name in waiting:
+                kept[name] = self.expand(self.definitions[name])
+        return kept
+
+
+def _merged(target: Any, referring: Schema) -> Schema:
+    """A definition in place of the reference to it; what stands beside the reference stays."""
+    beside = {key: one for key, one in referring.items() if key != "$ref"}
+    if isinstance(target, bool):
+        target = {} if target else {"not": {}}
+    if beside.keys() <= _NOTES:
+        return {**target, **beside}
+    return {"allOf": [target], **beside}
+
+
+def _circular(definitions: Schema) -> set[str]:
+    """The definitions that lead back to themselves, and those between two of them."""
+    if not definitions:
+        return set()
+    leads = {name: _references(one) & definitions.keys() for name, one in definitions.items()}
+    endless = _blocked(leads)
+    led: dict[str, set[str]] = {name: set() for name in endless}
+    for name in endless:
+        for ahead in leads[name] & endless:
+            led[ahead].add(name)
+    return _blocked(led)
+
+
+def _blocked(leads: dict[str, set[str]]) -> set[str]:
+    """The names from which some path never ends."""
+    from graphlib import CycleError, TopologicalSorter  # on use: few schemas have definitions
+
+    sorter = TopologicalSorter(leads)
+    with suppress(CycleError):
+        sorter.prepare()
+    blocked = set(leads)
+    while ready := sorter.get_ready():
+        sorter.done(*ready)
+        blocked.difference_update(ready)
+    return blocked
+
+
+def _references(document: Any) -> set[str]:
+    found: set[str] = set()
+    waiting = [document]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            schema = cast(Schema, one)
+            if isinstance(schema.get("$ref"), str):
+                found.add(schema["$ref"])
+            waiting.extend(child for _, _, child in children(schema))
+    return found

@@ -1,0 +1,177 @@
+"""One `subscriptions/listen`, as whoever answers it sees it.
+
+Rules: as in `exchange`.
+"""
+
+from collections.abc import Callable, Sequence, Set
+from typing import Any
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from colonnade.errors import Fault, FaultKind
+from colonnade.protocol import types as t
+from colonnade.protocol.codec.decode import read
+from colonnade.protocol.exchange import Exchange
+from colonnade.protocol.jsonrpc import Head, Request, RequestId, encode_notification
+from colonnade.protocol.negotiation import require_extension
+
+# A URI is cut at each slash to find what it is below; one that has more is compared with all that
+# is followed instead.
+MAX_CUTS = 64
+
+
+def within(uri: str, own: Set[str]) -> bool:
+    """A resource, or one below it: updates of parts are news of the whole."""
+    if uri in own:
+        return True
+    if uri.count("/") > MAX_CUTS:
+        return any(_is_below(uri, one) for one in own)
+    ends = (at for at, sign in enumerate(uri) if sign == "/")
+    return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
+
+
+def _is_below(uri: str, one: str) -> bool:
+    return uri.startswith(one) and (one.endswith("/") or uri.startswith("/", len(one)))
+
+
+# Resources that one subscription, or one session, follows; and tasks. All are kept while it lasts.
+MAX_SUBSCRIPTIONS = 1000
+# No address that people use is longer.
+MAX_URI_CHARACTERS = 8192
+# All params of one listen, before anything of them is decoded: a thousand addresses of 250 bytes.
+MAX_LISTEN_BYTES = 256 * 1024
+# What Python keeps for a string in a set, beside its text.
+STRING_BYTES = 100
+
+
+class Subscription:
+    """One `subscriptions/listen`: acknowledged first, then only what was asked for, then its end.
+
+    `offered` is what the server can push at all, `allowed` whether this caller may hear of a
+    resource; the rest is left out of the acknowledgement. Raises `Fault` for a filter that cannot
+    be read, is too large, or that its sender may not ask for.
+
+    The exchange is left without its params: they are not held while the subscription lasts.
+    `held_bytes` is what is.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        offered: t.SubscriptionFilter,
+        allowed: Callable[[str], bool] | None = None,
+    ) -> None:
+        params = exchange.request.params
+        if len(params) > MAX_LISTEN_BYTES:
+            words = f"params of more than {MAX_LISTEN_BYTES} bytes; listen to fewer resources"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        asked = read(t.SubscriptionsListenRequestParams, params).notifications
+        count = _check_strings(asked.resource_subscriptions, "resourceSubscriptions")
+        count += _check_strings(asked.task_ids, "taskIds")
+        if asked.task_ids is not None:
+            require_extension(t.TASKS_EXTENSION_ID, exchange.peer)
+        agreed = _subset(asked, offered)
+        if allowed is not None and agreed.resource_subscriptions is not None:
+            uris = [uri for uri in agreed.resource_subscriptions if allowed(uri)]
+            agreed = replace(agreed, resource_subscriptions=uris)
+        self.agreed: t.SubscriptionFilter = agreed
+        self._allowed = allowed
+        self._exchange = exchange
+        self._acknowledged = False
+        self._uris = frozenset(self.agreed.resource_subscriptions or ())
+        self._tasks = frozenset(self.agreed.task_ids or ())
+        self.held_bytes: int = len(params) + STRING_BYTES * count
+        _drop_params(exchange)
+
+    @property
+    def id(self) -> RequestId:
+        """The id of the request that opened it."""
+        return self._exchange.request.id
+
+    def acknowledge(self) -> bytes | None:
+        """The first message: what was agreed to, which may be nothing at all (D22)."""
+        if self._acknowledged or self._exchange.settled:
+            return None
+        self._acknowledged = True
+        params = t.SubscriptionsAcknowledgedNotificationParams(notifications=self.agreed)
+        return self._tagged("notifications/subscriptions/acknowledged", params)
+
+    def wants(self, method: str, subject: str | None = None) -> bool:
+        """Whether this news was asked for and agreed to; `subject` is a URI or a task's id."""
+        if not self._acknowledged or self._exchange.settled:
+            return False
+        if method == "notifications/resources/updated":
+            if subject is None or not within(subject, self._uris):
+                return False
+            return self._allowed is None or self._allowed(subject)
+        if method == "notifications/tasks":
+            return subject in self._tasks
+        flag = _FLAGS.get(method)
+        return flag is not None and getattr(self.agreed, flag) is True
+
+    def news(self, method: str, params: t.Noun) -> bytes | None:
+        """A notification, tagged; None where it was not asked for."""
+        subject: str | None = getattr(params, "uri", None) or getattr(params, "task_id", None)
+        return self._tagged(method, params) if self.wants(method, subject) else None
+
+    def end(self, reason: str | None = None) -> list[bytes]:
+        """End it from this side: cancelled, then the result, both tagged (D1)."""
+        if self._exchange.settled:
+            return []
+        # R0818: nothing carries the tag before the acknowledgement, not even the end.
+        first = self.acknowledge()
+        params = t.CancelledNotificationParams(request_id=self.id, reason=reason)
+        cancelled = self._tagged("notifications/cancelled", params)
+        meta = {t.SUBSCRIPTION_ID_KEY: self._tag}
+        last = self._exchange.settle(t.SubscriptionsListenResult(meta=meta))
+        return [data for data in (first, cancelled, last) if data is not None]
+
+    @property
+    def _tag(self) -> Raw:
+        return Raw(self._exchange.request.raw_id)
+
+    def _tagged(self, method: str, params: t.Noun) -> bytes:
+        meta: dict[str, Any] = getattr(params, "meta", None) or {}
+        tagged = replace(params, meta=meta | {t.SUBSCRIPTION_ID_KEY: self._tag})
+        return encode_notification(method, self._exchange.shaper.params(tagged))
+
+
+_FLAGS = {
+    "notifications/tools/list_changed": "tools_list_changed",
+    "notifications/prompts/list_changed": "prompts_list_changed",
+    "notifications/resources/list_changed": "resources_list_changed",
+}
+
+
+def _check_strings(strings: Sequence[str] | None, name: str) -> int:
+    """How many there are. Raises `Fault` for too many, or one that is too long."""
+    if strings is None:
+        return 0
+    if len(strings) > MAX_SUBSCRIPTIONS:
+        words = f"{name} has more than {MAX_SUBSCRIPTIONS} entries; listen to fewer"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+    if any(len(string) > MAX_URI_CHARACTERS for string in strings):
+        words = f"{name} has an entry of more than {MAX_URI_CHARACTERS} characters"
+        raise Fault(FaultKind.INVALID_PARAMS, words)
+    return len(strings)
+
+
+def _drop_params(exchange: Exchange) -> None:
+    """Keep the id of the request and its `_meta` alone; both were views of the whole body."""
+    request = exchange.request
+    exchange.request = Request(request.id, request.method, raw_id=request.raw_id)
+    exchange.head = Head(meta=Raw(bytes(exchange.head.meta)))
+
+
+def _subset(asked: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:
+    return t.SubscriptionFilter(
+        tools_list_changed=(asked.tools_list_changed and offered.tools_list_changed) or None,
+        prompts_list_changed=(asked.prompts_list_changed and offered.prompts_list_changed) or None,
+        resources_list_changed=(asked.resources_list_changed and offered.resources_list_changed)
+        or None,
+        resource_subscriptions=(
+            asked.resource_subscriptions if offered.resource_subscriptions is not None else None
+        ),
+        task_ids=asked.task_ids if offered.task_ids is not None else None,
+    )

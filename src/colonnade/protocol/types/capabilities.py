@@ -1,0 +1,165 @@
+"""Who speaks, and what each side can do.
+
+Rules: as in `types_noun`. Capabilities are not a closed set: an `extensions` member goes to peers
+of every revision (D33), though only the last one names it.
+"""
+
+from typing import Annotated, Any, ClassVar
+
+from msgspec import field
+
+from colonnade.protocol.types.base import (
+    CLIENT_CAPABILITIES_KEY,
+    CLIENT_INFO_KEY,
+    LOG_LEVEL_KEY,
+    PROGRESS_TOKEN_KEY,
+    PROTOCOL_VERSION_KEY,
+    LoggingLevel,
+    Noun,
+    ProgressToken,
+    Span,
+    since,
+    until,
+)
+from colonnade.protocol.types.content import Icon
+
+# What a capability, an experiment or an extension says of itself; `{}` says "yes".
+Settings = dict[str, Any]
+
+
+class Implementation(Noun, kw_only=True):
+    """Who speaks: self-reported, for people and logs, never for decisions (R0767)."""
+
+    name: str
+    version: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: Annotated[str | None, since("2025-11-25")] = None
+    website_url: Annotated[str | None, since("2025-11-25")] = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+
+
+# --- what a client can do ---
+
+
+class RootsCapability(Noun, kw_only=True):
+    list_changed: Annotated[bool | None, until("2025-11-25")] = None
+
+
+class SamplingCapability(Noun, kw_only=True):
+    context: Annotated[Settings | None, since("2025-11-25")] = None
+    tools: Annotated[Settings | None, since("2025-11-25")] = None
+
+
+class ElicitationCapability(Noun, kw_only=True):
+    """Which forms of question a client can put to its user; `{}` means forms only."""
+
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    form: Annotated[Settings | None, since("2025-11-25")] = None
+    url: Annotated[Settings | None, since("2025-11-25")] = None
+
+    @property
+    def may_show_form(self) -> bool:
+        return self.form is not None or self.url is None
+
+    @property
+    def may_open_url(self) -> bool:
+        return self.url is not None
+
+
+class TasksOfElicitation(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    create: Settings | None = None
+
+
+class TasksOfSampling(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    create_message: Settings | None = None
+
+
+class ClientTaskRequests(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    elicitation: TasksOfElicitation | None = None
+    sampling: TasksOfSampling | None = None
+
+
+class ClientTasksCapability(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    listing: Settings | None = field(default=None, name="list")
+    cancel: Settings | None = None
+    requests: ClientTaskRequests | None = None
+
+
+class ClientCapabilities(Noun, kw_only=True):
+    experimental: dict[str, Settings] | None = None
+    roots: RootsCapability | None = None
+    sampling: SamplingCapability | None = None
+    elicitation: Annotated[ElicitationCapability | None, since("2025-06-18")] = None
+    tasks: Annotated[ClientTasksCapability | None, since("2025-11-25", until="2025-11-25")] = None
+    extensions: dict[str, Settings] | None = None
+
+
+# --- what a server can do ---
+
+
+class ToolsCapability(Noun, kw_only=True):
+    list_changed: bool | None = None
+
+
+class PromptsCapability(Noun, kw_only=True):
+    list_changed: bool | None = None
+
+
+class ResourcesCapability(Noun, kw_only=True):
+    list_changed: bool | None = None
+    subscribe: bool | None = None
+
+
+class TasksOfTools(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    call: Settings | None = None
+
+
+class ServerTaskRequests(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    tools: TasksOfTools | None = None
+
+
+class ServerTasksCapability(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    listing: Settings | None = field(default=None, name="list")
+    cancel: Settings | None = None
+    requests: ServerTaskRequests | None = None
+
+
+class ServerCapabilities(Noun, kw_only=True):
+    experimental: dict[str, Settings] | None = None
+    logging: Settings | None = None
+    completions: Annotated[Settings | None, since("2025-03-26")] = None
+    prompts: PromptsCapability | None = None
+    resources: ResourcesCapability | None = None
+    tools: ToolsCapability | None = None
+    tasks: Annotated[ServerTasksCapability | None, since("2025-11-25", until="2025-11-25")] = None
+    extensions: dict[str, Settings] | None = None
+
+
+# --- both at once ---
+
+
+class Envelope(Noun, kw_only=True):
+    """What each request says of its sender, in `_meta`, where there is no handshake."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    version: str = field(name=PROTOCOL_VERSION_KEY)
+    capabilities: ClientCapabilities = field(name=CLIENT_CAPABILITIES_KEY)
+    client_info: Implementation | None = field(default=None, name=CLIENT_INFO_KEY)
+    log_level: LoggingLevel | None = field(default=None, name=LOG_LEVEL_KEY)
+    progress_token: ProgressToken | None = field(default=None, name=PROGRESS_TOKEN_KEY)

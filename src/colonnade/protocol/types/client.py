@@ -1,0 +1,274 @@
+"""What a server may ask of a client: a model's words, a user's decision, the client's roots.
+
+Rules: as in `types_noun`. The same structs serve where questions go by request and where they go
+by result; `revision` leaves out what a peer does not know.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import UNSET, field
+
+from colonnade.protocol.types.base import (
+    Answer,
+    NotificationParams,
+    Noun,
+    Number,
+    RequestParams,
+    Result,
+    Span,
+    since,
+    until,
+)
+from colonnade.protocol.types.content import (
+    AudioContent,
+    ContentBlock,
+    ImageContent,
+    Role,
+    TaskMetadata,
+    TextContent,
+    Tool,
+    UnknownContent,
+    Weight,
+)
+
+# --- sampling ---
+
+IncludeContext = Literal["none", "thisServer", "allServers"]
+ToolChoiceMode = Literal["auto", "required", "none"]
+
+
+class ToolUseContent(Noun, kw_only=True, tag_field="type", tag="tool_use"):
+    """A model wants a tool called."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25")
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class ToolResultContent(Noun, kw_only=True, tag_field="type", tag="tool_result"):
+    """What came of a tool that a model wanted called."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25")
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
+
+    tool_use_id: str
+    content: list[ContentBlock]
+    structured_content: Any = UNSET
+    is_error: bool | None = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+SamplingMessageContentBlock = (
+    TextContent | ImageContent | AudioContent | ToolUseContent | ToolResultContent | UnknownContent
+)
+
+Block = ContentBlock | ToolUseContent | ToolResultContent
+
+
+class ModelHint(Noun, kw_only=True):
+    name: str | None = None
+
+
+class ModelPreferences(Noun, kw_only=True):
+    hints: list[ModelHint] | None = None
+    cost_priority: Weight | None = None
+    speed_priority: Weight | None = None
+    intelligence_priority: Weight | None = None
+
+
+class SamplingMessage(Noun, kw_only=True):
+    """One turn; a list of blocks only since 2025-11-25."""
+
+    role: Role
+    content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
+    meta: Annotated[dict[str, Any] | None, since("2025-11-25")] = field(default=None, name="_meta")
+
+
+class ToolChoice(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25")
+
+    mode: ToolChoiceMode | None = None
+
+
+class CreateMessageRequestParams(RequestParams, kw_only=True):
+    messages: list[SamplingMessage]
+    max_tokens: int
+    model_preferences: ModelPreferences | None = None
+    system_prompt: str | None = None
+    include_context: IncludeContext | None = None
+    temperature: Number | None = None
+    stop_sequences: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    tools: Annotated[list[Tool] | None, since("2025-11-25")] = None
+    tool_choice: Annotated[ToolChoice | None, since("2025-11-25")] = None
+    task: Annotated[TaskMetadata | None, since("2025-11-25", until="2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
+
+
+class CreateMessageResult(Answer, kw_only=True):
+    """`stop_reason` is an open set; a list of blocks only since 2025-11-25."""
+
+    role: Role
+    content: SamplingMessageContentBlock | list[SamplingMessageContentBlock]
+    model: str
+    stop_reason: str | None = None
+
+
+# --- elicitation ---
+
+ElicitMode = Literal["form", "url"]
+ElicitAction = Literal["accept", "decline", "cancel"]
+ElicitValue = str | int | float | bool | list[str]
+PrimitiveType = Literal["string", "number", "integer", "boolean", "array"]
+StringFormat = Literal["email", "uri", "date", "date-time"]
+
+
+class EnumOption(Noun, kw_only=True):
+    """A choice with the words to show for it."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25")
+
+    const: str
+    title: str
+
+
+class EnumItems(Noun, kw_only=True):
+    """The choices of a multi-select: bare (`enum`) or with titles (`any_of`)."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25")
+
+    type: Literal["string"] | None = None
+    enum: list[str] | None = None
+    any_of: list[EnumOption] | None = None
+
+
+class PrimitiveSchema(Noun, kw_only=True):
+    """One field of a form: the union of all that the revisions allow.
+
+    `default` came with booleans alone and holds for all types since 2025-11-25; `enum_names` is
+    the old way to give choices a title, `one_of` the new one.
+    """
+
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    type: PrimitiveType
+    title: str | None = None
+    description: str | None = None
+    default: ElicitValue | None = None
+    format: StringFormat | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    minimum: Number | None = None
+    maximum: Number | None = None
+    enum: list[str] | None = None
+    enum_names: list[str] | None = None
+    one_of: Annotated[list[EnumOption] | None, since("2025-11-25")] = None
+    items: Annotated[EnumItems | None, since("2025-11-25")] = None
+    min_items: Annotated[int | None, since("2025-11-25")] = None
+    max_items: Annotated[int | None, since("2025-11-25")] = None
+
+
+class ElicitSchema(Noun, kw_only=True, tag_field="type", tag="object"):
+    """The form: a flat object of primitive fields."""
+
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    properties: dict[str, PrimitiveSchema]
+    required: list[str] | None = None
+    dialect: Annotated[str | None, since("2025-11-25")] = field(default=None, name="$schema")
+
+
+class ElicitRequestParams(RequestParams, kw_only=True):
+    """A form to fill in, or an address to visit; without a `mode` it is a form."""
+
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    message: str
+    mode: Annotated[ElicitMode | None, since("2025-11-25")] = None
+    requested_schema: ElicitSchema | None = None
+    url: Annotated[str | None, since("2025-11-25")] = None
+    elicitation_id: Annotated[str | None, since("2025-11-25", until="2025-11-25")] = None
+    task: Annotated[TaskMetadata | None, since("2025-11-25", until="2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
+
+    def __post_init__(self) -> None:
+        if self.mode == "url":
+            if self.url is None:
+                raise ValueError("an elicitation of mode `url` needs `url`")
+        elif self.requested_schema is None:
+            raise ValueError("an elicitation by form needs `requestedSchema`")
+
+
+class ElicitResult(Answer, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    action: ElicitAction
+    content: dict[str, ElicitValue] | None = None
+    meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
+
+
+class ElicitationCompleteNotificationParams(NotificationParams, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    elicitation_id: str
+
+
+class URLElicitationRequiredData(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    elicitations: list[ElicitRequestParams]
+
+
+# --- roots ---
+
+
+class Root(Noun, kw_only=True):
+    uri: str
+    name: str | None = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ListRootsRequestParams(RequestParams, kw_only=True):
+    """Nothing but `_meta`."""
+
+
+class ListRootsResult(Answer, kw_only=True):
+    roots: list[Root]
+    meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
+
+
+# --- questions that go by result ---
+
+
+class CreateMessageRequest(Noun, kw_only=True, tag_field="method", tag="sampling/createMessage"):
+    params: CreateMessageRequestParams
+
+
+class ElicitRequest(Noun, kw_only=True, tag_field="method", tag="elicitation/create"):
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    params: ElicitRequestParams
+
+
+class ListRootsRequest(Noun, kw_only=True, tag_field="method", tag="roots/list"):
+    params: ListRootsRequestParams | None = None
+
+
+InputRequest = CreateMessageRequest | ElicitRequest | ListRootsRequest
+
+
+class InputRequiredResult(Result, kw_only=True):
+    """Not the result yet: answer these, and send the request again."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    input_requests: dict[str, InputRequest] | None = None
+    request_state: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.input_requests is None and self.request_state is None:  # R0797
+            raise ValueError("a result that asks needs `inputRequests`, `requestState`, or both")

@@ -1,0 +1,193 @@
+"""What tools, prompts, resources and models say: content blocks and what they are made of.
+
+Rules: as in `types_noun`. A block of a kind that nobody knows yet is kept whole, as
+`UnknownContent`; `reading` makes those, and writes them as they came.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import UNSET, Meta, Raw, field
+
+from colonnade.protocol.types.base import (
+    ABSENT,
+    InputResponseRequestParams,
+    Noun,
+    Result,
+    Span,
+    since,
+)
+
+Role = Literal["user", "assistant"]
+IconTheme = Literal["light", "dark"]
+
+# A weight between nothing and everything, as every revision writes it.
+Weight = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
+
+
+class Annotations(Noun, kw_only=True):
+    """Hints for the client: for whom, how important, how fresh."""
+
+    audience: list[Role] | None = None
+    priority: Weight | None = None
+    last_modified: Annotated[str | None, since("2025-06-18")] = None
+
+
+class Icon(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25")
+
+    src: str
+    mime_type: str | None = None
+    sizes: list[str] | None = None
+    theme: IconTheme | None = None
+
+
+class ResourceContents(Noun, kw_only=True):
+    """The contents of one resource: text, or a blob in base64, never both (R0119)."""
+
+    uri: str
+    mime_type: str | None = None
+    text: str | None = None
+    blob: str | None = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+    def __post_init__(self) -> None:
+        if (self.text is None) is (self.blob is None):
+            raise ValueError("resource contents need either `text` or `blob`, and not both")
+
+
+class TextContent(Noun, kw_only=True, tag_field="type", tag="text"):
+    type: ClassVar[Literal["text"]] = "text"
+
+    text: str
+    annotations: Annotations | None = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ImageContent(Noun, kw_only=True, tag_field="type", tag="image"):
+    type: ClassVar[Literal["image"]] = "image"
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class AudioContent(Noun, kw_only=True, tag_field="type", tag="audio"):
+    span: ClassVar[Span] = Span(since="2025-03-26")
+    type: ClassVar[Literal["audio"]] = "audio"
+
+    data: str
+    mime_type: str
+    annotations: Annotations | None = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ResourceLink(Noun, kw_only=True, tag_field="type", tag="resource_link"):
+    span: ClassVar[Span] = Span(since="2025-06-18")
+    type: ClassVar[Literal["resource_link"]] = "resource_link"
+
+    uri: str
+    name: str
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: dict[str, Any] | None = field(default=None, name="_meta")
+
+
+class EmbeddedResource(Noun, kw_only=True, tag_field="type", tag="resource"):
+    type: ClassVar[Literal["resource"]] = "resource"
+
+    resource: ResourceContents
+    annotations: Annotations | None = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class Whole:
+    """The members of a block that nobody knows, untouched.
+
+    A class of its own, so that nothing on the wire can pose as one: no JSON decodes to it.
+    """
+
+    __slots__ = ("members",)
+
+    def __init__(self, members: dict[str, Any]) -> None:
+        self.members: dict[str, Any] = members
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Whole) and other.members == self.members
+
+    def __repr__(self) -> str:
+        return f"Whole({self.members!r})"
+
+
+class UnknownContent(Noun, kw_only=True, tag_field="type", tag="*"):
+    """A block of a kind that this version of Colonnade does not know, or not in this place."""
+
+    whole: Whole
+
+    @property
+    def type(self) -> str:
+        return str(self.whole.members["type"])
+
+
+ContentBlock = (
+    TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent
+)
+
+
+TaskSupport = Literal["forbidden", "optional", "required"]
+
+
+class ToolAnnotations(Noun, kw_only=True):
+    """What a tool says of its own behaviour: hints, not to be trusted from a stranger."""
+
+    span: ClassVar[Span] = Span(since="2025-03-26")
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class ToolExecution(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    task_support: TaskSupport | None = None
+
+
+class Tool(Noun, kw_only=True):
+    name: str
+    input_schema: dict[str, Any]
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    output_schema: Annotated[dict[str, Any] | None, since("2025-06-18")] = None
+    annotations: Annotated[ToolAnnotations | None, since("2025-03-26")] = None
+    execution: Annotated[ToolExecution | None, since("2025-11-25", until="2025-11-25")] = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class TaskMetadata(Noun, kw_only=True):
+    """The wish that a request become a task (tasks of 2025-11-25)."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    ttl: int | None = None
+
+
+class CallToolRequestParams(InputResponseRequestParams, kw_only=True):
+    """The arguments stay raw: the tool's own types decode them, once."""
+
+    name: str
+    arguments: Raw = ABSENT
+    task: Annotated[TaskMetadata | None, since("2025-11-25", until="2025-11-25")] = None
+
+
+class CallToolResult(Result, kw_only=True):
+    content: list[ContentBlock]
+    structured_content: Annotated[Any, since("2025-06-18")] = UNSET
+    is_error: bool | None = None

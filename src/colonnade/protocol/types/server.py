@@ -1,0 +1,395 @@
+"""What a server offers beside tools: lists, resources, prompts, completions, log messages.
+
+Rules: as in `types_noun`.
+"""
+
+from typing import Annotated, Any, ClassVar, Protocol
+
+from msgspec import UNSET, field
+
+from colonnade.protocol.types.base import (
+    PROGRESS_TOKEN_KEY,
+    RELATED_TASK_KEY,
+    SERVER_INFO_KEY,
+    SUBSCRIPTION_ID_KEY,
+    CacheableResult,
+    InputResponseRequestParams,
+    ListResult,
+    LoggingLevel,
+    NotificationParams,
+    Noun,
+    Number,
+    ProgressToken,
+    RequestId,
+    RequestParams,
+    Result,
+    Span,
+    since,
+)
+from colonnade.protocol.types.capabilities import (
+    ClientCapabilities,
+    Envelope,
+    Implementation,
+    ServerCapabilities,
+)
+from colonnade.protocol.types.content import (
+    Annotations,
+    ContentBlock,
+    Icon,
+    ResourceContents,
+    Role,
+    Tool,
+)
+
+LOGGING_LEVELS: tuple[LoggingLevel, ...] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+_RANK = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
+
+# A completion offers no more than this at once; all revisions say so, the last in its schema.
+MAX_COMPLETIONS = 100
+
+
+def severe_enough(level: LoggingLevel, wanted: LoggingLevel) -> bool:
+    """Whether a message of `level` reaches someone who wants `wanted` and everything above."""
+    return _RANK[level] >= _RANK[wanted]
+
+
+# --- tools ---
+
+
+class ListToolsResult(ListResult, kw_only=True):
+    tools: list[Tool]
+
+
+# --- resources ---
+
+
+class Resource(Noun, kw_only=True):
+    uri: str
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    annotations: Annotations | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ResourceTemplate(Noun, kw_only=True):
+    uri_template: str
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    mime_type: str | None = None
+    annotations: Annotations | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class ListResourcesResult(ListResult, kw_only=True):
+    resources: list[Resource]
+
+
+class ListResourceTemplatesResult(ListResult, kw_only=True):
+    resource_templates: list[ResourceTemplate]
+
+
+class ReadResourceRequestParams(InputResponseRequestParams, kw_only=True):
+    uri: str
+
+
+class ReadResourceResult(CacheableResult, kw_only=True):
+    contents: list[ResourceContents]
+
+
+class SubscribeRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    uri: str
+
+
+class UnsubscribeRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    uri: str
+
+
+class ResourceUpdatedNotificationParams(NotificationParams, kw_only=True):
+    uri: str
+
+
+# --- prompts ---
+
+
+class PromptArgument(Noun, kw_only=True):
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    required: bool | None = None
+
+
+class Prompt(Noun, kw_only=True):
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+    description: str | None = None
+    arguments: list[PromptArgument] | None = None
+    icons: Annotated[list[Icon] | None, since("2025-11-25")] = None
+    meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
+
+
+class PromptMessage(Noun, kw_only=True):
+    role: Role
+    content: ContentBlock
+
+
+class ListPromptsResult(ListResult, kw_only=True):
+    prompts: list[Prompt]
+
+
+class GetPromptRequestParams(InputResponseRequestParams, kw_only=True):
+    name: str
+    arguments: dict[str, str] | None = None
+
+
+class GetPromptResult(Result, kw_only=True):
+    messages: list[PromptMessage]
+    description: str | None = None
+
+
+# --- completions ---
+
+
+class PromptReference(Noun, kw_only=True, tag_field="type", tag="ref/prompt"):
+    name: str
+    title: Annotated[str | None, since("2025-06-18")] = None
+
+
+class ResourceTemplateReference(Noun, kw_only=True, tag_field="type", tag="ref/resource"):
+    """A resource or a template of resources; the first two revisions call it ResourceReference."""
+
+    uri: str
+
+
+class CompletionArgument(Noun, kw_only=True):
+    name: str
+    value: str
+
+
+class CompletionContext(Noun, kw_only=True):
+    """What the user has already filled in."""
+
+    span: ClassVar[Span] = Span(since="2025-06-18")
+
+    arguments: dict[str, str] | None = None
+
+
+class CompleteRequestParams(RequestParams, kw_only=True):
+    ref: PromptReference | ResourceTemplateReference
+    argument: CompletionArgument
+    context: Annotated[CompletionContext | None, since("2025-06-18")] = None
+
+
+class Completion(Noun, kw_only=True):
+    values: list[str]
+    total: int | None = None
+    has_more: bool | None = None
+
+
+class CompleteResult(Result, kw_only=True):
+    completion: Completion
+
+
+# --- log messages ---
+
+
+class SetLevelRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    level: LoggingLevel
+
+
+class LoggingMessageNotificationParams(NotificationParams, kw_only=True):
+    level: LoggingLevel
+    data: Any
+    logger: str | None = None
+
+
+class Titled(Protocol):
+    """Anything with a name for machines and, perhaps, a title for people."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str | None: ...
+
+
+def display_name(noun: Titled) -> str:
+    """The name to show to a person: the title, a tool's annotated title, or else the name."""
+    if noun.title is not None:
+        return noun.title
+    if isinstance(noun, Tool) and noun.annotations is not None:
+        return noun.annotations.title or noun.name
+    return noun.name
+
+
+# --- opening ---
+
+
+class InitializeRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    protocol_version: str
+    capabilities: ClientCapabilities
+    client_info: Implementation
+
+
+class InitializeResult(Result, kw_only=True):
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    protocol_version: str
+    capabilities: ServerCapabilities
+    server_info: Implementation
+    instructions: str | None = None
+
+
+class DiscoverResult(CacheableResult, kw_only=True):
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    supported_versions: list[str]
+    capabilities: ServerCapabilities
+    instructions: str | None = None
+
+
+class EnvelopedParams(Noun, kw_only=True):
+    """The params of any request as far as its envelope: `read(EnvelopedParams, params)`."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    meta: Envelope = field(name="_meta")
+
+
+class RelatedTaskMetadata(Noun, kw_only=True):
+    """The task that a message belongs to (tasks of 2025-11-25)."""
+
+    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+
+    task_id: str
+
+
+class RequestMeta(Noun, kw_only=True):
+    """What the `_meta` of a request may say where there is a handshake."""
+
+    span: ClassVar[Span] = Span(until="2025-11-25")
+
+    progress_token: ProgressToken | None = field(default=None, name=PROGRESS_TOKEN_KEY)
+    related_task: Annotated[RelatedTaskMetadata | None, since("2025-11-25")] = field(
+        default=None, name=RELATED_TASK_KEY
+    )
+
+
+class NotificationMeta(Noun, kw_only=True):
+    """What the `_meta` of a notification says of the subscription that it belongs to."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
+
+
+class ResultMeta(Noun, kw_only=True):
+    """What the `_meta` of a result says of the server, and of the subscription that it ends."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    server_info: Implementation | None = field(default=None, name=SERVER_INFO_KEY)
+    subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
+
+
+# --- while a request runs ---
+
+
+class CancelledNotificationParams(NotificationParams, kw_only=True):
+    """`request_id` may be missing in 2025-11-25 alone, where tasks are cancelled otherwise."""
+
+    request_id: RequestId | None = None
+    reason: str | None = None
+
+
+class ProgressNotificationParams(NotificationParams, kw_only=True):
+    progress_token: ProgressToken
+    progress: Number
+    total: Number | None = None
+    message: Annotated[str | None, since("2025-03-26")] = None
+
+
+# --- subscriptions ---
+
+
+class SubscriptionFilter(Noun, kw_only=True):
+    """What a client wants to hear of; `task_ids` belongs to the tasks extension."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    tools_list_changed: bool | None = None
+    prompts_list_changed: bool | None = None
+    resources_list_changed: bool | None = None
+    resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
+
+
+class SubscriptionsListenRequestParams(RequestParams, kw_only=True):
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsAcknowledgedNotificationParams(NotificationParams, kw_only=True):
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    notifications: SubscriptionFilter
+
+
+class SubscriptionsListenResult(Result, kw_only=True):
+    """The end of a subscription; its `_meta` names it."""
+
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+
+# --- answers without a result ---
+
+
+class EmptyResult(Result, kw_only=True):
+    """An acknowledgement."""
+
+
+# --- errors ---
+
+
+class ErrorObject(Noun, kw_only=True):
+    """A JSON-RPC error as data, for places where one is part of a result."""
+
+    code: int
+    message: str
+    data: Any = UNSET
+
+
+class UnsupportedProtocolVersionData(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    supported: list[str]
+    requested: str
+
+
+class MissingRequiredClientCapabilityData(Noun, kw_only=True):
+    span: ClassVar[Span] = Span(since="2026-07-28")
+
+    required_capabilities: ClientCapabilities

@@ -1,0 +1,212 @@
+"""Annotations that pydantic reads: its models, and whatever msgspec would read differently.
+
+Rules: pydantic is imported here alone, and only when a signature needs it. What the author said in
+msgspec's words is said again in pydantic's; where that is impossible, inside of a class, it is
+refused, because pydantic would ignore it.
+"""
+
+import re
+import warnings
+from typing import Annotated, Any, cast
+
+import msgspec
+
+from colonnade.protocol.schema.bounds import mapped, row_items
+from colonnade.protocol.schema.error_messages import MAX_WORDS, Problem, cut, endless
+from colonnade.protocol.schema.validate import Schema, inlined
+from colonnade.signatures.codecs import ENDLESS, Codec
+from colonnade.signatures.type_hints import Names, Walk, family, gather, refuse
+
+_BOUNDS = {
+    "ge": ("minimum",),
+    "gt": ("exclusiveMinimum",),
+    "le": ("maximum",),
+    "lt": ("exclusiveMaximum",),
+    "multiple_of": ("multipleOf",),
+    "min_length": ("minLength", "minItems"),
+    "max_length": ("maxLength", "maxItems"),
+}
+
+
+def installed() -> bool:
+    """Whether pydantic can be imported; it is not imported to find out."""
+    from importlib.util import find_spec
+
+    return find_spec("pydantic") is not None
+
+
+class ModelWalk(Walk):
+    """Towards pydantic."""
+
+    def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
+        theirs = [item for item in items if family(item)]
+        bounds, notes, _ = gather([item for item in items if not family(item)], self.where)
+        gather(theirs, self.where)
+        if bounds.pop("tz", None) is not None or any(_zoned(item) for item in theirs):
+            refuse(self.where, "write pydantic.AwareDatetime or pydantic.NaiveDatetime")
+        notes.pop("extra", None)
+        if bounds or notes:
+            self.rewriting("a string or msgspec.Meta in Annotated")
+            theirs.append(_field(bounds, notes))
+        inner = self.walk(base)
+        return Annotated[(inner, *theirs)] if theirs else inner
+
+    def enter(self, cls: Any) -> bool:
+        return not family(cls)
+
+    def synonym(self, annotation: Any) -> Any:
+        return Any if annotation is object else super().synonym(annotation)
+
+    def rewriting(self, what: str) -> None:
+        if self.inside:
+            refuse(self.where, f"{what}, in {self.inside}, is nothing to pydantic; use its Field")
+
+    def alias(self, annotation: Any) -> Any:
+        # pydantic knows aliases, recursive ones too, and finds the names in them.
+        value = self.aliased(annotation)
+        found = super().alias(annotation)
+        return annotation if found == value else found
+
+    def circle(self, annotation: Any) -> Any:
+        return annotation
+
+
+class ModelCodec(Codec):
+    """An annotation that pydantic reads. Raises `LocalProtocolError` where it cannot either."""
+
+    loosens = False
+
+    def __init__(self, annotation: Any, where: str, names: Names, why: str, outgoing: bool) -> None:
+        import pydantic
+
+        rewritten = ModelWalk(where, names).walk(annotation)
+        try:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                self._adapter: Any = pydantic.TypeAdapter(rewritten)
+                schema = self._adapter.json_schema(
+                    mode="serialization" if outgoing else "validation",
+                    schema_generator=_quiet(),
+                )
+        except Exception as error:  # NameError, TypeError and pydantic's own, by turns
+            words = cut(str(error).partition("\n")[0].partition(". Set `arb")[0], MAX_WORDS)
+            refuse(where, _no_json(annotation, f"{why}; pydantic: {words}", outgoing))
+        for warning in heard:
+            if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
+                refuse(where, cut(str(warning.message), MAX_WORDS))
+        schema = inlined(_untitled(schema, rewritten))
+        super().__init__(where, schema, self._adapter.validate_json, {})
+
+    def encode(self, value: Any) -> bytes:
+        try:
+            try:
+                encoded = self._dump(value)
+            except ValueError:  # such as a dict where a model was promised
+                value = self._adapter.validate_python(value)
+                encoded = self._dump(value)
+            if b"null" in encoded and endless(self._adapter.dump_python(value, mode="json")):
+                raise ValueError(ENDLESS)
+        except Exception as error:  # also what serializers of the author raise
+            raise self.misfit(self.complain(error, None)) from None
+        if found := self.validator.check(msgspec.json.decode(encoded)):  # R0377
+            raise self.misfit(found)
+        return encoded
+
+    def _dump(self, value: Any) -> bytes:
+        # Not validated again: the author's validators may not take what they made.
+        return self._adapter.dump_json(value, by_alias=True, warnings="error")
+
+    def complain(self, error: Exception, value: Any) -> list[Problem]:
+        """pydantic's words, without its input values and addresses."""
+        if not hasattr(error, "errors"):
+            return [Problem((), cut(str(error).partition("\n")[0], MAX_WORDS))]
+        found: list[dict[str, Any]] = cast(Any, error).errors(
+            include_url=False, include_context=False, include_input=False
+        )
+        return [Problem(_path(one["loc"], value), cut(one["msg"], MAX_WORDS)) for one in found]
+
+    def further(self, error: Exception, value: Any, found: list[Problem]) -> list[Problem]:
+        """What the author's validators and pydantic's own types refuse, which no schema says.
+
+        Not what a member of a union says that nobody meant: a part of its place is no part of
+        the value.
+        """
+        told = {problem.path for problem in found}
+        errors: list[dict[str, Any]] = cast(Any, error).errors() if hasattr(error, "errors") else []
+        paths = {one["loc"] for one in errors if one["type"] != "missing"}
+        complaints = self.complain(error, value) if errors else []
+        return [one for one in complaints if one.path in paths and one.path not in told]
+
+
+def _no_json(annotation: Any, why: str, outgoing: bool) -> str:
+    name = annotation.__name__ if isinstance(annotation, type) else cut(str(annotation), MAX_WORDS)
+    why = why.removeprefix(f"{name}; ")
+    plain = "plain types, a dataclass, a TypedDict or a pydantic model"
+    if outgoing:
+        return f"{name} cannot become JSON ({why}); return {plain}"
+    return f"JSON cannot become {name} ({why}); take {plain}, or let Depends(...) provide it"
+
+
+def _path(location: tuple[str | int, ...], value: Any) -> tuple[str | int, ...]:
+    """Where it is in the value; pydantic also says which member of a union it tried."""
+    path: list[str | int] = []
+    for number, part in enumerate(location, 1):
+        known = isinstance(value, dict) and part in value
+        if isinstance(value, list) and isinstance(part, int):
+            known = part < len(cast(list[Any], value))
+        missing = isinstance(value, dict) and number == len(location)
+        if known:
+            value = cast(Any, value)[part]
+        if known or missing:
+            path.append(part)
+    return tuple(path)
+
+
+def _field(bounds: dict[str, Any], notes: dict[str, Any]) -> Any:
+    import pydantic
+
+    if (extra := notes.pop("extra_json_schema", None)) is not None:
+        notes["json_schema_extra"] = extra
+    return pydantic.Field(**bounds, **notes)
+
+
+def _zoned(item: Any) -> bool:
+    """`annotated_types.Timezone`, which pydantic ignores."""
+    return type(item).__name__ == "Timezone"
+
+
+def _quiet() -> Any:
+    """pydantic's schemas without a title made up for every field."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Quiet(GenerateJsonSchema):
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+    return Quiet
+
+
+def _untitled(schema: Schema, annotation: Any) -> Schema:
+    """Without titles that only repeat the name of a class, and without OpenAPI's discriminator."""
+    names = {getattr(annotation, "__name__", "")}
+
+    def change(keyword: str, child: Any) -> Any:
+        return clean(cast(Schema, child)) if isinstance(child, dict) else child
+
+    def clean(document: Schema) -> Schema:
+        copy = mapped(document, change)
+        copy.pop("discriminator", None)
+        if copy.get("type") == "array" and "items" not in copy:
+            copy["items"] = row_items(copy.get("prefixItems", ()))
+        for theirs, words in _BOUNDS.items():  # on a union they stand there in pydantic's words
+            bound = copy.pop(theirs, None)
+            if isinstance(bound, int | float):
+                copy.update(dict.fromkeys(words, bound))
+        return copy
+
+    cleaned = clean(schema)
+    for name, one in [*cleaned.get("$defs", {}).items(), ("", cleaned)]:
+        title = one.get("title")
+        if isinstance(title, str) and (title in names or re.sub(r"\W", "_", title) == name):
+            del one["title"]
+    return cleaned

@@ -1,0 +1,525 @@
+"""From a function to a plan: which arguments it takes, their schema, and bytes to arguments.
+
+What becomes of each annotation is decided once, here, when the function is registered; what cannot
+be read is refused then, in a sentence that names the parameter and a way out.
+
+Rules: a good call is decoded in one pass and nothing more. Arguments that nobody declared are
+refused, in the schema too: a misspelt optional one would be ignored in silence otherwise. Bad
+arguments raise `Fault`, whatever they are; an argument that is not sent is left to the function.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from functools import cached_property, partial
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict, Union, cast
+
+import msgspec
+from msgspec import UNSET, Raw, Struct
+from msgspec.structs import asdict, replace
+
+from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.protocol.jsonrpc import MAX_DEPTH
+from colonnade.protocol.schema.bounds import mapped
+from colonnade.protocol.schema.error_messages import (
+    MAX_OPTIONS,
+    MAX_PROBLEMS,
+    Problem,
+    cut,
+    expected,
+    kind_of,
+    likely,
+    told,
+)
+from colonnade.protocol.schema.validate import Schema, admitted
+from colonnade.signatures.codecs import Codec, PlainCodec
+from colonnade.signatures.coerce import loosen, nests_too_deep, parse
+from colonnade.signatures.docstrings import Docs, parse_docstring
+from colonnade.signatures.type_hints import (
+    Names,
+    Unfit,
+    family,
+    refuse,
+    refuse_value,
+    signature_of,
+    unwrapped,
+)
+
+
+class Unreadable(Exception):
+    """These bytes are no value of the annotation; the problems say why."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(told(problems))
+        self.problems = problems
+
+
+def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False) -> Codec:
+    """The codec for an annotation. Raises `LocalProtocolError` with a way out if there is none."""
+    try:
+        return PlainCodec(annotation, where, names, outgoing)
+    except Unfit as unfit:
+        from colonnade.signatures import pydantic_codec as signature_models
+
+        if signature_models.installed():
+            return signature_models.ModelCodec(annotation, where, names, str(unfit), outgoing)
+        refuse(
+            where,
+            f"this needs pydantic ({unfit}); pip install pydantic, or use plain types: "
+            "str, int, float, bool, datetime, list, dict, Literal, a dataclass or a TypedDict",
+        )
+
+
+def read(codec: Codec, raw: bytes) -> Any:
+    """A value of the annotation from bytes: as they stand, else put right. Raises `Unreadable`."""
+    value = parse(raw)
+    if value is msgspec.UNSET:
+        raise Unreadable([Problem((), "not JSON that can be read")])
+    with suppress(Exception):
+        return codec.decode(raw)
+    try:
+        loose = loosen(value, codec.schema, scalars=codec.loosens)
+        return codec.decode(msgspec.json.encode(loose))
+    except Exception as error:  # also what checks of the author raise, whatever it is
+        found = codec.reporter.check(loosen(value, codec.schema))
+        found += codec.further(error, value, found) if found else codec.complain(error, value)
+        raise Unreadable(found[:MAX_PROBLEMS]) from None
+
+
+# Which parameters a caller cannot send: some names, or a judge of (name, annotation). The judge is
+# asked again with the default inside `Annotated`, so that `x: T = Marker()` says the same.
+Hides: TypeAlias = Collection[str] | Callable[[str, Any], bool]
+
+EMPTY: Any = inspect.Parameter.empty
+_KINDS = {
+    inspect.Parameter.VAR_POSITIONAL: "callers send arguments by name; take one list instead of *",
+    inspect.Parameter.VAR_KEYWORD: "callers need to know the names; take one dict instead of **",
+    inspect.Parameter.POSITIONAL_ONLY: "callers send arguments by name; remove the '/'",
+}
+# What a pydantic Field says about the parameter, not about its values.
+_OF_THE_PARAMETER = (
+    *("alias", "alias_priority", "validation_alias", "serialization_alias"),
+    *("default", "default_factory", "validate_default"),
+)
+
+
+# What is written as it was read, or shorter: a float is not, `1e3` becomes `1000.0`.
+_SHORTENED = (str, int, bool, types.NoneType)
+
+
+class Hidden(Struct, frozen=True):
+    """A parameter that callers do not see: who fills it is decided elsewhere."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+
+class Parameter(Struct, frozen=True, eq=False):
+    """One argument that callers may send: its name in the function and on the wire."""
+
+    name: str
+    wire: str
+    required: bool
+    codec: Codec
+    schema: Schema
+    fill: Callable[[], Any] | None
+
+
+class Signature:
+    """A function's arguments, ready to be decoded, and the schema that says so."""
+
+    def __init__(
+        self, function: Any, *, hidden: Hides = (), name: str = "", closed: bool = True
+    ) -> None:
+        """Read a function. Raises `LocalProtocolError` for what no caller could send.
+
+        With `closed=False` undeclared arguments are ignored, and the schema does not forbid them.
+        """
+        plain = unwrapped(function)
+        self.name: str = name or getattr(plain, "__name__", type(function).__name__)
+        self.docs: Docs = parse_docstring(plain.__doc__ or _own_doc(function))
+        self.hidden: dict[str, Hidden] = {}
+        self.names: Names = Names.of(function)
+        self.returns: Any = EMPTY
+        self._closed = closed
+        self.parameters: tuple[Parameter, ...] = tuple(self._collect(function, hidden))
+        self.schema: Schema = self._write()
+        self._prepare()
+
+    # ------------------------------------------------------------ registration
+
+    def _collect(self, function: Any, hidden: Hides) -> "list[Parameter]":
+        try:
+            signature = signature_of(function)
+        except (TypeError, ValueError) as error:
+            raise LocalProtocolError(
+                f"{self.name}: cannot be read as a function: {error}"
+            ) from None
+        if signature.return_annotation is not EMPTY:
+            self.returns = self.names.evaluate(signature.return_annotation, f"{self.name}: return")
+        given: Collection[str] = function.keywords if isinstance(function, partial) else ()
+        found: list[Parameter] = []
+        for parameter in signature.parameters.values():
+            where = f"{self.name}: parameter {parameter.name!r}"
+            if parameter.name in given:  # a partial has it already; it may be a secret
+                continue
+            annotation = self._annotation(parameter, where, hidden)
+            if _hides(hidden, parameter, annotation):
+                self.hidden[parameter.name] = Hidden(parameter.name, annotation, parameter.default)
+            elif parameter.kind in _KINDS:
+                refuse(where, _KINDS[parameter.kind])
+            else:
+                found.append(self._parameter(parameter, annotation, where))
+        _refuse_twins(found, self.name)
+        return found
+
+    def _annotation(self, parameter: inspect.Parameter, where: str, hidden: Hides) -> Any:
+        if parameter.annotation is EMPTY:
+            return Any
+        try:
+            annotation = self.names.evaluate(parameter.annotation, where)
+        except LocalProtocolError:
+            # `if TYPE_CHECKING: from colonnade import Context` is common, and such are hidden.
+            if _hides(hidden, parameter, parameter.annotation):
+                return parameter.annotation
+            raise
+        refuse_value(annotation, where)
+        return annotation
+
+    def _parameter(self, parameter: inspect.Parameter, annotation: Any, where: str) -> Parameter:
+        default = parameter.default
+        if _is_field(default):
+            annotation, default = Annotated[annotation, default], EMPTY
+        annotation, said = _split(annotation, where)
+        fill = None
+        if default is EMPTY and said.fill:
+            default, fill = said.default, said.fill
+        elif default is not EMPTY:
+            fill = _copying(default)
+        if default is None:  # `x: int = None` says that None will do
+            annotation = _optional(annotation)
+        codec = choose(annotation, where, self.names)
+        schema = dict(codec.schema)
+        words = self.docs.parameters.get(parameter.name)
+        if words and "description" not in schema:
+            schema["description"] = words
+        if default is not EMPTY:
+            schema = _with_default(schema, codec, default, where)
+        required = default is EMPTY and fill is None
+        wire = said.alias or parameter.name
+        return Parameter(parameter.name, wire, required, codec, schema, fill)
+
+    def _write(self) -> Schema:
+        definitions: Schema = {}
+        properties = {p.wire: _hoisted(p.schema, definitions) for p in self.parameters}
+        schema: Schema = {"type": "object", "properties": properties}
+        if required := [p.wire for p in self.parameters if p.required]:
+            schema["required"] = required
+        if self._closed:
+            schema["additionalProperties"] = False
+        if definitions:
+            schema["$defs"] = definitions
+        return schema
+
+    def _prepare(self) -> None:
+        """Build the decoder: one struct for all arguments, whose fields are the parameters."""
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        wires: dict[str, str] = {}
+        self._renamed: list[tuple[str, str]] = []
+        self._models: list[tuple[str, Callable[[bytes], Any]]] = []
+        for parameter in self.parameters:
+            attribute = parameter.name
+            if attribute.startswith("__"):  # not for structs
+                attribute = f"dunder{attribute}"
+                self._renamed.append((attribute, parameter.name))
+            wires[attribute] = parameter.wire
+            kind: Any = Raw
+            if isinstance(parameter.codec, PlainCodec) and parameter.codec.alone:
+                kind = parameter.codec.type
+            else:
+                self._models.append((parameter.name, parameter.codec.decode))
+            plain = (attribute, kind)
+            fields.append(plain if parameter.required else (*plain, UNSET))
+        self._optional = [p.name for p in self.parameters if not p.required]
+        self._fills = [(p.name, p.fill) for p in self.parameters if p.fill]
+        # Whether what was decoded is what the function takes, as it is.
+        self._bare = not (self._renamed or self._optional or self._models or self._fills)
+        struct = msgspec.defstruct(
+            "Arguments", fields, rename=wires, forbid_unknown_fields=self._closed, kw_only=True
+        )
+        self._decode = msgspec.json.Decoder(struct).decode
+
+    def output(self) -> Codec | None:
+        """The codec of what the function returns, or none where it returns nothing.
+
+        Raises `LocalProtocolError` for a type that has no schema.
+        """
+        if self.returns in (EMPTY, type(None)):
+            return None
+        return choose(self.returns, f"{self.name}: return", self.names, outgoing=True)
+
+    # ------------------------------------------------------------ calls
+
+    @cached_property
+    def _glance(self) -> Callable[[Raw], dict[str, Any]] | None:
+        """Made on use. A dict does not mind members that nobody declared: their length shows."""
+        fields: dict[str, Any] = {}
+        for parameter in self.parameters:
+            codec = parameter.codec
+            if (
+                parameter.fill is not None
+                or parameter.wire != parameter.name
+                or not isinstance(codec, PlainCodec)
+                or not _is_shortened(codec.type)
+            ):
+                return None
+            kind = codec.type
+            fields[parameter.name] = kind if parameter.required else NotRequired[kind]
+        made = cast("Any", TypedDict)("Arguments", fields)
+        return msgspec.json.Decoder(made).decode
+
+    def glance(self, raw: Raw) -> dict[str, Any] | None:
+        """The same as `decode`, for arguments that are plain and right; None for all others.
+
+        They are known by their length: written again, nothing becomes longer, and what was there
+        twice or is not declared is gone. So these need no `refuse_repeats`.
+        """
+        decode = self._glance
+        if decode is None or not raw:
+            return None
+        try:
+            found = decode(raw)
+            return found if len(_encode(found)) == len(raw) else None
+        except Exception:  # whatever it is, `decode` says it
+            return None
+
+    def decode(self, raw: bytes | Raw) -> dict[str, Any]:
+        """The arguments to call the function with. Raises `Fault` that says all that is wrong."""
+        raw = bytes(raw) or b"{}"
+        # Shorter than this, it cannot nest too deep.
+        if len(raw) > 2 * MAX_DEPTH and nests_too_deep(raw):
+            raise _fault([Problem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")])
+        try:
+            found = asdict(self._decode(raw))
+            if self._bare:
+                return found
+            for attribute, name in self._renamed:
+                found[name] = found.pop(attribute)
+            for name in self._optional:
+                if found[name] is UNSET:
+                    del found[name]
+            for name, decode in self._models:
+                if name in found:
+                    found[name] = decode(bytes(found[name]))
+        except Exception:  # what it is, and whether it can be put right, is found out slowly
+            found = self._decode_slowly(raw)
+        for name, fill in self._fills:
+            if name not in found:
+                found[name] = fill()
+        return found
+
+    def _decode_slowly(self, raw: bytes) -> dict[str, Any]:
+        try:
+            members = _members.decode(raw)
+        except Exception:
+            raise _fault([Problem((), "expected an object of arguments, in JSON")]) from None
+        found: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for parameter in self.parameters:
+            sent = members.pop(parameter.wire, None)
+            if sent is None:
+                if parameter.required:
+                    problems.append(Problem((), f"missing required argument {parameter.wire!r}"))
+                continue
+            try:
+                found[parameter.name] = read(parameter.codec, bytes(sent))
+            except Unreadable as error:
+                problems += [_placed(problem, parameter, sent) for problem in error.problems]
+        if self._closed:
+            known = [parameter.wire for parameter in self.parameters]
+            problems += _unknown(list(members)[:MAX_PROBLEMS], known)
+        if problems:
+            raise _fault(problems)
+        return found
+
+
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_encode = msgspec.json.Encoder().encode
+
+
+def _is_shortened(kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    if origin is Annotated:
+        return _is_shortened(kind.__origin__)
+    if origin in (Union, types.UnionType):
+        return all(map(_is_shortened, typing.get_args(kind)))
+    return origin is Literal or kind in _SHORTENED
+
+
+def _own_doc(function: Any) -> str | None:
+    """Of a callable object: its class may say what its `__call__` does not."""
+    return None if isinstance(function, partial) else function.__doc__
+
+
+def _fault(problems: list[Problem]) -> Fault:
+    return Fault(FaultKind.INVALID_PARAMS, told(problems))
+
+
+def _placed(problem: Problem, parameter: Parameter, sent: Raw) -> Problem:
+    words = problem.words
+    if bytes(sent).strip() == b"null" and not parameter.required:
+        words += "; leave it out to use the default"
+    return Problem((parameter.wire, *problem.path), words)
+
+
+def _unknown(names: list[str], known: list[str]) -> Iterator[Problem]:
+    """One for each; what there is instead is listed once."""
+    listed = f"; there are {', '.join(map(repr, known[:MAX_OPTIONS])) or 'none'}"
+    for name in names:
+        hint = likely(name, known)
+        yield Problem((), f"unknown argument {cut(name)!r}{hint or listed}")
+        listed = listed if hint else ""
+
+
+# ---------------------------------------------------------------- what a parameter says
+
+
+class _Said(Struct, frozen=True):
+    """What a Field says about its parameter: another name for it, and a default to pass."""
+
+    alias: str = ""
+    default: Any = EMPTY
+    fill: Callable[[], Any] | None = None
+
+
+def _is_field(one: Any) -> bool:
+    return any(kind.__name__ == "FieldInfo" for kind in type(one).__mro__) and bool(family(one))
+
+
+def _split(annotation: Any, where: str) -> tuple[Any, _Said]:
+    """The annotation without what its Field says about the parameter, and that."""
+    said = _Said()
+    if typing.get_origin(annotation) is not Annotated:
+        return annotation, said
+    items: list[Any] = []
+    for item in annotation.__metadata__:
+        if _is_field(item):
+            said = _read_field(item, said, where)
+            from copy import copy
+
+            item = copy(item)
+            blank = type(item)()
+            for attribute in _OF_THE_PARAMETER:
+                setattr(item, attribute, getattr(blank, attribute))
+        items.append(item)
+    return Annotated[(annotation.__origin__, *items)], said
+
+
+def _read_field(field: Any, said: _Said, where: str) -> _Said:
+    blank = type(field)()
+    alias = field.validation_alias or field.alias
+    if alias is not None and not isinstance(alias, str):
+        refuse(where, "one name on the wire is enough; write Field(alias='name')")
+    if alias is not None:
+        said = replace(said, alias=alias)
+    if field.default is not blank.default:
+        from copy import deepcopy
+
+        value = field.default
+        said = replace(said, default=value, fill=lambda: deepcopy(value))
+    if field.default_factory is not None:
+        if _needs_arguments(field.default_factory):
+            refuse(where, "a default_factory gets no arguments here; compute it in the function")
+        said = replace(said, default=EMPTY, fill=field.default_factory)
+    return said
+
+
+def _needs_arguments(factory: Callable[..., Any]) -> bool:
+    """Whether it cannot be called with nothing; `list` can, and `dict` does not even say so."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:
+        return False
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return any(one.default is EMPTY and one.kind not in optional for one in parameters)
+
+
+def _copying(default: Any) -> Callable[[], Any] | None:
+    """What makes a fresh copy for each call, of a default that one call could change for the next.
+
+    What has a hash is not copied: a sentinel is known by being itself.
+    """
+    if type(default).__hash__ is not None:
+        return None
+    from copy import deepcopy  # on use: most defaults are plain
+
+    try:
+        deepcopy(default)
+    except Exception:  # a lock in it, perhaps; then it is shared, as Python does
+        return None
+    return lambda: deepcopy(default)
+
+
+def _optional(annotation: Any) -> Any:
+    if typing.get_origin(annotation) is Annotated:
+        inner = _optional(annotation.__origin__)
+        return Annotated[(inner, *annotation.__metadata__)]
+    return Union[annotation, None]  # noqa: UP007
+
+
+def _with_default(schema: Schema, codec: Codec, default: Any, where: str) -> Schema:
+    """The default in the schema, if JSON can say it and the type admits it.
+
+    One of another JSON type is a mistake. One out of bounds may stand for "none was sent".
+    """
+    try:
+        return {**schema, "default": msgspec.json.decode(codec.encode(default))}
+    except LocalProtocolError:
+        kinds, kind = admitted(codec.schema, codec.schema), kind_of(default)
+        fits = kind in kinds or (kind == "integer" and "number" in kinds)
+        if isinstance(default, str | int | float) and not fits:
+            words = expected(kinds, kind)
+            refuse(where, f"its default {cut(repr(default))} does not fit: {words}")
+        return schema
+
+
+def _hides(hidden: Hides, parameter: inspect.Parameter, annotation: Any) -> bool:
+    """Whether callers do not see it; a marker may stand in `Annotated` or be the default."""
+    if not callable(hidden):
+        return parameter.name in hidden
+    if hidden(parameter.name, annotation):
+        return True
+    marked: Any = Annotated[annotation, parameter.default]
+    return parameter.default is not EMPTY and hidden(parameter.name, marked)
+
+
+def _refuse_twins(parameters: list[Parameter], name: str) -> None:
+    wires = [parameter.wire for parameter in parameters]
+    for wire in wires:
+        if wires.count(wire) > 1:
+            refuse(name, f"two parameters are called {wire!r} on the wire; give each its own alias")
+
+
+def _hoisted(schema: Schema, definitions: Schema) -> Schema:
+    """A parameter's schema with its definitions moved to the root, under names of their own."""
+    names: dict[str, str] = {}
+    for name, one in schema.get("$defs", {}).items():
+        free, number = name, 2
+        while definitions.get(free, one) != one:
+            free, number = f"{name}{number}", number + 1
+        names[f"#/$defs/{name}"] = free
+
+    def moved(document: Any) -> Any:
+        if not isinstance(document, dict):
+            return document
+        copied = mapped(cast(Schema, document), lambda _, child: moved(child))
+        if copied.get("$ref") in names:
+            copied["$ref"] = f"#/$defs/{names[copied['$ref']]}"
+        return copied
+
+    for name, one in schema.get("$defs", {}).items():
+        definitions[names[f"#/$defs/{name}"]] = moved(one)
+    return moved({key: one for key, one in schema.items() if key != "$defs"})

@@ -1,0 +1,266 @@
+"""Plain HTTP beside MCP: what `@server.route("/version")` serves.
+
+    @server.route("/version")
+    async def version(request: HttpRequest) -> dict[str, str]:
+        return {"version": "1.0"}
+
+A handler takes the request and gives a text, bytes, an `HttpResponse`, anything that JSON can hold,
+None for 204, or the response of a web framework (an ASGI application such as Starlette's
+`Response`).
+
+Rules: a route passes the same checks of Host and Origin as the endpoint, and the same limits on
+bodies and requests; credentials are not asked for, also where the endpoint does. What a handler
+raised is in the log, and not in the response.
+"""
+
+import inspect
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from colonnade.errors import Fault, LocalProtocolError
+from colonnade.protocol.http.security import BAD_REQUEST, OK, Refusal
+from colonnade.protocol.jsonrpc import encode
+from colonnade.transport.http_server.request import Receive, Scope, Send, Visit
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
+access: logging.Logger = logging.getLogger("colonnade.requests")
+
+# Of one query string; a form has some dozens.
+MAX_QUERY_FIELDS: Final = 1000
+NO_CONTENT: Final = 204
+FAILED: Final = 500
+TEXT: Final = "text/plain; charset=utf-8"
+BYTES: Final = "application/octet-stream"
+JSON: Final = "application/json"
+
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_PARAMETER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# A header is one line of visible characters; what is none would be another header.
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
+
+Handle = Callable[["HttpRequest"], Any]
+# Runs a function that blocks, in a thread.
+RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+class RouteHeaders(Mapping[str, str]):
+    """The headers of a request, whose names have no case."""
+
+    def __init__(self, found: Mapping[bytes, bytes]) -> None:
+        self._found = found
+
+    def __getitem__(self, name: str) -> str:
+        return self._found[name.lower().encode("latin-1", "replace")].decode("latin-1")
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+class HttpRequest:
+    """One request for a route: `method`, `path`, `headers`, `query_params`, `path_params`, `client`
+    (the address of the connection), and the body by `await request.body()`, `.text()`, `.json()`.
+    """
+
+    def __init__(self, visit: Visit, scope: Scope, path: str, path_params: dict[str, str]) -> None:
+        self._visit = visit
+        self._body: bytes | None = None
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.path = path
+        self.path_params = path_params
+        self.headers: Mapping[str, str] = RouteHeaders(visit.headers)
+        client = scope.get("client")
+        self.client: str | None = str(client[0]) if client else None
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.method} {self.path})"
+
+    @property
+    def query_params(self) -> dict[str, str]:
+        """The parameters of the query; of several with one name, the last. Raises 400."""
+        text = self.scope.get("query_string", b"").decode("latin-1")
+        try:
+            return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
+        except ValueError:
+            raise Refusal(BAD_REQUEST, f"more than {MAX_QUERY_FIELDS} query fields") from None
+
+    async def body(self) -> bytes:
+        """The whole body, within `Limits.body_bytes`."""
+        if self._body is None:
+            self._body = await self._visit.body()
+        return self._body
+
+    async def text(self) -> str:
+        """The body as UTF-8. Answers 400 for what is none."""
+        try:
+            return (await self.body()).decode()
+        except UnicodeDecodeError:
+            raise Refusal(BAD_REQUEST, "the body is not UTF-8") from None
+
+    async def json(self) -> Any:
+        """The body as JSON. Answers 400 for what is none."""
+        try:
+            return msgspec.json.decode(await self.body())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Refusal(BAD_REQUEST, "the body is not JSON") from None
+
+
+class HttpResponse:
+    """A response with a status, headers and a media type of its own.
+
+    `HttpResponse("gone", status_code=410)`, `HttpResponse(page, media_type="text/html")`.
+    """
+
+    def __init__(
+        self,
+        content: object = None,
+        status_code: int = OK,
+        headers: Mapping[str, str] | None = None,
+        media_type: str | None = None,
+    ) -> None:
+        if not 200 <= status_code <= 599:
+            raise LocalProtocolError(f"status_code={status_code}: a response has 200 to 599")
+        self.status_code = status_code
+        body, usual = _written(content)
+        self.body: bytes = body
+        self.headers: dict[str, str] = dict(headers or {})
+        if media_type is not None:
+            usual = media_type
+            if media_type.startswith("text/") and "charset" not in media_type:
+                usual = f"{media_type}; charset=utf-8"
+        if usual and not any(name.lower() == "content-type" for name in self.headers):
+            self.headers["content-type"] = usual
+        for name, value in self.headers.items():
+            if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
+                raise LocalProtocolError(f"{name[:80]!r}: {value[:80]!r} is no header")
+
+    def __repr__(self) -> str:
+        return f"HttpResponse({self.status_code}, {len(self.body)} bytes)"
+
+
+def _written(content: object) -> tuple[bytes, str]:
+    if content is None:
+        return b"", ""
+    if isinstance(content, str):
+        return content.encode(), TEXT
+    if isinstance(content, bytes | bytearray):
+        return bytes(content), BYTES
+    return encode(content), JSON
+
+
+class Route:
+    """One path, the methods that it is served by, and its handler.
+
+    `/items/{id}` takes one segment for each name in braces. Raises `LocalProtocolError` for what
+    could not be served.
+    """
+
+    def __init__(self, path: str, methods: Iterable[str], handle: Handle, run: RunSync) -> None:
+        called = getattr(handle, "__name__", repr(handle))
+        if not path.startswith("/"):
+            raise LocalProtocolError(f"{called}: the route {path!r} is no path; begin it with /")
+        rest = _PARAMETER.sub("", path)
+        if set("{}?# ") & set(rest):
+            words = f"{called}: the route {path!r} is no path; write /items/{{id}} for parameters"
+            raise LocalProtocolError(words)
+        wanted = [methods] if isinstance(methods, str) else list(methods)
+        for method in wanted:
+            if not _METHOD.fullmatch(method):
+                raise LocalProtocolError(f"{called}: methods={wanted!r}; write ['GET', 'POST']")
+        if not wanted:
+            raise LocalProtocolError(f"{called}: no method is served; write methods=['GET']")
+        _check_handler(called, handle)
+        self.path: str = path.rstrip("/") or "/"
+        self.methods: tuple[str, ...] = tuple(
+            dict.fromkeys([*wanted, *(["HEAD"] if "GET" in wanted else [])])
+        )
+        self._handle = handle
+        self._run = run
+        parts = _PARAMETER.split(self.path)
+        names = set(parts[1::2])
+        if len(names) != len(parts[1::2]):
+            raise LocalProtocolError(f"{called}: the route {path!r} has a parameter twice")
+        words = [f"(?P<{p}>[^/]+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
+        self._pattern = re.compile("".join(words))
+
+    def __repr__(self) -> str:
+        return f"Route({self.path!r})"
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """The parameters of a path; None where it is another one."""
+        found = self._pattern.fullmatch(path)
+        return found.groupdict() if found is not None else None
+
+    async def serve(
+        self,
+        visit: Visit,
+        scope: Scope,
+        path: str,
+        raw: tuple[Receive, Send],
+        access_log: bool = False,
+    ) -> None:
+        """Let the handler answer a request."""
+        began = time.monotonic()
+        request = HttpRequest(visit, scope, path, self.match(path) or {})
+        visit.working = True
+        try:
+            value: Any
+            if inspect.iscoroutinefunction(self._handle):
+                value = await self._handle(request)
+            else:
+                value = await self._run(lambda: self._handle(request))
+                if isinstance(value, Awaitable):
+                    value = await cast("Awaitable[Any]", value)
+            if callable(value) and not isinstance(value, type):  # of a web framework
+                visit.started = True
+                await cast("Any", value)(scope, *raw)
+                visit.ended = True
+                return
+            status = NO_CONTENT if value is None else OK
+            found = value if isinstance(value, HttpResponse) else HttpResponse(value, status)
+        except Fault as fault:
+            status = fault.status if isinstance(fault, Refusal) else BAD_REQUEST
+            found = HttpResponse(fault.message, status)
+        except Exception as error:
+            log.error("the route %s raised %s", self.path, type(error).__name__, exc_info=error)
+            if visit.started:
+                raise
+            found = HttpResponse("the route failed; the server's log says why", FAILED)
+        await _reply(visit, raw[1], found)
+        if access_log:
+            facts = {"method": request.method, "path": path, "status": found.status_code}
+            ms = round((time.monotonic() - began) * 1000, 3)
+            words = "%s %.200s: %d, %g ms"
+            said = (request.method, ascii(path)[1:-1], found.status_code, ms)
+            access.info(words, *said, extra={"request": {**facts, "ms": ms}})
+
+
+async def _reply(visit: Visit, send: Send, found: HttpResponse) -> None:
+    headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in found.headers.items()]
+    if found.status_code != NO_CONTENT:
+        headers.append((b"content-length", b"%d" % len(found.body)))
+    headers += visit.beside or ()
+    visit.started = visit.writing = True
+    await send({"type": "http.response.start", "status": found.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": found.body})
+    visit.ended = True
+
+
+def _check_handler(called: str, handle: Handle) -> None:
+    try:
+        inspect.signature(handle).bind(object())
+    except ValueError:  # of something written in C
+        return
+    except TypeError:
+        words = f"{called}: a route takes the request and nothing else: async def {called}(request)"
+        raise LocalProtocolError(words) from None
