@@ -52,7 +52,6 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "pydantic": ("protocol.signature_models",),
     "pydantic_core": ("protocol.signature_models",),
     "pyreqwest": ("transport.http_client", "auth.fetch"),
-    "uvicorn": ("transport",),
     "httptools": ("transport",),
     "uvloop": ("transport",),
     "redis": ("store.redis",),

@@ -16,7 +16,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.revision import ALL, EVERY, Asking, Revision, Revisions
 from colonnade.transport.http_client import HttpPool
 from colonnade.transport.http_conversation import HttpConversation, SessionEnded
-from colonnade.transport.http_run import Site
+from colonnade.transport.http_run import HttpRunner
 from colonnade.transport.http_server import HttpApp
 from colonnade.transport.http_sse_client import SseStream
 from http_hand import descriptors, either_loop
@@ -111,10 +111,10 @@ class Stall:
     def __init__(self) -> None:
         self.shop = Shop()
         self.port = 0
-        self.site: Site
+        self.site: HttpRunner
 
     async def start(self) -> None:
-        self.site = Site(HttpApp(self.shop.server), port=self.port)
+        self.site = HttpRunner(HttpApp(self.shop.server), port=self.port)
         await self.site.start()
         self.port = self.site.port
 

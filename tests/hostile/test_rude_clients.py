@@ -13,7 +13,7 @@ import pytest
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.link import Link
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
-from colonnade.transport.http_connection import Connection
+from colonnade.transport.http_connection import ServerConnection
 from colonnade.transport.http_session import Session
 from colonnade.transport.http_streams import Stream
 from colonnade.transport.http_visit import Limits, Visit
@@ -27,7 +27,7 @@ SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 def _counted() -> dict[str, int]:
     """How many of everything that a client can leave behind there are."""
     gc.collect()
-    kinds = (Visit, Session, Stream, Link, Exchange, Connection, asyncio.Task)
+    kinds = (Visit, Session, Stream, Link, Exchange, ServerConnection, asyncio.Task)
     found = [type(thing) for thing in gc.get_objects() if isinstance(thing, kinds)]
     return {kind.__name__: found.count(kind) for kind in set(found)}
 

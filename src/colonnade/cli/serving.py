@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what only one of the two needs is loaded by it
     from colonnade.cli.target import Target
     from colonnade.server.app import Server
     from colonnade.transport.http_connection import RunLimits
-    from colonnade.transport.http_run import Site
+    from colonnade.transport.http_run import HttpRunner
     from colonnade.transport.http_server import HttpApp
     from colonnade.transport.http_visit import Limits
 
@@ -182,7 +182,7 @@ def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | Non
     from colonnade.transport.naming import called
 
     def serve(started: Callable[[], None]) -> bool:
-        def tell(site: "Site") -> None:
+        def tell(site: "HttpRunner") -> None:
             started()
             if watch is not None and watch.since:
                 voice.say(f"{watch.since} changed; {called(server.info)} is served again")
