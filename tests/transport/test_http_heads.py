@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from colonnade.transport.http_connection import KNOWN_BYTES, MISSES, KnownHead, Reading, learn
+from colonnade.transport.http_connection import (
+    KNOWN_BYTES,
+    MISSES,
+    READ_BYTES,
+    KnownHead,
+    Reading,
+    learn,
+)
 from colonnade.transport.http_run import HttpRunner, listening
 from colonnade.transport.http_server import HttpApp
 from colonnade.transport.http_visit import Receive, Scope, Send
@@ -315,17 +322,20 @@ def test_a_head_is_known_again_by_every_byte_but_the_length() -> None:
     assert head is not None
     for body in (b"x", b"first", b"y" * 10, b"z" * 100_000):
         data = request(body)
-        at = head.body_at(data)
-        assert data[at:] == body
-        assert dict(head.scope(len(body))["headers"])[b"content-length"] == b"%d" % len(body)
-        for end in (len(data) - 1, at, at - 1, 10, 0):
-            assert not head.body_at(data[:end])
-        assert not head.body_at(data + b"\n")
+        found = head.read(data)
+        assert found is not None
+        assert found[1] == body
+        assert dict(found[0]["headers"])[b"content-length"] == b"%d" % len(body)
+        at = len(data) - len(body)
+        for end in (len(data) - 1, at - 1, 10, 0):
+            assert head.read(data[:end]) is None
+        assert head.read(data + b"\n") is None
+    assert head.read(request(b"z" * READ_BYTES)) is None
     for place in range(AGAIN.index(b"first")):
-        assert not head.body_at(AGAIN[:place] + b"!" + AGAIN[place + 1 :])
-    assert not head.body_at(request(b"0123456789", length="010"))
-    assert not head.body_at(request(b"0123456789", length="+10"))
-    assert not head.body_at(request(b"0123456789", length="1e1"))
+        assert head.read(AGAIN[:place] + b"!" + AGAIN[place + 1 :]) is None
+    assert head.read(request(b"0123456789", length="010")) is None
+    assert head.read(request(b"0123456789", length="+10")) is None
+    assert head.read(request(b"0123456789", length="1e1")) is None
 
 
 @pytest.mark.parametrize(

@@ -184,14 +184,11 @@ class ServerConnection(ConnectionWriter):
         if self.reading is STOPPED:
             return
         cycle = self._cycle
-        size = self._piece_bytes = len(data)
         again = self.reading is RECEIVED and cycle is not None and cycle.responding is SENT
-        if again and self._known is not None and size <= READ_BYTES:
-            start = self._known.body_at(data)
-            if start:
-                self._serve_known(self._known, data[start:])
-                return
-        self._received_bytes += size
+        if again and self._known is not None and self._serve_known(self._known, data):
+            return
+        self._piece_bytes = len(data)
+        self._received_bytes += self._piece_bytes
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -217,7 +214,8 @@ class ServerConnection(ConnectionWriter):
             raise _Refused
         self.reading = HEADERS
         self._url, self._headers, self._expects_continue = b"", [], False
-        self._begin(0)
+        self.quiet_since = 0.0
+        self._received_bytes, self._body_bytes = self._piece_bytes, 0
 
     def on_url(self, url: bytes) -> None:
         """Some of the request target."""
@@ -292,24 +290,24 @@ class ServerConnection(ConnectionWriter):
     def _is_responding(self) -> bool:
         return self._cycle is not None and self._cycle.responding is not SENT
 
-    def _begin(self, body_bytes: int) -> None:
-        """End the keep-alive timeout, and count what came last for a new request."""
-        self.quiet_since = 0.0
-        self._received_bytes, self._body_bytes = self._piece_bytes, body_bytes
-
     def _serve(self, cycle: RequestCycle, scope: dict[str, Any]) -> None:
         self._cycle = scope[LINE_KEY] = cycle
         task = self.loop.create_task(cycle.run(self.state.app))
         if not task.done():  # as an eager task may be
             self.state.running[cycle] = task
 
-    def _serve_known(self, known: "KnownHead", body: bytes) -> None:
-        """Serve a request that begins as the last one did, as if the parser had read it."""
-        self._misses = 0
-        self._begin(len(body))
-        scope = known.scope(len(body))
+    def _serve_known(self, known: "KnownHead", data: bytes) -> bool:
+        """Serve a request that begins as the last one did, as if the parser had read it; False
+        where it does not."""
+        found = known.read(data)
+        if found is None:
+            return False
+        scope, body = found
         scope["state"] = self.state.lifespan_state.copy()
-        self._serve(RequestCycle(self, scope, keep_alive=True, body=body), scope)
+        self._misses = 0
+        self.quiet_since = 0.0
+        self._serve(RequestCycle(self, scope, True, False, False, body), scope)
+        return True
 
     def _learn(self, data: bytes) -> None:
         """Remember how a request began that came in one piece; the next one may begin alike."""
@@ -491,25 +489,24 @@ class KnownHead:
         self._headers = headers
         self._place = place
 
-    def body_at(self, data: bytes) -> int:
-        """Where the body begins, if this is one whole request with this head; else 0."""
-        if not data.startswith(self._before):
-            return 0
+    def read(self, data: bytes) -> tuple[dict[str, Any], bytes] | None:
+        """The scope (without the state) and the body, as the parser would have read them, if this
+        is one whole request with this head; else None."""
+        if not data.startswith(self._before) or len(data) > READ_BYTES:
+            return None
         at = len(self._before)
         end = data.find(b"\r", at, at + LENGTH_DIGITS)
         if end < 0 or not data.startswith(self._after, end):
-            return 0
-        start = end + len(self._after)
-        return start if data[at:end] == b"%d" % (len(data) - start) else 0
-
-    def scope(self, size: int) -> dict[str, Any]:
-        """A scope as the parser would have made it, for a body of this size; without the state."""
+            return None
+        length, body = data[at:end], data[end + len(self._after) :]
+        if length != b"%d" % len(body):
+            return None
         headers = self._headers.copy()
-        headers[self._place] = (_LENGTH, b"%d" % size)
+        headers[self._place] = (_LENGTH, length)
         scope = self._scope.copy()
         scope["asgi"] = scope["asgi"].copy()
         scope["headers"] = headers
-        return scope
+        return scope, body
 
 
 def learn(data: bytes, size: int, scope: dict[str, Any], limit: int) -> KnownHead | None:

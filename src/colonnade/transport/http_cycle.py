@@ -199,14 +199,6 @@ class ConnectionWriter(asyncio.Protocol):
             self.read_paused = False
             self.transport.resume_reading()
 
-    def on_response_complete(self, *, keep_alive: bool) -> None:
-        """Start the keep-alive timeout, or close the connection."""
-        self.quiet_since = 0.0
-        if not keep_alive:
-            self.close()
-        elif self.read_paused:
-            self.resume_reading()
-
 
 class RequestCycle:
     """One request and its response: `receive` and `send` of ASGI, and shorter ways for our own
@@ -415,10 +407,16 @@ class RequestCycle:
         self.expects_continue = False
 
     def _complete(self) -> None:
+        """Start the keep-alive timeout, or close the connection."""
+        connection = self._connection
         self.responding = SENT
+        connection.quiet_since = 0.0
         if self._arrived is not None:
             self._wake()
-        self._connection.on_response_complete(keep_alive=self.keep_alive)
+        if not self.keep_alive:
+            connection.close()
+        elif connection.read_paused:
+            connection.resume_reading()
 
     def _takes(self, send: Send) -> bool:
         """Whether what would be sent by this `send` may be written now."""
