@@ -12,7 +12,7 @@ from typing import Any, ParamSpec
 
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.transport.http_server.app import HttpApp
-from colonnade.transport.http_server.runner import DEFAULT_LIMITS, RunLimits, Site
+from colonnade.transport.http_server.runner import DEFAULT_LIMITS, HttpRunner, RunLimits
 from colonnade.transport.http_server.session_registry import Sessions
 from http_client import Caller, Response, Wire
 from http_service import FakeService
@@ -59,7 +59,9 @@ async def _watched(test: Coroutine[Any, Any, None], time_s: float | None) -> Non
 class Stand:
     """A service, the application that it is, the port where it is served, and a caller."""
 
-    def __init__(self, service: FakeService, app: HttpApp, site: Site, caller: Caller) -> None:
+    def __init__(
+        self, service: FakeService, app: HttpApp, site: HttpRunner, caller: Caller
+    ) -> None:
         self.service = service
         self.app = app
         self.site = site
@@ -95,7 +97,7 @@ async def stand(
     """Serve a fake service on a free port for as long as this is entered."""
     service = FakeService(accepts)
     app = HttpApp(service, **settings)
-    site = Site(app, port=0, run_limits=run)
+    site = HttpRunner(app, port=0, run_limits=run)
     await site.start()
     try:
         async with Caller(site.port) as caller:

@@ -17,6 +17,7 @@ from layers import (
     cycles,
     dates,
     given,
+    private,
     read,
     strangers,
     upward,
@@ -30,7 +31,7 @@ ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 COLONNADE = read(ROOT / "src" / "colonnade")
 
 
-@pytest.mark.parametrize("check", [upward, cycles, strangers, worldly, dates])
+@pytest.mark.parametrize("check", [upward, cycles, strangers, private, worldly, dates])
 def test_the_package_keeps_the_rule(check: Check) -> None:
     assert list(check(COLONNADE)) == []
 
@@ -167,6 +168,60 @@ def test_every_library_that_pip_installs_has_a_home() -> None:
 
     named = {line.split(">")[0].replace("-", "_") for line in requires("colonnade") or []}
     assert {"msgspec", "jsonschema_rs"} <= named & LIBRARIES.keys()
+
+
+HTTPTOOLS_IMPL = "uvicorn.protocols.http.httptools_impl"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("from asyncio.tasks import _enter_task", "imports asyncio.tasks._enter_task"),
+        ("import asyncio\nasyncio.tasks._enter_task(1, 2)", "uses asyncio.tasks._enter_task"),
+        ("import asyncio as a\nx = a._get_running_loop", "uses asyncio._get_running_loop"),
+        ("from asyncio import sslproto", "imports asyncio.sslproto"),
+        ("def f():\n    import asyncio.sslproto", "imports asyncio.sslproto"),
+        (f"from {HTTPTOOLS_IMPL} import HttpToolsProtocol", f"imports {HTTPTOOLS_IMPL}."),
+        ("import uvicorn\nx = uvicorn.config.Config", "uses uvicorn.config"),
+        ("from httptools import _version", "imports httptools._version"),
+        ("import asyncio\nclass A(asyncio.Queue):\n    def _put(self, x): ...", "A has _put"),
+        (
+            "import asyncio\nclass A(asyncio.Event):\n    def n(self): return self._value",
+            "A has _value",
+        ),
+        (
+            "from asyncio import Event as E\nclass A(E): ...\nclass B(A):\n    def _x(self): self._waiters",
+            "B has _waiters",
+        ),
+        ("x = loop._ready  # pyright: ignore[reportPrivateUsage]", "lets a type checker"),
+    ],
+)
+def test_a_private_name_of_a_library_is_found(source: str, words: str) -> None:
+    assert words in " ".join(private(given(transport__x=source)))
+
+
+def test_a_class_between_ours_and_the_librarys_hides_no_private_name() -> None:
+    above = "import asyncio\nclass A(asyncio.Event): ..."
+    below = "from colonnade.transport.a import A\nclass B(A):\n    def f(self): self._value = True"
+    assert list(private(given(transport__a=above))) == []
+    assert "B has _value" in " ".join(private(given(transport__a=above, transport__b=below)))
+
+
+def test_what_a_library_documents_is_fine() -> None:
+    source = """
+import asyncio
+import msgspec.json
+from asyncio import Future
+from click.core import ParameterSource
+from cryptography.hazmat.primitives.asymmetric import ec
+from httptools import HttpRequestParser, __version__
+from msgspec.structs import replace
+PIPE = asyncio.subprocess.PIPE
+class A(asyncio.Protocol):
+    def _own(self) -> None:
+        self._more = asyncio.Event()
+"""
+    assert list(private(given(transport__x=source))) == []
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from colonnade.ports import Handler, Middleware, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Revision
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
 from server.talk import Client, Rejected, accept, talk
@@ -151,7 +151,7 @@ async def verify(headers: Headers) -> str:
 @live
 async def test_over_http_it_is_429_with_retry_after_and_the_next_caller_is_served() -> None:
     clock = Clock()
-    site = Site(serving(limits(0.25, clock=clock)).asgi(verify=verify), port=0)
+    site = HttpRunner(serving(limits(0.25, clock=clock)).asgi(verify=verify), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -175,7 +175,7 @@ async def test_over_http_it_is_429_with_retry_after_and_the_next_caller_is_serve
 
 @live
 async def test_in_a_session_the_same_error_is_an_answer_like_any_other() -> None:
-    site = Site(serving(limits(0.25, clock=Clock())).asgi(), port=0)
+    site = HttpRunner(serving(limits(0.25, clock=Clock())).asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

@@ -38,7 +38,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.store.memory import MemoryStore
 from colonnade.transport.http_client.endpoint import Endpoint
 from colonnade.transport.http_client.pool import HttpPool
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Visitor, answering, by_hand, pooled, whole
 from live import live, live_for
 
@@ -101,7 +101,7 @@ async def serving(
     if asks:
         trust = Introspection(issuer.url, "robot", "robot-secret", **options)
     protection = Protection(url, trust, **(door or {}))
-    site = Site(make(protection).asgi(), port=port)
+    site = HttpRunner(make(protection).asgi(), port=port)
     await site.start()
     try:
         yield url

@@ -476,9 +476,9 @@ async def test_without_http_nobody_is_asked_for_a_token() -> None:
 
 @live
 async def test_a_caller_without_a_guard_is_answered_as_before() -> None:
-    from colonnade.transport.http_server.runner import Site
+    from colonnade.transport.http_server.runner import HttpRunner
 
-    site = Site(notes().asgi(), port=0)
+    site = HttpRunner(notes().asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

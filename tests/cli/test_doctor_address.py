@@ -22,7 +22,7 @@ from colonnade.cli.doctor.report import examined
 from colonnade.cli.doctor.targets import visits_of
 from colonnade.cli.options import Terms
 from colonnade.cli.terminal import Screen
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Play, Visitor, by_hand, chunk, events, stream, whole
 from live import live
 
@@ -353,7 +353,7 @@ async def test_an_answer_that_is_no_servers(how: str) -> None:
 
 @live
 async def test_a_server_at_another_path_is_found_and_given_no_credential() -> None:
-    site = Site(Server("here", version="1").asgi(), port=0)
+    site = HttpRunner(Server("here", version="1").asgi(), port=0)
     await site.start()
     try:
         url = f"http://127.0.0.1:{site.port}/api"
@@ -436,7 +436,7 @@ async def test_a_server_that_is_well_has_no_failure() -> None:
         """Look."""
         return name
 
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         report = await looked_at(f"http://127.0.0.1:{site.port}/mcp")

@@ -18,7 +18,7 @@ from colonnade.transport.http_client.conversation import HttpConversation, Sessi
 from colonnade.transport.http_client.legacy_sse import SseStream
 from colonnade.transport.http_client.pool import HttpPool
 from colonnade.transport.http_server.app import HttpApp
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import descriptors, either_loop
 from live import live, until
 
@@ -111,10 +111,10 @@ class Stall:
     def __init__(self) -> None:
         self.shop = Shop()
         self.port = 0
-        self.site: Site
+        self.site: HttpRunner
 
     async def start(self) -> None:
-        self.site = Site(HttpApp(self.shop.server), port=self.port)
+        self.site = HttpRunner(HttpApp(self.shop.server), port=self.port)
         await self.site.start()
         self.port = self.site.port
 

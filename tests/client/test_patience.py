@@ -12,7 +12,7 @@ from client.http_beast import beast, outcome
 from colonnade import Client, Context, Server, TimedOut, connect
 from colonnade.client.input_callbacks import Answers
 from colonnade.protocol.revision import ALL, NOVEMBER_2025, Asking
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Heard, Visitor, chunk, events, stream
 from live import live, until
 
@@ -48,7 +48,7 @@ async def clerk(way: str, revision: str, on_elicit: Any) -> AsyncGenerator[Clien
         async with connect(server, **options) as client:
             yield client
         return
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with connect(site.url, **options) as client:

@@ -25,7 +25,7 @@ from colonnade.errors import (
 )
 from colonnade.protocol.revision import ALL, NEWEST, Revision
 from colonnade.transport.memory import pair
-from http_hand import Hand as Site
+from http_hand import Hand as HttpRunner
 from http_hand import Heard, Visitor, by_hand, chunk, events, stream, whole
 from live import live, until
 
@@ -318,7 +318,7 @@ class Script:
 
 
 @asynccontextmanager
-async def site(script: Script) -> AsyncGenerator[Site]:
+async def site(script: Script) -> AsyncGenerator[HttpRunner]:
     async with by_hand(script.play) as hand:
         yield hand
 

@@ -19,7 +19,7 @@ from typing import Any
 from colonnade import Server
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Binding, Revision
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from features.feature import JSON
 from http_client import META, Caller, Response, Wire, opening
 from official import DATES, available
@@ -286,9 +286,9 @@ async def visitor(
 
 
 @asynccontextmanager
-async def website(server: Server, **options: Any) -> AsyncGenerator[Site]:
+async def website(server: Server, **options: Any) -> AsyncGenerator[HttpRunner]:
     """A server on a free port of this machine."""
-    site = Site(server.asgi(**options), port=0)
+    site = HttpRunner(server.asgi(**options), port=0)
     await site.start()
     try:
         yield site

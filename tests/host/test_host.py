@@ -12,7 +12,7 @@ from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolErr
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, Problem, Settings
 from colonnade.host.servers.supervisor import Status
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from live import live
 
 NOTES = """
@@ -72,7 +72,7 @@ def weather() -> Server:
 @asynccontextmanager
 async def served(server: Server) -> AsyncGenerator[str]:
     """The address of a server, over HTTP on a free port."""
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         yield f"http://127.0.0.1:{site.port}/mcp"

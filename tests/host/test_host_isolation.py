@@ -13,7 +13,7 @@ from colonnade import Host, Question, RemoteError, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Entry, Settings
 from colonnade.protocol import types as t
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from host.secretive import secretive
 from live import live, live_for
 
@@ -60,7 +60,7 @@ class Overheard:
 async def overheard(key: str, record: Path) -> AsyncGenerator[str]:
     """A server at a URL, and all that it is sent."""
     app: Any = Overheard(secretive(key, secret_of(key)).asgi(), record)
-    site = Site(app, port=0)
+    site = HttpRunner(app, port=0)
     await site.start()
     try:
         yield f"http://127.0.0.1:{site.port}/mcp"

@@ -11,14 +11,14 @@ from client.shop import shop, site
 from colonnade.errors import AuthError, CannotConnect, ChannelError, LoginRequired
 from colonnade.protocol.http.security import Headers
 from colonnade.transport.http_server.app import HttpApp
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from host.keeping import HANDSHAKE, kept
 from live import live
 
 
 @asynccontextmanager
-async def at(app: HttpApp) -> AsyncGenerator[Site]:
-    here = Site(app, port=0)
+async def at(app: HttpApp) -> AsyncGenerator[HttpRunner]:
+    here = HttpRunner(app, port=0)
     await here.start()
     try:
         yield here
@@ -26,11 +26,11 @@ async def at(app: HttpApp) -> AsyncGenerator[Site]:
         await here.stop(0.0)
 
 
-def url(here: Site) -> str:
+def url(here: HttpRunner) -> str:
     return f"http://127.0.0.1:{here.port}/mcp"
 
 
-def sessions(here: Site) -> int:
+def sessions(here: HttpRunner) -> int:
     found: Any = vars(here.app)["_sessions"]
     return len(list(found))
 

@@ -20,7 +20,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.ports import Handler, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.stdio import Pipe, serve_lines
 from http_client import Caller
 from live import live
@@ -252,7 +252,7 @@ async def test_on_a_pipe_the_handshake_says_what_is_there_when_it_is_done() -> N
 @live
 async def test_over_http_every_new_session_and_every_request_finds_what_is_there() -> None:
     server = Server("s", version="1")
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as old, Caller(site.port) as new:
@@ -301,7 +301,7 @@ async def test_a_server_that_is_served_in_two_ways_is_left_by_the_last() -> None
     def state(ctx: Context) -> str:
         return ctx.state
 
-    sites = [Site(server.asgi(), port=0) for _ in range(2)]
+    sites = [HttpRunner(server.asgi(), port=0) for _ in range(2)]
     for site in sites:
         await site.start()
     assert events == ["enter"]

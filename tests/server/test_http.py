@@ -13,7 +13,7 @@ import pytest
 from colonnade import Context, Server
 from colonnade.protocol.byte_budget import Budget
 from colonnade.protocol.revision import ALL, JULY_2026, Asking, Pushing, Revision
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
 
@@ -93,7 +93,7 @@ class Client:
 
 @asynccontextmanager
 async def serving(server: Server, revision: Revision) -> AsyncGenerator[Client]:
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:
@@ -191,7 +191,7 @@ async def test_changes_over_http(revision: Revision) -> None:
 @live
 async def test_many_callers_of_many_eras_at_once() -> None:
     server = everything()
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
 
     async def one(revision: Revision) -> str:
@@ -211,7 +211,7 @@ async def test_many_callers_of_many_eras_at_once() -> None:
 @live
 async def test_serve_runs_until_it_is_told_to_end(path: str) -> None:
     server = everything()
-    started: asyncio.Future[Site] = asyncio.get_running_loop().create_future()
+    started: asyncio.Future[HttpRunner] = asyncio.get_running_loop().create_future()
     serving = asyncio.ensure_future(
         server.serve("http", port=0, path=path, started=started.set_result)
     )

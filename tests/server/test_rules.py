@@ -14,7 +14,7 @@ from colonnade.errors import ProtocolError
 from colonnade.middleware import limits
 from colonnade.protocol.revision import Revision
 from colonnade.server.context.context import BURST, PER_S, Ration
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import META, Caller
 from live import live
 from server.talk import JSON, Rejected, talk, words
@@ -509,7 +509,7 @@ async def test_every_server_answers_server_discover(revision: Revision) -> None:
             found = await client.ask("server/discover", {})
             assert revision.date in found["supportedVersions"]
             assert found["capabilities"].keys() >= offered
-        site = Site(server.asgi(), port=0)
+        site = HttpRunner(server.asgi(), port=0)
         await site.start()
         try:
             async with Caller(site.port) as caller:
@@ -537,7 +537,7 @@ def test_a_server_runs_on_stdio_unless_it_is_told_otherwise() -> None:
 @pytest.mark.spec("R1318")
 @live
 async def test_over_http_only_this_machine_reaches_it_and_no_page_of_another_site() -> None:
-    site = Site(shop().asgi(), port=0)
+    site = HttpRunner(shop().asgi(), port=0)
     await site.start()
     try:
         assert site.host == "127.0.0.1"

@@ -16,7 +16,7 @@ from colonnade.protocol.revision import Revision
 from colonnade.server.handlers import threads as module
 from colonnade.server.handlers.dependencies import Depends
 from colonnade.server.handlers.threads import FEW_THREADS, THREADS, Workers
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, live_for, until
 from server.talk import Rejected, talk
@@ -299,7 +299,7 @@ async def test_a_busy_server_says_so_on_a_pipe(revision: Revision) -> None:
 async def test_a_busy_server_answers_503_over_http() -> None:
     gate = Gate()
     server = blocked(gate)
-    site = Site(server.asgi(), port=0)
+    site = HttpRunner(server.asgi(), port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

@@ -16,7 +16,7 @@ import uvicorn
 
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.request import App, Limits, Receive, Scope, Send
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.signals import Signals
 from http_client import Caller
 from http_service import FakeService
@@ -144,7 +144,7 @@ import asyncio, sys
 sys.path[:0] = [{tests!r}, {transport!r}]
 import uvicorn
 from http_service import FakeService
-from colonnade.transport.http_server.runner import Site
+from colonnade.transport.http_server.runner import HttpRunner
 from colonnade.transport.http_server.app import HttpApp
 from test_http_mounted import Mounted
 
@@ -169,7 +169,7 @@ asyncio.run(main())
 @live
 async def test_around_another_application_only_paths_below_ours_are_taken_from_it() -> None:
     app = HttpApp(FakeService(), around=Mounted(None))
-    site = Site(app, port=0)
+    site = HttpRunner(app, port=0)
     await site.start()
     try:
         async with Caller(site.port) as caller:

@@ -16,7 +16,7 @@ from colonnade import HttpRequest, Server
 from colonnade.errors import LocalProtocolError
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.connection import RunLimits
-from colonnade.transport.http_server.runner import Site, listening
+from colonnade.transport.http_server.runner import HttpRunner, listening
 from colonnade.transport.http_server.settings import (
     ENV_PREFIX,
     prepare_log,
@@ -190,7 +190,7 @@ async def test_the_log_has_a_line_for_the_start_and_for_the_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "colonnade.transport")
-    site = Site(Server("weather", version="1.0").asgi(), port=0)
+    site = HttpRunner(Server("weather", version="1.0").asgi(), port=0)
     await site.start()
     await site.stop()
     lines = [one.getMessage() for one in caplog.records if one.name == "colonnade.transport"]
@@ -205,7 +205,7 @@ async def test_ready_says_503_for_a_while_before_requests_are_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "colonnade.transport")
-    site = Site(HttpApp(FakeService()), port=0, run_limits=RunLimits(shutdown_delay_s=30))
+    site = HttpRunner(HttpApp(FakeService()), port=0, run_limits=RunLimits(shutdown_delay_s=30))
     await site.start()
     async with Caller(site.port) as caller:
         stopping = asyncio.get_running_loop().create_task(site.stop())

@@ -32,7 +32,7 @@ from wire.server_asking import asking
 from wire.server_content import FOLDER, ICON, MARKS, PIXEL, SILENCE, blocks, contents
 
 if TYPE_CHECKING:  # on a pipe nothing of HTTP is loaded
-    from colonnade.transport.http_server.runner import Site
+    from colonnade.transport.http_server.runner import HttpRunner
 
 server = Server(
     "wire",
@@ -433,7 +433,7 @@ async def refusing_prompt() -> str:
     raise ToolError("there is nothing to review today")
 
 
-def announce(site: "Site") -> None:
+def announce(site: "HttpRunner") -> None:
     """Say where it is, for whoever started it."""
     print(site.url, flush=True)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # what only one of the two needs is loaded by it
     from colonnade.transport.http_server.app import HttpApp
     from colonnade.transport.http_server.connection import RunLimits
     from colonnade.transport.http_server.request import Limits
-    from colonnade.transport.http_server.runner import Site
+    from colonnade.transport.http_server.runner import HttpRunner
 
 
 # How a setting is typed, and those that belong to the application rather than to the port.
@@ -181,7 +181,7 @@ def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | Non
     from colonnade.transport.http_server.runner import announce, run
 
     def serve(started: Callable[[], None]) -> bool:
-        def tell(site: "Site") -> None:
+        def tell(site: "HttpRunner") -> None:
             started()
             if watch is not None and watch.since:
                 voice.say(f"{watch.since} changed; {called(server.info)} is served again")

@@ -110,12 +110,16 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Line(Protocol):
-    """A connection of our own server: it tells its visit at once when the client goes, and takes
-    an answer in one piece."""
+    """A request on a connection of our own server (`RequestCycle`): it tells its visit at once when
+    the client goes, and takes an answer in one piece."""
 
     visit: "Visit | None"
-    lost: bool
     loop: asyncio.AbstractEventLoop
+
+    @property
+    def lost(self) -> bool:
+        """Whether the client has gone."""
+        ...
 
     def whole_body(self, receive: Receive) -> bytes | None:
         """The body, where all of it has come already; None where it must be awaited."""

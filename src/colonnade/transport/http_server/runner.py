@@ -1,12 +1,12 @@
 """Our own HTTP server: a bound port, what is served there, and how it ends.
 
-    run(app, port=8000)                          # until SIGTERM or SIGINT, then drained
-    await serve(app, "127.0.0.1", 8000)          # the same in a loop that runs already
-    async with listening(app, port=0) as site:   # in a test: site.url
+    run(app, port=8000)                            # until SIGTERM or SIGINT, then drained
+    await serve(app, "127.0.0.1", 8000)            # the same in a loop that runs already
+    async with listening(app, port=0) as runner:   # in a test: runner.url
 
-Rules: the only file that imports uvicorn, with `http_connection` and `http_outbox`. Nothing is
-served before the service has started; a signal to end refuses new work at once and lets what runs
-finish until the deadline. Whoever cancels `serve` finds nothing of it left.
+Rules: nothing is served before the application has started. SIGTERM and SIGINT refuse new requests
+at once and let those that run finish until the deadline. If `serve` is cancelled, nothing of it is
+left.
 """
 
 import asyncio
@@ -16,10 +16,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
-from typing import Any, Final, cast
-
-from uvicorn.config import Config
-from uvicorn.server import ServerState
+from typing import Any, Final
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol.http.security import (
@@ -31,58 +28,59 @@ from colonnade.protocol.http.security import (
 )
 from colonnade.protocol.negotiation import called
 from colonnade.transport.http_server.app import HttpApp
-from colonnade.transport.http_server.connection import DEFAULT_LIMITS, Connection, RunLimits
+from colonnade.transport.http_server.asgi_cycle import ServerState
+from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
 from colonnade.transport.http_server.lifespan import Span
 from colonnade.transport.http_server.listener import bind
 from colonnade.transport.http_server.request import Receive, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
-from colonnade.transport.http_server.write_buffer import Outbox
 from colonnade.transport.signals import Signals, close
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# How often connections are looked at.
-STEP_S = 1.0
-# After the drain, what is still written may leave for so long; less where nobody wants to wait.
+# How often the timeouts of connections are checked.
+CHECK_S = 1.0
+# After the drain, for so long responses may still be read; less at the second signal.
 FLUSH_S = 1.0
 HURRIED_FLUSH_S = 0.2
-# At the second wish to end: four times what the application gives to handlers that do not stop
+# After the second signal: four times what the application gives to handlers that do not stop
 # (`ENDING_S`, twice for the drain and twice for the end), and two seconds for the lifespan.
 HURRY_S = 6.0
 
-# When all is over: threads that handlers left behind may finish for so long.
+# Threads that handlers left behind may finish for so long, at the end of the process.
 THREADS_S = 1.0
 
 # What the C library may keep of the memory that large messages leave, instead of giving it back to
-# the system and asking for it again: page by page, that costs more than to write the message.
+# the system and asking for it again, page by page: a result of 1 MiB would take twice as long, and
+# under asyncio's own loop each read of a few bytes (it has 256 KiB ready) four times as long.
 KEPT_BYTES: Final = 8 * 1024 * 1024
 
 HEALTH: Final = "/health"
 READY: Final = "/ready"
 
 
-class Wishes:
-    """How often the end was wished for: the first is to drain, the second does not wait."""
+class Shutdown:
+    """How often the end was requested: the first time is graceful, the second immediate."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.first: asyncio.Future[None] = self._loop.create_future()
-        self.second: asyncio.Future[None] = self._loop.create_future()
+        self.graceful: asyncio.Future[None] = self._loop.create_future()
+        self.immediate: asyncio.Future[None] = self._loop.create_future()
 
-    def add(self) -> None:
-        """One more."""
-        for wish in (self.first, self.second):
-            if not wish.done():
-                wish.set_result(None)
+    def request(self) -> None:
+        """Request it once more."""
+        for requested in (self.graceful, self.immediate):
+            if not requested.done():
+                requested.set_result(None)
                 return
 
-    def call(self) -> None:
-        """One more, from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is over, as was wished
-            self._loop.call_soon_threadsafe(self.add)
+    def request_threadsafe(self) -> None:
+        """Request it once more, from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self.request)
 
 
-class Site:
+class HttpRunner:
     """A bound port, and what is served there."""
 
     def __init__(
@@ -108,20 +106,11 @@ class Site:
         self.is_ready: bool = False
         self._hosts = name_list("hosts", hosts)
         self._origins = name_list("origins", origins)
-        self._state = ServerState()
-        self._outbox = Outbox()
-        self._config = Config(
-            self._serve,  # type: ignore[arg-type]
-            lifespan="off",  # it is kept by a `Span`
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            ws="none",
-            interface="asgi3",
-        )
-        self.wishes: Wishes | None = None
-        self._drains = False
         self._span = Span(self._serve)
+        self._state = ServerState(self._serve, self._span.state)
+        self._connections: set[ServerConnection] = set()
+        self.shutdown: Shutdown | None = None
+        self._drains = False
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -132,14 +121,14 @@ class Site:
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://{host}:{self.port}{self.app.path}"
 
-    # ------------------------------------------------------------ beginning
+    # ------------------------------------------------------------ start
 
     async def start(self) -> None:
-        """Bind, start the service, accept.
+        """Bind, start the application, accept connections.
 
-        Raises `AddressError` where the address cannot be had, `LocalProtocolError` where others
-        can reach it and nobody said by which names (`hosts`), or where the application has names
-        of its own and others are given here, and what the service raised.
+        Raises `AddressError` where the address cannot be bound, `LocalProtocolError` where others
+        can reach it and no names (`hosts`) are given, or where the application has names of its
+        own and others are given here, and what the application raised.
         """
         bound = bind(self.host, self.port)
         loop = asyncio.get_running_loop()
@@ -148,12 +137,13 @@ class Site:
             self._name()
             if not self.app.is_guarded and not is_loopback_host(self.host):
                 log.warning(
-                    "everybody who reaches %s:%d may use this server, since nobody is asked who "
-                    "they are: give it auth=, or let what stands before it ask",
+                    "listening on %s:%d without authentication: every client that reaches it may "
+                    "use this server; give it auth=, or put a proxy that authenticates before it",
                     self.host,
                     self.port,
                 )
-            self._config.load()
+            # glibc learns from the first block of this size that it gets back; no page is used.
+            bytes(KEPT_BYTES)
             await self._span.enter()
             self._server = await loop.create_server(
                 self._connect, sock=bound, backlog=2048, ssl=self._tls
@@ -162,12 +152,12 @@ class Site:
             bound.close()
             await self._span.leave()
             raise
-        self._step(loop)
+        self._check(loop)
         self.is_ready = True
         log.info("serving %s on %s (process %d)", self._named, self.url, os.getpid())
 
     def _name(self) -> None:
-        """Say to the application by which names it is reached, unless it was told before."""
+        """Tell the application by which names it is reached, unless it was told before."""
         app, named, pages = self.app, self._hosts, self._origins
         if app.has_policy and (named or pages):
             raise LocalProtocolError(
@@ -177,21 +167,17 @@ class Site:
         if not app.has_names:
             app.use_policy(HostPolicy.for_bind(self.host, self.port, hosts=named, origins=pages))
 
-    def _connect(self) -> Connection:
-        return Connection(self._config, self._state, self._span.state, self.limits, self._outbox)
+    def _connect(self) -> ServerConnection:
+        return ServerConnection(self._state, self.limits, self._connections)
 
-    @property
-    def _connections(self) -> "set[Connection]":
-        return cast("set[Connection]", self._state.connections)
-
-    def _step(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._state.set_date(formatdate(usegmt=True))
         for connection in list(self._connections):
             connection.check(now)
-        self._timer = loop.call_later(STEP_S, self._step, loop)
+        self._timer = loop.call_later(CHECK_S, self._check, loop)
 
-    # ------------------------------------------------------------ serving
+    # ------------------------------------------------------------ requests
 
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
@@ -211,22 +197,22 @@ class Site:
         return " ".join(called(self.app.service.identity.info).split())
 
     def _answers_probes(self, scope: Scope) -> bool:
-        """Whether /health and /ready are ours: the program may have its own."""
+        """Whether /health and /ready are ours: the program may have routes of its own there."""
         return not self.app.has_around and self.app.route_for(scope) is None
 
     # ------------------------------------------------------------ end
 
     def end(self) -> None:
-        """Wish for the end, from any thread, as a signal does: again is at once."""
-        if self.wishes is not None:
-            self.wishes.call()
+        """Request the end of `serve`, from any thread, as a signal does: again is immediate."""
+        if self.shutdown is not None:
+            self.shutdown.request_threadsafe()
 
     async def stop(self, drain_s: float | None = None) -> None:
-        """Refuse what is new, let what runs finish until the deadline, and leave the service.
+        """Refuse new requests, let those that run finish until the deadline, end the lifespan.
 
-        New connections are taken until then, and answered 503 with `Retry-After`: a balancer reads
-        that of /ready, and a refused connection would look like a crash.
-        Raises what the service raised when it was left.
+        New connections are accepted until then, and answered 503 with `Retry-After`: a balancer
+        reads that of /ready, and a refused connection would look like a crash.
+        Raises what the application raised when its lifespan ended.
         """
         if self._server is None:
             return
@@ -236,9 +222,9 @@ class Site:
         if delay_s:
             log.info("stopping %s in %g s; /ready says so", self._named, delay_s)
             await asyncio.sleep(delay_s)
-        self.app.draining = True  # from here on no connection outlives its answer
-        self._hang_up_idle()
-        if not self._drains:  # a second wish does not wait for what the first one began
+        self.app.draining = True  # from here on no connection outlives its response
+        self._shut_connections()
+        if not self._drains:  # the second signal does not wait for what the first one began
             self._drains = True
             log.info("stopping %s; %d requests are running", self._named, len(self.app.sweep))
             await self.app.drain(drain_s)
@@ -260,7 +246,7 @@ class Site:
             self._server.close()
 
     def abort(self) -> None:
-        """Leave nothing open, now."""
+        """Close everything, now."""
         self._close_listener()
         self._server = None
         self._span.abort()
@@ -269,36 +255,36 @@ class Site:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _hang_up_idle(self) -> None:
+    def _shut_connections(self) -> None:
         for connection in list(self._connections):
             connection.shutdown()
 
     async def _flush(self, timeout_s: float) -> None:
-        """A last chance to read, then nothing is left open."""
-        self._hang_up_idle()
-        if self._state.tasks:
-            await asyncio.wait(list(self._state.tasks), timeout=timeout_s)
+        """Let clients read what was written."""
+        self._shut_connections()
+        if self._state.running:
+            await asyncio.wait(list(self._state.running.values()), timeout=timeout_s)
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while self._state.connections and asyncio.get_running_loop().time() < deadline:
+        while self._connections and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager
-async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[Site]:
-    """Serve for as long as this is entered; `port=0` takes any port, and `site.port` is it."""
-    site = Site(app, **settings)
-    await site.start()
+async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[HttpRunner]:
+    """Serve for as long as this is entered; `port=0` takes a free port, which is `runner.port`."""
+    runner = HttpRunner(app, **settings)
+    await runner.start()
     try:
-        yield site
+        yield runner
     finally:
-        await site.stop()
+        await runner.stop()
 
 
-def announce(site: Site) -> None:
-    """Say in one line what is served, and where."""
-    info = site.app.service.identity.info
-    line = " ".join(f"{called(info)} on {site.url}".split()) + "\n"
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
+def announce(runner: HttpRunner) -> None:
+    """Print one line: what is served, and where."""
+    info = runner.app.service.identity.info
+    line = " ".join(f"{called(info)} on {runner.url}".split()) + "\n"
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
@@ -314,14 +300,14 @@ async def serve(
     run_limits: RunLimits = DEFAULT_LIMITS,
     ssl_certfile: str | None = None,
     ssl_keyfile: str | None = None,
-    started: Callable[[Site], None] | None = None,
+    started: Callable[[HttpRunner], None] | None = None,
 ) -> bool:
-    """Serve until SIGTERM, SIGINT or `site.end()`, drain, and return; a second one ends it at once.
+    """Serve until SIGTERM, SIGINT or `runner.end()`, drain, and return; a second one is immediate.
 
-    `started` is told once the port is bound and the service runs. Gives whether Ctrl-C ended it.
-    Cancelled, it ends as at once as by a second signal.
+    `started` is called once the port is bound and the application runs. Returns whether Ctrl-C
+    ended it. Cancelled, it ends as by a second signal.
     """
-    site = Site(
+    runner = HttpRunner(
         app,
         host,
         port,
@@ -331,46 +317,46 @@ async def serve(
         ssl_certfile=ssl_certfile,
         ssl_keyfile=ssl_keyfile,
     )
-    wishes = site.wishes = Wishes()
+    shutdown = runner.shutdown = Shutdown()
     loop = asyncio.get_running_loop()
-    signals = Signals(wishes.add, alone=True)
+    signals = Signals(shutdown.request, alone=True)
     signals.listen()
-    step = loop.create_task(site.start())
+    step = loop.create_task(runner.start())
     try:
-        if await _done(step, wishes.first):
+        if await _done(step, shutdown.graceful):
             if started is not None:
-                started(site)
-            await wishes.first
-            step = loop.create_task(site.stop())
-            await _done(step, wishes.second)
+                started(runner)
+            await shutdown.graceful
+            step = loop.create_task(runner.stop())
+            await _done(step, shutdown.immediate)
     finally:
         try:
-            await _hurry(site, step)
+            await _hurry(runner, step)
         finally:
             signals.stop()
     return signals.interrupted
 
 
-async def _done(step: "asyncio.Task[None]", wish: "asyncio.Future[None]") -> bool:
-    """Whether a step was done before the wish not to wait for it."""
-    await asyncio.wait({step, wish}, return_when=asyncio.FIRST_COMPLETED)
+async def _done(step: "asyncio.Task[None]", requested: "asyncio.Future[None]") -> bool:
+    """Whether a step was done before it was requested not to wait for it."""
+    await asyncio.wait({step, requested}, return_when=asyncio.FIRST_COMPLETED)
     if step.done():
         step.result()
     return step.done()
 
 
-async def _hurry(site: Site, step: "asyncio.Task[None]") -> None:
-    """End whatever has not ended in its own time."""
+async def _hurry(runner: HttpRunner, step: "asyncio.Task[None]") -> None:
+    """End what has not ended yet."""
     try:
         async with asyncio.timeout(HURRY_S):
             if not step.done():
                 step.cancel()
                 await asyncio.wait({step})
-            await site.stop(0.0)
+            await runner.stop(0.0)
     except TimeoutError:
         log.warning("what is served did not end within %g s, and is left", HURRY_S)
     finally:
-        site.abort()
+        runner.abort()
 
 
 def run(
@@ -378,18 +364,18 @@ def run(
     host: str = "127.0.0.1",
     port: int = 8000,
     *,
-    started: Callable[[Site], None] = announce,
+    started: Callable[[HttpRunner], None] = announce,
     **settings: Any,
 ) -> bool:
-    """`serve` in a loop of its own, the fastest there is. Gives whether Ctrl-C ended it.
+    """`serve` in a loop of its own, uvloop's where it is installed.
 
-    Once it is up one line on standard output says where, unless `started` does otherwise.
+    Once it serves, one line on standard output says where, unless `started` does otherwise.
+    Returns whether Ctrl-C ended it.
     """
-    bytes(KEPT_BYTES)  # glibc learns from the first large block that it gets back; no page is used
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         try:
             interrupted = runner.run(serve(app, host, port, started=started, **settings))
-        except KeyboardInterrupt:  # before anybody listened for it
+        except KeyboardInterrupt:  # before `serve` handled it
             interrupted = True
         close(runner, interrupted=interrupted, wait_s=THREADS_S)
     return interrupted
