@@ -154,7 +154,7 @@ def test_every_command_of_a_page_exists_and_can_be_run(page: str) -> None:
         assert os.access(ROOT / command, os.X_OK), f"{page} names {command}"
 
 
-@pytest.mark.parametrize("script", ["test", "check", "demo", "bench", "flaky"])
+@pytest.mark.parametrize("script", ["test", "check", "demo", "bench", "flaky", "versions", "docs"])
 def test_a_script_says_how_it_is_used_from_anywhere(script: str, tmp_path: Path) -> None:
     command = [str(ROOT / "scripts" / script), "--help"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
