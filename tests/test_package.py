@@ -79,6 +79,18 @@ def test_importing_colonnade_loads_nothing_but_itself() -> None:
     assert loaded_by("import colonnade") == {"colonnade"}
 
 
+def test_importing_every_name_leaves_the_garbage_collector_to_the_application() -> None:
+    code = (
+        "import gc; called = []\n"
+        "for name in ('collect', 'disable', 'enable', 'freeze', 'set_threshold', 'unfreeze'):\n"
+        "    setattr(gc, name, lambda *given, name=name: called.append(name))\n"
+        "from colonnade import *\n"
+        "print(called)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (0, "[]\n"), run.stderr
+
+
 def test_importing_the_whole_protocol_loads_nothing_heavy() -> None:
     modules = [f"colonnade.protocol.{path.stem}" for path in (SOURCE / "protocol").glob("[!_]*.py")]
     assert modules
@@ -145,7 +157,7 @@ def test_every_command_of_a_page_exists_and_can_be_run(page: str) -> None:
         assert os.access(ROOT / command, os.X_OK), f"{page} names {command}"
 
 
-@pytest.mark.parametrize("script", ["test", "check", "demo", "bench", "flaky"])
+@pytest.mark.parametrize("script", ["test", "check", "demo", "bench", "flaky", "versions", "docs"])
 def test_a_script_says_how_it_is_used_from_anywhere(script: str, tmp_path: Path) -> None:
     command = [str(ROOT / "scripts" / script), "--help"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

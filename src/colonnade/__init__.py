@@ -94,19 +94,7 @@ def __getattr__(name: str) -> object:
             mine = ".".join(map(str, sys.version_info[:2]))
             words = f"this is Python {mine}, and colonnade needs 3.11; start it with a newer one"
             raise ImportError(words, name="colonnade")
-        import gc
-
-        # What is loaded stays, so looking for garbage in it, again and again, finds nothing.
-        collecting = gc.isenabled()
-        gc.disable()
-        try:
-            value: object = getattr(import_module(f"colonnade.{_HOMES[name]}"), name)
-        finally:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()  # which leaves it all in the oldest generation
-            if collecting:
-                gc.enable()
+        value: object = getattr(import_module(f"colonnade.{_HOMES[name]}"), name)
     elif name in _ELSEWHERE:
         # An AttributeError would become an ImportError without a hint.
         raise ImportError(f"'colonnade' has no {name}: {_ELSEWHERE[name]}", name="colonnade")

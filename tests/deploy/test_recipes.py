@@ -54,7 +54,14 @@ def test_what_the_container_copies_is_there_and_not_ignored() -> None:
     copied = [
         word for step in container() if step.what == "COPY" for word in step.words.split()[:-1]
     ]
-    assert set(copied) == {"pyproject.toml", "README.md", "LICENSE", "src", "examples/weather.py"}
+    assert set(copied) == {
+        "pyproject.toml",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "src",
+        "examples/weather.py",
+    }
     for name in copied:
         assert (ROOT / name).exists()
         assert f"!{name}" in ignored

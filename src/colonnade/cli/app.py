@@ -19,7 +19,7 @@ from colonnade.cli.commands_adding import ADDING, CLIENTS
 from colonnade.cli.commands_chat import CHAT
 from colonnade.cli.commands_config import config
 from colonnade.cli.commands_doctor import DOCTOR
-from colonnade.cli.commands_talking import TALKING, Deed
+from colonnade.cli.commands_talking import TALKING, Deed, complete_file
 from colonnade.cli.errors import INTERRUPTED, USAGE, Trouble, Voice
 from colonnade.cli.terminal import OutputClosed, output
 from colonnade.errors import LocalProtocolError
@@ -51,7 +51,7 @@ def _read(read: Callable[[str], T], value: str) -> T:
         raise Trouble(str(error)) from None
 
 
-TARGET = click.argument("target", metavar="TARGET")
+TARGET = click.argument("target", metavar="TARGET", shell_complete=complete_file)
 DEBUG = click.option("--debug", is_flag=True, help="Tell callers why a tool failed; log more.")
 LOG_JSON = click.option("--log-json", is_flag=True, help="Log in JSON, one object a line.")
 LOG_LEVEL = click.option(
@@ -75,7 +75,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments begin with. Raises `Trouble` where there is none."""
         names = self.list_commands(ctx)
-        if args[0] not in names and not args[0].startswith("-"):
+        # While a shell completes, click takes an unknown word for unfinished.
+        if args[0] not in names and not args[0].startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
             near = get_close_matches(args[0], names, n=1)
@@ -172,8 +173,18 @@ COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
     is_flag=True,
     help="Keep no sessions, so that several processes may answer one client of an older revision.",
 )
-@click.option("--ssl-certfile", metavar="FILE", help="Serve TLS with this certificate (PEM).")
-@click.option("--ssl-keyfile", metavar="FILE", help="Its key, where that is in another file.")
+@click.option(
+    "--ssl-certfile",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Serve TLS with this certificate (PEM).",
+)
+@click.option(
+    "--ssl-keyfile",
+    metavar="FILE",
+    shell_complete=complete_file,
+    help="Its key, where that is in another file.",
+)
 @click.option(
     "--limit",
     multiple=True,

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from colonnade.cli.commands_talking import COMMAND_LINE, Deed, Talking
+from colonnade.cli.commands_talking import COMMAND_LINE, Deed, Talking, complete_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,11 +26,19 @@ def _client(_: click.Context, __: click.Parameter, value: str) -> str:
     return client_named(value)
 
 
+def _complete_client(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
+    return [name for name in CLIENTS.split("|") if name.startswith(typed)]
+
+
 def placed(command: F) -> F:
     """The flags that say which file is meant."""
     flags = [
         click.option(
-            "--file", default="", metavar="PATH", help="Another file than the one of the client."
+            "--file",
+            default="",
+            metavar="PATH",
+            shell_complete=complete_file,
+            help="Another file than the one of the client.",
         ),
         click.option(
             "--project", is_flag=True, help="The file of the folder where you are, not your own."
@@ -53,9 +61,15 @@ Examples:
   colonnade add --to claude-code --project -- uvx mcp-server-git
 """,
 )
-@click.argument("target", metavar="TARGET", callback=_target)
+@click.argument("target", metavar="TARGET", callback=_target, shell_complete=complete_file)
 @click.option(
-    "--to", "client", required=True, metavar=CLIENTS, callback=_client, help="Which client."
+    "--to",
+    "client",
+    required=True,
+    metavar=CLIENTS,
+    callback=_client,
+    shell_complete=_complete_client,
+    help="Which client.",
 )
 @click.option("--name", default="", metavar="NAME", help="What the client shall call it.")
 @click.option(
@@ -104,7 +118,13 @@ Examples:
 )
 @click.argument("server", metavar="NAME")
 @click.option(
-    "--from", "client", required=True, metavar=CLIENTS, callback=_client, help="Which client."
+    "--from",
+    "client",
+    required=True,
+    metavar=CLIENTS,
+    callback=_client,
+    shell_complete=_complete_client,
+    help="Which client.",
 )
 @placed
 def remove(server: str, client: str, file: str, project: bool) -> Deed:

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from colonnade.cli.commands_talking import Deed
+from colonnade.cli.commands_talking import Deed, complete_file
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Give JSON, for programs.")
 
@@ -29,7 +29,7 @@ Examples:
   colonnade config explain colonnade.toml --all
 """,
 )
-@click.argument("files", metavar="[FILE]...", nargs=-1)
+@click.argument("files", metavar="[FILE]...", nargs=-1, shell_complete=complete_file)
 @click.option("--all", "everything", is_flag=True, help="Also settings that nobody said.")
 @JSON
 def explain(files: tuple[str, ...], everything: bool, as_json: bool) -> Deed:
@@ -51,7 +51,7 @@ Examples:
   colonnade config check colonnade.toml --json
 """,
 )
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_file)
 @JSON
 def check(files: tuple[str, ...], as_json: bool) -> Deed:
     """Say what is wrong, one line each: file:line:column: key: words.
@@ -73,7 +73,7 @@ Examples:
   colonnade config trust .mcp.json --forget
 """,
 )
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", shell_complete=complete_file)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--forget", is_flag=True, help="Trust it no more.")
 def trust(file: str, yes: bool, forget: bool) -> Deed:

@@ -6,13 +6,16 @@ the command line of a server, and takes the place of TARGET.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from colonnade.cli.errors import Trouble
 from colonnade.cli.options import FOUND, TIMEOUT_S, Terms, seconds
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # What is to be done; it gives the exit code.
 Deed: TypeAlias = Callable[[], int]
@@ -38,6 +41,13 @@ class Talking(click.Command):
         return super().parse_args(ctx, args)
 
 
+def complete_file(_: click.Context, __: click.Parameter, typed: str) -> "list[CompletionItem]":
+    """Let the shell complete the name of a file."""
+    from click.shell_completion import CompletionItem  # which click itself loads on use
+
+    return [CompletionItem(typed, type="file")]
+
+
 def _target(ctx: click.Context, _: click.Parameter, value: str) -> str | tuple[str, ...]:
     return ctx.meta.get(COMMAND_LINE, value)
 
@@ -57,12 +67,21 @@ def _seconds(_: click.Context, __: click.Parameter, value: str) -> float:
 
 def reaching(command: F) -> F:
     """The target, and the flags that every command has which speaks to a server."""
-    return _reaching(command, click.argument("target", metavar="TARGET", callback=_target))
+    target = click.argument(
+        "target", metavar="TARGET", callback=_target, shell_complete=complete_file
+    )
+    return _reaching(command, target)
 
 
 def reaching_any(command: F) -> F:
     """The same, where no target means what is configured for this folder."""
-    target = click.argument("target", metavar="[TARGET]", default=FOUND, callback=_given)
+    target = click.argument(
+        "target",
+        metavar="[TARGET]",
+        default=FOUND,
+        callback=_given,
+        shell_complete=complete_file,
+    )
     return _reaching(command, target)
 
 
