@@ -43,15 +43,15 @@ _FIELD_READ = frozenset(
 )
 
 
-class Unfit(Exception):
+class UnsupportedByMsgspec(Exception):
     """msgspec cannot read this as it is meant; the words say what it is."""
 
 
 # The items of one `Annotated`: bounds and notes that msgspec knows, and the rest.
-Facts: TypeAlias = tuple[dict[str, Any], dict[str, Any], list[Any]]
+AnnotatedMetadata: TypeAlias = tuple[dict[str, Any], dict[str, Any], list[Any]]
 
 
-def gather(items: Iterable[Any], where: str) -> Facts:
+def collect_metadata(items: Iterable[Any], where: str) -> AnnotatedMetadata:
     """Account for each item. Raises `LocalProtocolError` for one that nobody understands."""
     bounds: dict[str, Any] = {}
     notes: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:
     """What one item says, as arguments of `Meta`; `foreign` where msgspec cannot say it."""
     if item is None:  # pydantic's conint() and its kin leave some
         return
-    whose, name = family(item), type(item).__name__
+    whose, name = metadata_library(item), type(item).__name__
     if isinstance(item, Meta):
         for attribute in (*_META, *_META_EXTRA):
             if (value := getattr(item, attribute)) is not None:
@@ -127,7 +127,7 @@ def field_slots(field: Any) -> list[str]:
     return [slot for slot in cast(Sequence[str], owner.__slots__) if not slot.startswith("_")]
 
 
-def family(item: Any) -> str:
+def metadata_library(item: Any) -> str:
     """Whose metadata this is, without importing anyone."""
     kinds = item.__mro__ if isinstance(item, type) else type(item).__mro__
     roots = {kind.__module__.partition(".")[0] for kind in kinds}
@@ -162,7 +162,7 @@ def annotations_of(cls: Any) -> dict[str, Any]:
     return inspect.get_annotations(cls, **_ANNOTATIONS)
 
 
-class Names:
+class Namespace:
     """The names that a function's annotations may use."""
 
     def __init__(self, globals_: dict[str, Any], locals_: dict[str, Any]) -> None:
@@ -170,7 +170,7 @@ class Names:
         self._locals = locals_
 
     @classmethod
-    def of(cls, function: Any) -> "Names":
+    def of(cls, function: Any) -> "Namespace":
         """The names around a function: its module's, its closure's, its enclosing functions'."""
         inner = unwrapped(function)
         locals_ = _enclosing(inner)
@@ -284,13 +284,13 @@ _FIELD_WORDS = ("title", "description", "examples")
 _SCALARS = (str, int, float, bool, type(None))
 
 
-class Walk(ABC):
+class AnnotationVisitor(ABC):
     """One pass over an annotation and the fields of the classes in it.
 
     Subclasses say what becomes of metadata (`dress`) and what a class must be like (`enter`).
     """
 
-    def __init__(self, where: str, names: Names) -> None:
+    def __init__(self, where: str, names: Namespace) -> None:
         self.where = where
         self.names = names
         self.inside: str | None = None  # the class whose fields are looked at: they cannot change
@@ -425,7 +425,7 @@ class Walk(ABC):
     def circle(self, annotation: Any) -> Any: ...
 
 
-class Notes:
+class SchemaNotes:
     """What the rewritten annotation does not carry and its schema should say."""
 
     def __init__(self) -> None:
@@ -438,17 +438,17 @@ class Notes:
         self.outgoing: bool = False  # whether it is written, and not read
 
 
-class PlainWalk(Walk):
+class MsgspecVisitor(AnnotationVisitor):
     """Towards msgspec. Raises `Unfit` where it would read the annotation differently."""
 
-    def __init__(self, where: str, names: Names) -> None:
+    def __init__(self, where: str, names: Namespace) -> None:
         super().__init__(where, names)
-        self.notes: Notes = Notes()
+        self.notes: SchemaNotes = SchemaNotes()
 
     def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
-        bounds, notes, foreign = gather(items, self.where)
+        bounds, notes, foreign = collect_metadata(items, self.where)
         if foreign:
-            raise Unfit(f"{_name(cast(object, type(foreign[0])))} in Annotated")
+            raise UnsupportedByMsgspec(f"{_name(cast(object, type(foreign[0])))} in Annotated")
         inner = self.walk(base)
         if self.inside and not all(isinstance(item, Meta) for item in items if item is not None):
             self.rewriting("metadata of others than msgspec")
@@ -457,7 +457,7 @@ class PlainWalk(Walk):
                 inner = _bounded(inner, Meta(**bounds))
             return Annotated[inner, Meta(**notes)] if notes else inner
         except (TypeError, ValueError) as error:
-            raise Unfit(str(error)) from None
+            raise UnsupportedByMsgspec(str(error)) from None
 
     def standard(self, cls: type) -> Any:
         if cls is bytes:
@@ -478,12 +478,12 @@ class PlainWalk(Walk):
         members = [one for one in typing.get_args(found) if one is not type(None)]
         if _is_union(found) and len(members) > 1 and any(map(_has_bounds, members)):
             # msgspec 0.22 reads the bounds of one member as another's: wrong answers, and crashes.
-            raise Unfit("a union with bounds on a member")
+            raise UnsupportedByMsgspec("a union with bounds on a member")
         return found
 
     def field(self, cls: Any, name: str, hint: Any) -> None:
         if typing.get_origin(hint) is Annotated:
-            bounds, notes, foreign = gather(hint.__metadata__, self.where)
+            bounds, notes, foreign = collect_metadata(hint.__metadata__, self.where)
             if not bounds and not foreign and notes.keys() <= {"description"}:
                 # Only words: the class can stay as it is, and the schema says them.
                 self.notes.fields[cls, name] = notes
@@ -500,32 +500,36 @@ class PlainWalk(Walk):
         self.notes.titles[literal_key(member.value for member in cls)] = [m.name for m in cls]
 
     def enter(self, cls: Any) -> bool:
-        if family(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
-            raise Unfit(f"{cls.__name__} belongs to pydantic")
+        if metadata_library(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
+            raise UnsupportedByMsgspec(f"{cls.__name__} belongs to pydantic")
         if getattr(cls, "__closed__", None) or _open_to(cls) is not None:
-            raise Unfit(f"{cls.__name__} says which further members it takes")
+            raise UnsupportedByMsgspec(f"{cls.__name__} says which further members it takes")
         for field in dataclass_fields(cls):
             self._enter_field(cls, field)
         for attribute in getattr(cls, "__attrs_attrs__", ()):
             if attribute.converter or not attribute.init or attribute.alias != attribute.name:
-                raise Unfit(f"{cls.__name__}.{attribute.name} has a converter, an alias or no init")
+                raise UnsupportedByMsgspec(
+                    f"{cls.__name__}.{attribute.name} has a converter, an alias or no init"
+                )
         return True
 
     def _enter_field(self, cls: Any, field: "Field[Any]") -> None:
         if not field.init:
-            raise Unfit(f"{cls.__name__}.{field.name} is not for callers to set (init=False)")
-        if family(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
-            raise Unfit(f"{cls.__name__}.{field.name} is described for pydantic")
+            raise UnsupportedByMsgspec(
+                f"{cls.__name__}.{field.name} is not for callers to set (init=False)"
+            )
+        if metadata_library(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
+            raise UnsupportedByMsgspec(f"{cls.__name__}.{field.name} is described for pydantic")
         words = {key: field.metadata[key] for key in _FIELD_WORDS if key in field.metadata}
         if words:
             self.notes.fields[cls, field.name] = words
 
     def rewriting(self, what: str) -> None:
         if self.inside:
-            raise Unfit(f"{what}, inside {self.inside}")
+            raise UnsupportedByMsgspec(f"{what}, inside {self.inside}")
 
     def circle(self, annotation: Any) -> Any:
-        raise Unfit(f"{annotation} refers to itself")
+        raise UnsupportedByMsgspec(f"{annotation} refers to itself")
 
 
 def refuse_value(annotation: Any, where: str) -> None:
@@ -572,7 +576,7 @@ def _bounded(annotation: Any, meta: Meta) -> Any:
         return Annotated[annotation, meta]
     bare = [one for one in args if one is not type(None)]
     if len(bare) != 1:
-        raise Unfit("bounds on a union")
+        raise UnsupportedByMsgspec("bounds on a union")
     return Union[tuple(one if one is type(None) else Annotated[one, meta] for one in args)]  # noqa: UP007
 
 

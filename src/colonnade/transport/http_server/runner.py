@@ -24,12 +24,12 @@ from uvicorn.server import ServerState
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol.http.security import (
     HostPolicy,
-    gather,
+    combine_headers,
+    is_health_check_allowed,
     is_loopback_host,
     name_list,
-    passes_probe,
 )
-from colonnade.protocol.negotiation import called
+from colonnade.protocol.negotiation import name_and_version
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, Connection, RunLimits
 from colonnade.transport.http_server.lifespan import Span
@@ -196,7 +196,7 @@ class Site:
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
         if path in (HEALTH, READY) and scope["type"] == "http" and self._answers_probes(scope):
-            if not passes_probe(gather(scope["headers"]), self.app.policy):
+            if not is_health_check_allowed(combine_headers(scope["headers"]), self.app.policy):
                 return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
             words = b"ok" if fine else b"not ready"
@@ -208,7 +208,7 @@ class Site:
 
     @property
     def _named(self) -> str:
-        return " ".join(called(self.app.service.identity.info).split())
+        return " ".join(name_and_version(self.app.service.identity.info).split())
 
     def _answers_probes(self, scope: Scope) -> bool:
         """Whether /health and /ready are ours: the program may have its own."""
@@ -297,7 +297,7 @@ async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[Site]:
 def announce(site: Site) -> None:
     """Say in one line what is served, and where."""
     info = site.app.service.identity.info
-    line = " ".join(f"{called(info)} on {site.url}".split()) + "\n"
+    line = " ".join(f"{name_and_version(info)} on {site.url}".split()) + "\n"
     with contextlib.suppress(OSError, ValueError, AttributeError):  # nobody listens
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))
