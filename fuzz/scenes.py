@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import INITIALIZE, Side
 from colonnade.protocol.negotiation import Identity, Peer
@@ -32,11 +32,12 @@ def _encoded(tree: JSON) -> bytes:
 
 
 CLIENT: Final = Identity(
-    read(t.Implementation, _encoded(CLIENT_INFO)), read(t.ClientCapabilities, _encoded(CLIENT_CAN))
+    decode_as(t.Implementation, _encoded(CLIENT_INFO)),
+    decode_as(t.ClientCapabilities, _encoded(CLIENT_CAN)),
 )
 SERVER: Final = Identity(
-    read(t.Implementation, _encoded(SERVER_INFO)),
-    read(t.ServerCapabilities, _encoded(SERVER_CAN)),
+    decode_as(t.Implementation, _encoded(SERVER_INFO)),
+    decode_as(t.ServerCapabilities, _encoded(SERVER_CAN)),
     "Ask before you book.",
 )
 STAGES: Final = ("new", "opening", "open", "busy", "closed")
@@ -104,7 +105,7 @@ def _open_server(link: Link, scene: Scene) -> None:
 
 
 def _sampling() -> t.CreateMessageRequestParams:
-    return read(t.CreateMessageRequestParams, _encoded(PARAMS["sampling/createMessage"][0]))
+    return decode_as(t.CreateMessageRequestParams, _encoded(PARAMS["sampling/createMessage"][0]))
 
 
 # ---------------------------------------------------------------- a client
@@ -116,7 +117,9 @@ def _open_client(link: Link, scene: Scene) -> None:
         if stage == "new":
             link.request("server/discover", now=0, revision=revision)
             return
-        link.adopt(Peer(revision, read(t.ServerCapabilities, _encoded(SERVER_CAN)), SERVER.info))
+        link.adopt(
+            Peer(revision, decode_as(t.ServerCapabilities, _encoded(SERVER_CAN)), SERVER.info)
+        )
     elif stage != "new":
         link.initialize(0)
         if stage != "opening":
@@ -124,7 +127,7 @@ def _open_client(link: Link, scene: Scene) -> None:
             link.receive(_encoded({"jsonrpc": "2.0", "id": 1, "result": result}), 0)
     if stage != "busy":
         return
-    call = read(t.CallToolRequestParams, _encoded(PARAMS["tools/call"][0]))
+    call = decode_as(t.CallToolRequestParams, _encoded(PARAMS["tools/call"][0]))
     link.request("tools/call", call, now=0, progress=True)
     link.request("tools/list", now=0)
     link.request("tools/call", call, now=0, timeout_s=20)
@@ -134,7 +137,7 @@ def _open_client(link: Link, scene: Scene) -> None:
             link.receive(_request(method, id, revision), 0)
     else:
         link.request("resources/list", now=0)
-        heard = read(
+        heard = decode_as(
             t.SubscriptionsListenRequestParams, _encoded(PARAMS["subscriptions/listen"][0])
         )
         link.request("subscriptions/listen", heard, now=0)

@@ -38,11 +38,13 @@ def test_output_of_one_line_stays_in_the_sentence_and_more_stand_below() -> None
 
 
 def test_a_server_is_named_once_whatever_the_message_says() -> None:
-    error = TimedOut("no answer to the server 'git'").about("git").about("git")
+    error = TimedOut("no answer to the server 'git'").with_server("git").with_server("git")
     assert (str(error), error.server) == ("server 'git': no answer to the server 'git'", "git")
-    told = ConnectionLost("server 'git' (pid 3) exited with 1", server="git").about("git")
+    told = ConnectionLost("server 'git' (pid 3) exited with 1", server="git").with_server("git")
     assert str(told) == "server 'git' (pid 3) exited with 1"
-    elsewhere = LoginRequired("git.example answered with 401", server="git.example").about("git")
+    elsewhere = LoginRequired("git.example answered with 401", server="git.example").with_server(
+        "git"
+    )
     assert str(elsewhere) == "server 'git': git.example answered with 401"
     assert elsewhere.server == "git"
 
@@ -60,7 +62,7 @@ def test_the_same_error_for_another_has_every_field_and_no_traceback(error: Colo
     error.status = 503
     with pytest.raises(ColonnadeError) as caught:
         raise error
-    same = caught.value.again()
+    same = caught.value.copy()
     assert type(same) is type(error)
     assert (str(same), same.args, vars(same)) == (str(error), error.args, vars(error))
     assert same is not error

@@ -29,7 +29,7 @@ from colonnade.middleware import (
 from colonnade.ports import Handler, Middleware, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.http.security import Headers
-from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Revision
+from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, InputRequests, Revision
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
 from live import live, until
@@ -297,7 +297,7 @@ async def test_a_call_that_fails_or_is_given_up_makes_room_too(revision: Revisio
     gate = Gate()
     left = asyncio.Event()
 
-    async def watch(turn: Turn, handler: Handler) -> t.Noun:
+    async def watch(turn: Turn, handler: Handler) -> t.ProtocolType:
         try:
             return await handler(turn)
         except asyncio.CancelledError:
@@ -475,7 +475,7 @@ async def test_a_subscription_has_no_time_out() -> None:
 async def test_the_time_stands_still_while_a_person_answers(revision: Revision) -> None:
     deadlines: list[float | None] = []
 
-    async def spy(turn: Turn, handler: Handler) -> t.Noun:
+    async def spy(turn: Turn, handler: Handler) -> t.ProtocolType:
         deadline: asyncio.Timeout | None = getattr(turn, "_deadline", None)
 
         def note() -> None:
@@ -502,7 +502,7 @@ async def test_the_time_stands_still_while_a_person_answers(revision: Revision) 
 
     async with talk(server, revision, answer=answer) as client:
         assert await client.text("ask") == "0 roots"
-    if revision.asking is Asking.BY_REQUEST:
+    if revision.input_requests is InputRequests.AS_REQUEST:
         before, *asked, after = deadlines
         assert before is not None
         assert asked == [None, None]
@@ -527,7 +527,7 @@ async def test_a_caller_who_goes_is_no_time_out(revision: Revision) -> None:
     gate = Gate()
     outcomes: list[str] = []
 
-    async def watch(turn: Turn, handler: Handler) -> t.Noun:
+    async def watch(turn: Turn, handler: Handler) -> t.ProtocolType:
         try:
             return await handler(turn)
         except BaseException as error:
@@ -580,7 +580,7 @@ class Log:
 async def test_one_record_says_who_what_how_long_and_what_became_of_it(revision: Revision) -> None:
     clock = Clock()
 
-    async def later(turn: Turn, handler: Handler) -> t.Noun:
+    async def later(turn: Turn, handler: Handler) -> t.ProtocolType:
         clock.now += 0.0125
         return await handler(turn)
 
@@ -614,8 +614,8 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
     secret = "hunter2-and-more"
     gate = Gate()
 
-    async def crash(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.head.name == "crash":
+    async def crash(turn: Turn, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.params.name == "crash":
             raise ZeroDivisionError(secret)
         return await handler(turn)
 
@@ -638,7 +638,7 @@ async def test_every_outcome_has_its_word_and_no_argument_is_ever_logged(
             client.tell("notifications/cancelled", {"requestId": id})
             await client.ask("tools/list")
     missing = revision.codes[FaultKind.RESOURCE_MISSING]
-    asked = ["asks", "ok"] if revision.asking is Asking.BY_RESULT else ["ok"]
+    asked = ["asks", "ok"] if revision.input_requests is InputRequests.IN_RESULT else ["ok"]
     if not revision.elicitation.modes:
         asked = ["tool error"]
     said = [(one["outcome"], one.get("code")) for one in found.requests]

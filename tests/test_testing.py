@@ -16,7 +16,7 @@ import uvloop
 from colonnade import Context, Declined, LocalProtocolError, Sample, Server, testing
 from colonnade.errors import RemoteError, TimedOut
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.testing import Clock, Record, Said, connect, every_revision
 from live import live, until
 
@@ -175,14 +175,16 @@ async def test_the_record_has_what_was_said_both_ways_in_its_order(revision: Rev
     async with connect(asking(), revision.date, answers=["hi"]) as client:
         await client.call_tool("say")
     said = [one.message.get("method") for one in client.record if one.by == "client"]
-    assert said.count("tools/call") == (1 if revision.asking is Asking.BY_REQUEST else 2)
+    assert said.count("tools/call") == (
+        1 if revision.input_requests is InputRequests.AS_REQUEST else 2
+    )
     first, *_ = client.record
     assert isinstance(first, Said)
     assert first.by == "client"
     (call, *_) = client.record.said("client", "tools/call")
     assert call["params"]["name"] == "say"
     asked = client.record.said("server", "sampling/createMessage")
-    assert len(asked) == (1 if revision.asking is Asking.BY_REQUEST else 0)
+    assert len(asked) == (1 if revision.input_requests is InputRequests.AS_REQUEST else 0)
     assert len(client.record.said("client")) + len(client.record.said("server")) == len(
         client.record
     )
@@ -392,7 +394,7 @@ async def test_a_sealed_state_ends_with_its_time_also_in_a_mounted_server(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A client that gives people more time than ours does.
-    monkeypatch.setattr("colonnade.client.request.MAX_HELD_S", 1000.0)
+    monkeypatch.setattr("colonnade.client.request.MAX_PAUSED_S", 1000.0)
     outer, clock = Server("outer"), Clock()
     outer.mount(slow(), "inner")
 

@@ -60,14 +60,14 @@ class ColonnadeError(Exception):
     def __str__(self) -> str:
         return self.sentence
 
-    def about(self, server: str) -> Self:
+    def with_server(self, server: str) -> Self:
         """The same error, with the name of the server that it is about in its message."""
         if self.server != server:
             self.args = (f"server {server!r}: {self.summary}",)
             self.server = server
         return self
 
-    def again(self) -> Self:
+    def copy(self) -> Self:
         """The same error for another who waits for it: a traceback belongs to one."""
         same = type(self).__new__(type(self), *self.args)
         same.__dict__.update(self.__dict__)
@@ -86,7 +86,7 @@ class RemoteProtocolError(ProtocolError):
     """The peer broke a rule."""
 
 
-class Word:
+class FastEnum:
     """One of a few answers to a question, the same only if it is the same object.
 
     Each annotation of a kind of words becomes one of them. An `Enum` does the same; but to make
@@ -109,12 +109,12 @@ class Word:
         return getattr, (type(self), self.name)  # a copy is the same one, too
 
     @classmethod
-    def every(cls) -> "list[Self]":
+    def members(cls) -> "list[Self]":
         """All words of this kind, in their order."""
         return [getattr(cls, name) for name in cls.__annotations__]
 
 
-class FaultKind(Word):
+class FaultKind(FastEnum):
     """What went wrong, free of numbers: `revision.number` gives each its code."""
 
     PARSE: "ClassVar[FaultKind]"
@@ -137,8 +137,8 @@ class Fault(RemoteProtocolError):
     `data` is anything that JSON can carry. The number is chosen late, by the peer's revision.
     `raw_id` is the id of the request that is answered with this, as it was written; empty where
     none could be read. `settles` is the id of our own request whose reply was malformed: that
-    call ends with this fault instead of waiting for ever. `unheard` says that nobody waits for
-    an answer: it was about a notification or a reply, and those are never answered.
+    call ends with this fault instead of waiting for ever. `expects_no_response` is set for a fault
+    about a notification or a response: those are never answered.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Fault(RemoteProtocolError):
         *,
         raw_id: bytes = b"",
         settles: int | str | None = None,
-        unheard: bool = False,
+        expects_no_response: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -157,7 +157,7 @@ class Fault(RemoteProtocolError):
         self.data = data
         self.raw_id = raw_id
         self.settles = settles
-        self.unheard = unheard
+        self.expects_no_response = expects_no_response
 
     def __repr__(self) -> str:
         return f"Fault({self.kind.name}, {self.message!r})"
@@ -196,13 +196,13 @@ NO_OUTPUT = Output()
 
 
 class ChannelError(ColonnadeError):
-    """Nothing was answered; what the peer did is unknown, unless `unheard` says: nothing.
+    """Nothing was answered; what the peer did is unknown, unless `not_sent` says: nothing.
 
     `output` is what the process of the server wrote last, where it is one. `effect_unknown` is set
     where a call may have had an effect, and the sentence says so.
     """
 
-    unheard: bool = False
+    not_sent: bool = False
     effect_unknown: bool = False
     output: Output = NO_OUTPUT
 
@@ -230,7 +230,7 @@ class ChannelError(ColonnadeError):
 class CannotConnect(ChannelError):
     """The other side was never reached."""
 
-    unheard: bool = True
+    not_sent: bool = True
 
 
 class CannotFetch(ChannelError):

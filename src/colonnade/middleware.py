@@ -37,9 +37,9 @@ from colonnade.errors import (
 from colonnade.ports import Handler, Middleware, Session, Turn, Wire
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
-from colonnade.protocol.http.security import TOO_MANY_REQUESTS, Refusal
-from colonnade.protocol.input_requests import Question
-from colonnade.protocol.revision import Asking, number
+from colonnade.protocol.http.security import TOO_MANY_REQUESTS, HttpError
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.revision import InputRequests, error_code
 
 # Callers that are counted each by itself, as many as a server keeps sessions; further ones share
 # what one has. Who rests until all is refilled gives up the place.
@@ -169,8 +169,8 @@ def limits(
     counting = _Limits(per_s, burst, at_once, places, clock)
     chosen = frozenset(methods) if methods is not None else None
 
-    async def limited(turn: Turn, handler: Handler) -> t.Noun:
-        name = turn.exchange.row.name
+    async def limited(turn: Turn, handler: Handler) -> t.ProtocolType:
+        name = turn.exchange.method.name
         if chosen is not None and name not in chosen:
             return await handler(turn)
         holds = at_once is not None and (name != LISTEN or chosen is not None)
@@ -242,15 +242,15 @@ class _Limits:
             self._callers.leave(key, bucket, self._clock())
 
 
-def _refused(exchange: Exchange, wait: _Wait) -> t.Noun:
+def _refused(exchange: Exchange, wait: _Wait) -> t.ProtocolType:
     """Say no, in the way that whoever must act on it reads."""
     seconds = max(1, ceil(wait.seconds))
     words = f"{wait.words}; try again in {seconds} s"
-    if exchange.row.params is t.CallToolRequestParams:
+    if exchange.method.params is t.CallToolRequestParams:
         return _failed(words)
     data = {"retryAfterMs": ceil(wait.seconds * 1000)}
     headers = (("Retry-After", str(seconds)),)
-    raise Refusal(TOO_MANY_REQUESTS, words, kind=FaultKind.TOO_MANY, headers=headers, data=data)
+    raise HttpError(TOO_MANY_REQUESTS, words, kind=FaultKind.TOO_MANY, headers=headers, data=data)
 
 
 def _failed(words: str) -> t.CallToolResult:
@@ -270,13 +270,13 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
         raise LocalProtocolError(f"a time-out of {seconds}; give seconds above 0")
     chosen = frozenset(methods) if methods is not None else None
 
-    async def timed(turn: Turn, handler: Handler) -> t.Noun:
+    async def timed(turn: Turn, handler: Handler) -> t.ProtocolType:
         exchange = turn.exchange
-        name = exchange.row.name
+        name = exchange.method.name
         if name == LISTEN or (chosen is not None and name not in chosen):
             return await handler(turn)
         deadline = asyncio.timeout(seconds)
-        if exchange.peer.revision.asking is Asking.BY_REQUEST:
+        if exchange.peer.revision.input_requests is InputRequests.AS_REQUEST:
             turn = _Paused(turn, deadline)
         try:
             async with deadline:
@@ -285,7 +285,7 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
             if not deadline.expired():
                 raise
         words = f"{_name(exchange) or name} did not finish within {seconds:g} s; try less"
-        if exchange.row.params is t.CallToolRequestParams:
+        if exchange.method.params is t.CallToolRequestParams:
             return _failed(words)
         raise Fault(FaultKind.INTERNAL, words)
 
@@ -323,7 +323,7 @@ class _Paused(RequestFields):
     async def hang_up(self) -> None:
         await self._turn.wire.hang_up()
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         with self._paused():
             return await self._turn.wire.ask(question)
 
@@ -359,7 +359,7 @@ def log(
     """
     said = logging.getLogger(logger) if isinstance(logger, str) else logger
 
-    async def logged(turn: Turn, handler: Handler) -> t.Noun:
+    async def logged(turn: Turn, handler: Handler) -> t.ProtocolType:
         if not said.isEnabledFor(level):
             return await handler(turn)
         began = clock()
@@ -389,7 +389,7 @@ def log(
     return logged
 
 
-def _outcome(result: t.Noun) -> str:
+def _outcome(result: t.ProtocolType) -> str:
     if isinstance(result, t.InputRequiredResult):
         return "asks"
     failed = isinstance(result, t.CallToolResult) and result.is_error
@@ -401,14 +401,14 @@ def _facts(exchange: Exchange, outcome: str, fault: Fault | None, took_ms: float
     peer = exchange.peer
     client = peer.info
     facts: dict[str, Any] = {
-        "method": exchange.row.name,
+        "method": exchange.method.name,
         "name": _name(exchange),
         "principal": exchange.principal[:MAX_NAME_CHARACTERS],
         "revision": peer.revision.date,
         "client": f"{client.name} {client.version}"[:MAX_NAME_CHARACTERS] if client else "",
-        "trace": _trace(exchange.head.meta),
+        "trace": _trace(exchange.params.meta),
         "outcome": outcome,
-        "code": number(fault, peer.revision) if fault is not None else None,
+        "code": error_code(fault, peer.revision) if fault is not None else None,
         "ms": took_ms,
     }
     return {name: value for name, value in facts.items() if value not in ("", None)}
@@ -437,7 +437,7 @@ def _trace(meta: Raw) -> str:
 
 def _name(exchange: Exchange) -> str:
     """What a request is about, by name or address; what may be secret in an address is left out."""
-    head = exchange.head
+    head = exchange.params
     if isinstance(head.name, str):
         return head.name[:MAX_NAME_CHARACTERS]
     if not isinstance(head.uri, str):

@@ -13,16 +13,16 @@ from msgspec import Raw, Struct
 from colonnade.errors import Fault
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Batch, Request, RequestId
-from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.negotiation import Identity, Peer
 from colonnade.protocol.revision import Revision, Revisions
-from colonnade.protocol.types import NotificationParams, Noun, RequestParams
+from colonnade.protocol.types import NotificationParams, ProtocolType, RequestParams
 
 if TYPE_CHECKING:  # whoever has one of these has loaded it
     from colonnade.protocol.http.param_headers import ParamHeader
     from colonnade.protocol.http.security import Headers
-    from colonnade.protocol.input_requests import Question
+    from colonnade.protocol.input_requests import InputRequest
     from colonnade.protocol.types import ProgressNotificationParams
 
 
@@ -37,7 +37,7 @@ class Wire(Protocol):
         """Write it at once, if the other side has kept up; False where somebody must wait."""
         ...
 
-    async def ask(self, question: "Question") -> Raw:
+    async def ask(self, question: "InputRequest") -> Raw:
         """Put a question by request and wait for its raw answer, where the revision does that.
 
         Raises `RemoteError` where the answer is an error, `ChannelError` where there is none.
@@ -97,8 +97,8 @@ class Turn(Protocol):
 
 
 # The one callable, the whole height: server, gateway, cache, limits, policy.
-Handler: TypeAlias = Callable[[Turn], Awaitable[Noun]]
-Middleware: TypeAlias = Callable[[Turn, Handler], Awaitable[Noun]]
+Handler: TypeAlias = Callable[[Turn], Awaitable[ProtocolType]]
+Middleware: TypeAlias = Callable[[Turn, Handler], Awaitable[ProtocolType]]
 
 
 # What turns a request into the bytes of its answer, errors included; None for silence.
@@ -114,7 +114,7 @@ def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
 
 def _wrapped(layer: Middleware, inner: Handler) -> Handler:
     # A plain function that hands out the layer's coroutine: cheaper than one more coroutine.
-    def wrapped(turn: Turn) -> Awaitable[Noun]:
+    def wrapped(turn: Turn) -> Awaitable[ProtocolType]:
         return layer(turn, inner)
 
     return wrapped
@@ -127,7 +127,7 @@ class Hearer(Protocol):
         """The bytes of the answer to a question that went by request."""
         ...
 
-    def told(self, told: Told) -> None:
+    def told(self, told: NotificationReceived) -> None:
         """A notification that belongs to no call of ours, or to a subscription."""
         ...
 
@@ -214,7 +214,7 @@ class Service(Protocol):
         `CancelledError` and `ConnectionLost`."""
         ...
 
-    def told(self, told: Told, peer: Peer | None) -> None:
+    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
         """A client's notification that belongs to no exchange."""
         ...
 

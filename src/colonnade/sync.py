@@ -479,7 +479,7 @@ class Client:
         answers: Answering | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The result of any request, as the protocol has it; `answers` are asked in the loop."""
         return self._wait(
             self._client.ask(

@@ -48,7 +48,7 @@ from colonnade.client.client import Client, OnLog, OnProgress
 from colonnade.client.input_callbacks import Answers, GivenRoots, OnElicit, OnSample
 from colonnade.errors import Declined, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import AnyAnswer, Params, Question
+from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestParams
 from colonnade.protocol.link.link import TIMEOUT_S
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import ALL, Revision, Revisions
@@ -144,10 +144,10 @@ class Rehearsed(Answers):
         self._named = dict(script) if isinstance(script, Mapping) else None
         self._ordered = deque(() if script is None or self._named is not None else script)
         self._used: set[str] = set()
-        self.asked: list[Params] = []
+        self.asked: list[InputRequestParams] = []
         self.failure: Exception | None = None
 
-    async def to(self, question: Question) -> AnyAnswer:
+    async def to(self, question: InputRequest) -> AnyInputResponse:
         self.asked.append(question.params)
         return await super().to(question)
 
@@ -167,7 +167,7 @@ class Rehearsed(Answers):
             self._refuse(asked, f"all scripted answers are used up ({number} questions before)")
         return _answered(self._ordered.popleft(), asked)
 
-    def _refuse(self, asked: Params, why: str) -> NoReturn:
+    def _refuse(self, asked: InputRequestParams, why: str) -> NoReturn:
         words = shown(words_of(asked))
         self.failure = AssertionError(f"nobody expected the server to ask {words}: {why}")
         raise self.failure
@@ -185,7 +185,7 @@ class Rehearsed(Answers):
             )
 
 
-def words_of(asked: Params) -> str:
+def words_of(asked: InputRequestParams) -> str:
     """The words of a question: the message to the user, or the last one to the model."""
     if isinstance(asked, t.ElicitRequestParams):
         return asked.message
@@ -196,7 +196,7 @@ def words_of(asked: Params) -> str:
     return ""
 
 
-def _answered(answer: Any, asked: Params) -> Any:
+def _answered(answer: Any, asked: InputRequestParams) -> Any:
     if isinstance(answer, Exception) or answer is Declined:
         raise answer
     return answer(asked) if inspect.isroutine(answer) else answer

@@ -27,16 +27,20 @@ UNCHECKED = """import cryptography.hazmat.primitives.ciphers as c
 
 CUTS: dict[str, Cut] = {
     "RQ-01 which requests": Cut(
-        INTERVIEW, "and not self._row.may_ask:", "and False:", ROUNDS, "may_ask"
+        INTERVIEW, "and not self._row.may_require_input", "and False", ROUNDS, "may_ask"
     ),
     "RQ-01 something is asked": Cut(
         INTERVIEW, "if not self.pending:", "if False:", ROUNDS, "without_questions"
     ),
     "RQ-02 what was declared": Cut(
-        INTERVIEW, "if not can_answer(", "if False and not can_answer(", ROUNDS, "nobody_declared"
+        INTERVIEW,
+        "if not is_supported(",
+        "if False and not is_supported(",
+        ROUNDS,
+        "nobody_declared",
     ),
     "RQ-02 on this request": Cut(
-        INTERVIEW, "if not can_answer(", "if False and not can_answer(", BACK, "this_request"
+        INTERVIEW, "if not is_supported(", "if False and not is_supported(", BACK, "this_request"
     ),
     "RQ-02 modes": Cut(
         QUESTIONS,
@@ -88,14 +92,14 @@ CUTS: dict[str, Cut] = {
     "RQ-06 a warning": Cut(SEALING, "            self._warn()\n", "", DEPOT, "is_warned_of_once"),
     "RQ-07 what is no memory": Cut(
         INTERVIEW,
-        "    except Fault:\n        raise no_such_state() from None",
+        "    except Fault:\n        raise invalid_request_state() from None",
         "    except Fault:\n        raise",
         BACK,
         "opens_to_rubbish",
     ),
     "RQ-07 what is bound": Cut(
         INTERVIEW,
-        "        raise no_such_state()\n    return memory",
+        "        raise invalid_request_state()\n    return memory",
         '        raise Fault(FaultKind.INVALID_PARAMS, "not for you")\n    return memory',
         STATES,
         "rq_07",
@@ -105,7 +109,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-08 JSON": Cut(
         INTERVIEW,
-        "memory = read(Memory, unseal(state))",
+        "memory = decode_as(RequestState, unseal(state))",
         'memory = __import__("pickle").loads(unseal(state))',
         STATE,
         "sealed_for_something_else",
@@ -133,7 +137,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-10 the schema": Cut(
         QUESTIONS,
-        "        check_answer(self, answer)\n        return answer",
+        "        check_response(self, answer)\n        return answer",
         "        return answer",
         BACK,
         "a_wrong_answer",
@@ -168,7 +172,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 the people's time": Cut(
         "client/request.py",
-        "self._people_s = MAX_HELD_S",
+        "self._people_s = MAX_PAUSED_S",
         "self._people_s = 1e9",
         LONG,
         "people_have",

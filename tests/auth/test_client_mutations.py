@@ -17,7 +17,7 @@ READ, LOGIN, CROWD = "../protocol/test_httprules_challenges.py", "test_login.py"
 
 CUTS: dict[str, Cut] = {
     "CL-01 whose parameter": Cut(
-        "protocol/http/challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
+        "protocol/http/challenges.py", "for one in self.token_challenges if name in", "for one in self.all if name in",
         READ, "cl_01_a_parameter_of_another",
     ),
     "CL-01 the place that is named": Cut(

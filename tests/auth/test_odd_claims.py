@@ -23,7 +23,7 @@ from colonnade.auth.server.issuers import read_token
 from colonnade.auth.server.protection import Asked, BadProof, Proof, Surroundings
 from colonnade.auth.ssrf import Fetcher
 from colonnade.ports import Caller
-from colonnade.protocol.http.security import Refusal
+from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 
 ISSUER, RESOURCE = "https://login.example", "https://notes.example/mcp"
@@ -105,7 +105,7 @@ async def unreachable(*given: Any, **more: Any) -> Any:
     raise AssertionError("nothing is fetched here")
 
 
-def admitted(authorization: str, proof: str = "") -> Caller | Refusal:
+def admitted(authorization: str, proof: str = "") -> Caller | HttpError:
     async def admit() -> Caller:
         issuer = Jwt(ISSUER)
         issuer._keys = FixedKeys()  # type: ignore[assignment]
@@ -116,7 +116,7 @@ def admitted(authorization: str, proof: str = "") -> Caller | Refusal:
 
     try:
         return asyncio.run(admit())
-    except Refusal as refusal:
+    except HttpError as refusal:
         return refusal
 
 

@@ -19,7 +19,7 @@ from colonnade import Jwt, connect
 from colonnade.cli.session import sentence
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from colonnade.logs import redacted
-from colonnade.protocol.http.security import Refusal
+from colonnade.protocol.http.security import HttpError
 from colonnade.transport.http_server.authentication import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
 from live import live
 
@@ -206,9 +206,9 @@ async def test_a_verifier_of_the_programs_own_is_logged_without_its_words(
 # ---------------------------------------------------------------- how often
 
 
-def refusal(reason: str) -> Refusal:
+def refusal(reason: str) -> HttpError:
     line = f'Bearer error="invalid_token", error_description="{reason}"'
-    return Refusal(401, reason, headers=(("WWW-Authenticate", line),))
+    return HttpError(401, reason, headers=(("WWW-Authenticate", line),))
 
 
 def test_what_was_left_out_is_counted_in_the_next_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -235,7 +235,7 @@ def test_a_thousand_addresses_write_no_thousand_lines(caplog: pytest.LogCaptureF
 
 def test_what_refuses_no_credentials_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     log = RefusalLog()
-    log.note(Refusal(413, "too large"), "10.0.0.1", 0.0)
-    log.note(Refusal(401, "log in", headers=(("WWW-Authenticate", "Bearer"),)), "10.0.0.1", 0.0)
+    log.note(HttpError(413, "too large"), "10.0.0.1", 0.0)
+    log.note(HttpError(401, "log in", headers=(("WWW-Authenticate", "Bearer"),)), "10.0.0.1", 0.0)
     assert caplog.records == []
     assert logging.getLogger("colonnade.auth").isEnabledFor(logging.WARNING)

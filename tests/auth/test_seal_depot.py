@@ -19,7 +19,7 @@ from colonnade.auth.seal import (
 )
 from colonnade.errors import Fault, FaultKind
 from colonnade.ports import Store
-from colonnade.protocol.input_rounds import no_such_state
+from colonnade.protocol.input_rounds import invalid_request_state
 from colonnade.store.limits import Limits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
@@ -43,7 +43,7 @@ async def refused(one: Depot, text: str, principal: str = "ada") -> None:
     with pytest.raises(Fault) as caught:
         await one.collect(text, principal)
     assert caught.value.kind is FaultKind.INVALID_PARAMS
-    assert caught.value.message == no_such_state().message
+    assert caught.value.message == invalid_request_state().message
 
 
 @pytest.mark.parametrize("size", [0, 1, MAX_SECRET_BYTES])

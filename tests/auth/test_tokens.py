@@ -25,7 +25,7 @@ from colonnade.auth.seal import KeyRing
 from colonnade.auth.server.issuers import MAX_SKEW_S, SKEW_S
 from colonnade.auth.server.protection import Asked, Surroundings
 from colonnade.auth.ssrf import Fetcher
-from colonnade.protocol.http.security import Refusal
+from colonnade.protocol.http.security import HttpError
 from colonnade.store.memory import MemoryStore
 from http_client import Response
 from http_hand import pooled
@@ -540,7 +540,7 @@ async def test_no_character_of_a_token_can_be_another_one() -> None:
                 forged = token[:position] + letter + token[position + 1 :]
                 if forged == token:
                     continue
-                with pytest.raises(Refusal) as caught:
+                with pytest.raises(HttpError) as caught:
                     await protection.admit(_asked(forged), around)
                 assert caught.value.status in (400, 401), (position, letter)
 

@@ -140,7 +140,7 @@ MISTYPED = {
         f"forecast: days: expected an integer, got a string; it is {FORECAST}"
     ),
     "forecast city=Oslo unit=K": (
-        f"forecast: unit: expected one of 'C', 'F', got other text; it is {FORECAST}"
+        f"forecast: unit: expected one of 'C', 'F', got another string; it is {FORECAST}"
     ),
     "forecast city=Oslo city=Cairo": "city is given twice",
     "forecast city:=Oslo": "city:= is no JSON: JSON is malformed: invalid character (byte 0)",

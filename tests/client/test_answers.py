@@ -15,13 +15,13 @@ from colonnade.client.input_callbacks import Answers, elicited, sampled
 from colonnade.client.roots import rooted
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.testing import connect
 from live import Records, live, until
 
 FORMS = [one for one in ALL if "form" in one.elicitation.modes]
 URLS = [one for one in ALL if "url" in one.elicitation.modes]
-BY_REQUEST = [one for one in ALL if one.asking is Asking.BY_REQUEST]
+BY_REQUEST = [one for one in ALL if one.input_requests is InputRequests.AS_REQUEST]
 
 
 @dataclass
@@ -142,7 +142,7 @@ async def test_a_user_who_does_not_want_a_model_asked_ends_the_call(revision: Re
         raise Declined("not with my words")
 
     async with connect(asking(), revision.date, on_sample=no) as client:
-        if revision.asking is Asking.BY_REQUEST:
+        if revision.input_requests is InputRequests.AS_REQUEST:
             result = await client.call_tool("model")
             assert (result.is_error, result.text) == (True, "the user declined to answer")
             (refusal,) = [one for one in client.record.said("client") if "error" in one]

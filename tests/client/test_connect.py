@@ -556,7 +556,7 @@ def mirror() -> Server:
 @live
 async def test_a_program_says_who_it_is(revision: Revision) -> None:
     given: dict[str, Any] = {"name": "planner", "version": "1.2", "title": "Trip planner"}
-    title = "Trip planner" if revision.knows(*t.known(t.Implementation)["title"]) else None
+    title = "Trip planner" if revision.knows(*t.field_ranges(t.Implementation)["title"]) else None
     async with connect(mirror(), revision=revision.date, **given) as client:
         assert (await client.call_tool("who")).data == f"planner|1.2|{title}"
         assert client.name == "mirror"  # which is the server's

@@ -93,7 +93,7 @@ def everywhere(bad: str) -> list[Page]:
         page(t.AudioContent(data=bad, mime_type=bad)),
         page(t.EmbeddedResource(resource=found), t.EmbeddedResource(resource=blob)),
         page(t.ResourceLink(uri=bad, name=bad, title=bad, description=bad)),
-        page(t.UnknownContent(whole=t.Whole({"type": bad}))),
+        page(t.UnknownContent(whole=t.UnknownMembers({"type": bad}))),
         page(structured={bad: bad, "b": [bad]}),
         page(structured={bad: [{bad: bad}]}),
         page(structured={"result": [{bad: bad, "b": {bad: bad}}]}),

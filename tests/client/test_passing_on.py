@@ -27,7 +27,7 @@ def never(params: Any) -> Any:
     raise Called
 
 
-def texts(result: t.Noun) -> str:
+def texts(result: t.ProtocolType) -> str:
     assert isinstance(result, t.CallToolResult)
     return "".join(one.text for one in result.content if isinstance(one, t.TextContent))
 

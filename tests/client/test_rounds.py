@@ -15,11 +15,11 @@ from colonnade.client.input_callbacks import Answers
 from colonnade.client.request import MAX_ROUNDS
 from colonnade.errors import RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.revision import ALL, Asking, Revision
+from colonnade.protocol.revision import ALL, InputRequests, Revision
 from colonnade.testing import Clock, connect, played
 from live import live
 
-BY_RESULT = [one for one in ALL if one.asking is Asking.BY_RESULT]
+BY_RESULT = [one for one in ALL if one.input_requests is InputRequests.IN_RESULT]
 
 pytestmark = pytest.mark.parametrize("revision", BY_RESULT, ids=lambda one: one.date)
 

@@ -12,7 +12,7 @@ from colonnade.protocol.revision import ALL, Revision
 from live import live, until
 
 BY_ERROR = pytest.mark.parametrize(
-    "revision", [one for one in ALL if one.elicitation.by_error], ids=lambda one: one.date
+    "revision", [one for one in ALL if one.elicitation.url_required_error], ids=lambda one: one.date
 )
 COMPLETE = "notifications/elicitation/complete"
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from colonnade import Context, Server
-from colonnade.protocol.revision import ALL, Pushing, Revision
+from colonnade.protocol.revision import ALL, ChangeNotifications, Revision
 from colonnade.transport.http_server.request import Limits
 from features.feature import JSON, WORKS, Group, Verdict, refused, told
 from features.web import ROOTS, Sessioner, Streamer, settled, visitor, website
@@ -221,7 +221,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
         work.grow()
         newest = await two.message()
         assert newest["method"] == TOOLS
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             ids = {(await one.message())["params"]["_meta"].popitem()[1]}
             ids.add(newest["params"]["_meta"].popitem()[1])
             assert len(ids) == 2
@@ -407,7 +407,7 @@ async def by_notification(revision: Revision) -> Verdict:
         calling = asyncio.create_task(client.ask("tools/call", {"name": "wait"}, id=7))
         await settled(work.begun)
         assert (await client.say(cancelled(7))).status == 202
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             work.go.set()
             assert (await calling)["result"]["content"][0]["text"] == "waited"
             return told("202, and ignored")

@@ -18,7 +18,7 @@ from typing import Any
 
 from colonnade import Server
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Binding, Revision
+from colonnade.protocol.revision import HttpBinding, Revision
 from colonnade.transport.http_server.runner import HttpRunner
 from features.feature import JSON
 from http_client import META, Caller, Response, Wire, opening
@@ -265,10 +265,10 @@ class Enveloper(Poster):
         return response
 
 
-KINDS: dict[Binding, type[Visitor]] = {
-    Binding.HTTP_SSE: Streamer,
-    Binding.STREAMABLE: Sessioner,
-    Binding.POST_ONLY: Enveloper,
+KINDS: dict[HttpBinding, type[Visitor]] = {
+    HttpBinding.HTTP_SSE: Streamer,
+    HttpBinding.STREAMABLE: Sessioner,
+    HttpBinding.POST_ONLY: Enveloper,
 }
 
 

@@ -23,20 +23,20 @@ from colonnade.host.config.settings import Entry, Settings
 from colonnade.host.servers.supervisor import Supervised
 from colonnade.ports import Session
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, RequestFields
-from colonnade.protocol.input_requests import Kind, Question
-from colonnade.protocol.jsonrpc import NOTHING, Head, Request, encode
+from colonnade.protocol.input_requests import InputRequest, InputRequestKind
+from colonnade.protocol.jsonrpc import NOTHING, Request, SplitParams, encode
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.revision import EVERY, NEWEST, Asking
+from colonnade.protocol.revision import EVERY, NEWEST, InputRequests
 
 SCRIPT = Path(__file__).with_name("odd_servers.py")
-ASKS = frozenset({Kind.ELICIT, Kind.SAMPLE})
+ASKS = frozenset({InputRequestKind.ELICIT, InputRequestKind.SAMPLE})
 # The newest of those that keep a session: what asks by request.
 HANDSHAKE = EVERY.handshakes[0].date
-assert EVERY.handshakes[0].asking is Asking.BY_REQUEST
+assert EVERY.handshakes[0].input_requests is InputRequests.AS_REQUEST
 
-OnAsk = Callable[[Question], Any | Awaitable[Any]]
+OnAsk = Callable[[InputRequest], Any | Awaitable[Any]]
 
 
 class Call(RequestFields):
@@ -47,10 +47,10 @@ class Call(RequestFields):
         raw = Raw(encode(params))
         self.exchange = Exchange(
             Request(1, method, raw, b"1"),
-            Head(meta=NOTHING),
+            SplitParams(meta=NOTHING),
             NEWEST.methods[method],
             Peer(NEWEST, able, None, "debug"),
-            Shaper(NEWEST),
+            Encoder(NEWEST),
             caller,
         )
         self.fault: Fault | None = None
@@ -73,19 +73,19 @@ class Call(RequestFields):
     async def send(self, frame: bytes) -> None:
         self.post(frame)
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         made = self._on_ask(question)
         if isinstance(question.params, t.ElicitRequestParams):
             self.asked.append(question.params.message)
         said = await made if isinstance(made, Awaitable) else made
-        if isinstance(said, t.Noun):
+        if isinstance(said, t.ProtocolType):
             return Raw(encode(said))
         return Raw(encode(t.ElicitResult(action="accept", content=said)))
 
     async def hang_up(self) -> None: ...
 
 
-def nobody(question: Question) -> Any:
+def nobody(question: InputRequest) -> Any:
     raise AssertionError(f"asked {question}")
 
 

@@ -24,7 +24,7 @@ from colonnade.host.config.settings import Settings
 from colonnade.host.input_requests import Desk
 from colonnade.host.router import LocalTurn, local_exchange
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from host.wrapped_turn import wrapping
 from live import live
 
@@ -44,8 +44,8 @@ class Recorded(Server):
         self.params: list[dict[str, Any]] = []
 
     async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name == "tools/call":
-            self.params.append(read(dict[str, Any], turn.exchange.request.params))
+        if turn.exchange.method.name == "tools/call":
+            self.params.append(decode_as(dict[str, Any], turn.exchange.request.params))
         return await super().answer(turn)
 
 
@@ -138,13 +138,13 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
     server = recorded()
     seen: list[tuple[str, Any, str]] = []
 
-    async def audit(turn: Turn, handler: Handler) -> t.Noun:
+    async def audit(turn: Turn, handler: Handler) -> t.ProtocolType:
         exchange = turn.exchange
-        seen.append((exchange.row.name, exchange.head.name, exchange.principal))
+        seen.append((exchange.method.name, exchange.params.name, exchange.principal))
         return await handler(turn)
 
-    async def policy(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.head.name == "s__rest":
+    async def policy(turn: Turn, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.params.name == "s__rest":
             raise Refused("resting is not allowed")
         result = await handler(turn)
         if isinstance(result, t.ListToolsResult):
@@ -168,7 +168,7 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
 
 @live
 async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
-    async def louder(turn: Turn, handler: Handler) -> t.Noun:
+    async def louder(turn: Turn, handler: Handler) -> t.ProtocolType:
         result = await handler(turn)
         if not isinstance(result, t.ListToolsResult):
             return result
@@ -232,10 +232,10 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
 
 @live
 async def test_what_a_cache_of_lists_answers_still_has_its_servers() -> None:
-    kept: dict[str, t.Noun] = {}
+    kept: dict[str, t.ProtocolType] = {}
 
-    async def cache(turn: Turn, handler: Handler) -> t.Noun:
-        method = turn.exchange.row.name
+    async def cache(turn: Turn, handler: Handler) -> t.ProtocolType:
+        method = turn.exchange.method.name
         if method not in kept:
             kept[method] = await handler(turn)
         return kept[method]
@@ -292,7 +292,7 @@ class Front(Server):
         self.prompt(_nothing)
 
     async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name not in ("tools/list", "tools/call"):
+        if turn.exchange.method.name not in ("tools/list", "tools/call"):
             return await super().answer(turn)
         return turn.exchange.settle(await self.host.handler(turn))
 

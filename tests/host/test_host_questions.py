@@ -24,7 +24,7 @@ from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings, Sharing
 from colonnade.host.input_requests import Desk
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Question as Asked
+from colonnade.protocol.input_requests import InputRequest as Asked
 from host.wrapped_turn import wrapping
 from live import Records, live, live_for
 
@@ -346,7 +346,7 @@ class Curious(Server):
     said: str = ""
 
     async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name == "tools/list":
+        if turn.exchange.method.name == "tools/list":
             form = t.ElicitSchema(properties={})
             asked = Asked(t.ElicitRequestParams(message="Who are you?", requested_schema=form))
             try:

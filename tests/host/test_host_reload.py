@@ -155,7 +155,7 @@ class Slow(Server):
     gate: Gate
 
     async def answer(self, turn: Turn) -> bytes | None:
-        if turn.exchange.row.name == "tools/list":
+        if turn.exchange.method.name == "tools/list":
             self.gate.reached.set()
             await self.gate.opened.wait()
         return await super().answer(turn)

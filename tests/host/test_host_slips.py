@@ -12,7 +12,7 @@ from colonnade import Handler, Host, LocalProtocolError, Server, Turn
 from colonnade.host.agent.loop import RunOptions
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from colonnade.protocol.types import Noun
+from colonnade.protocol.types import ProtocolType
 from live import live
 
 HELLO = """
@@ -138,16 +138,16 @@ def test_a_server_may_be_called_servers() -> None:
     assert Host({"servers": {"command": "colonnade"}, "mcpServers": hello()}).servers
 
 
-async def forgetful(turn: Turn, handler: Handler) -> Noun:
+async def forgetful(turn: Turn, handler: Handler) -> ProtocolType:
     await handler(turn)
-    return cast("Noun", None)
+    return cast("ProtocolType", None)
 
 
 def hasty(turn: Turn, handler: Handler) -> Any:
     return None
 
 
-async def honest(turn: Turn, handler: Handler) -> Noun:
+async def honest(turn: Turn, handler: Handler) -> ProtocolType:
     return await handler(turn)
 
 

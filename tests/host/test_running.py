@@ -27,7 +27,7 @@ from colonnade.errors import Output
 from colonnade.host.agent.loop import ModelCall, failure
 from colonnade.host.agent.openai_model import answered
 from colonnade.host.input_requests import Question
-from colonnade.protocol.types import Noun
+from colonnade.protocol.types import ProtocolType
 from host.model_stage import JSON, Scripted, calls, hosted, many, shop
 from live import live
 
@@ -490,8 +490,8 @@ async def test_how_a_call_is_getting_on_is_told_with_the_call() -> None:
 
 @live
 async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
-    async def never(turn: Turn, handler: Handler) -> Noun:
-        if turn.exchange.row.name == "tools/call":
+    async def never(turn: Turn, handler: Handler) -> ProtocolType:
+        if turn.exchange.method.name == "tools/call":
             raise Refused("not on Sundays")
         return await handler(turn)
 

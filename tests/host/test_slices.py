@@ -16,7 +16,7 @@ from colonnade.host.servers import listings as slices
 from colonnade.host.servers.generation import MAX_TRIED
 from colonnade.host.servers.listings import HostTool, Steps, at_once, in_slices
 from colonnade.protocol import types as t
-from colonnade.protocol.uritemplate import Template
+from colonnade.protocol.uritemplate import UriTemplate
 from live import live
 
 T = TypeVar("T")
@@ -192,11 +192,11 @@ def listing(*templates: str) -> Server:
         return name
 
     @server.middleware
-    async def answer(turn: Turn, handler: Handler) -> t.Noun:
-        if turn.exchange.row.name == "resources/templates/list":
+    async def answer(turn: Turn, handler: Handler) -> t.ProtocolType:
+        if turn.exchange.method.name == "resources/templates/list":
             found = [t.ResourceTemplate(uri_template=text, name="r") for text in templates]
             return t.ListResourceTemplatesResult(resource_templates=found)
-        if turn.exchange.row.name == "resources/read":
+        if turn.exchange.method.name == "resources/read":
             return t.ReadResourceResult(contents=[t.ResourceContents(uri="a:b", text="read")])
         return await handler(turn)
 
@@ -210,7 +210,7 @@ async def test_only_templates_that_begin_like_an_address_are_compiled(
 ) -> None:
     compiled: list[str] = []
 
-    class Counted(Template):
+    class Counted(UriTemplate):
         def __init__(self, text: str, *, expand_only: bool = False) -> None:
             compiled.append(text)
             super().__init__(text, expand_only=expand_only)
@@ -218,7 +218,7 @@ async def test_only_templates_that_begin_like_an_address_are_compiled(
     texts = [f"a{nth}://x/{{name}}" for nth in range(200)]
     async with Host({"one": listing(*texts, "b%C3%BC://{name}")}) as host:
         await host.list_resource_templates()
-        monkeypatch.setattr(catalogue, "Template", Counted)
+        monkeypatch.setattr(catalogue, "UriTemplate", Counted)
         assert (await host.read_resource("a7://x/me")).contents
         assert compiled == ["a7://x/{name}"]
         for uri in ("bü://me", "b%C3%BC://me", "%617://x/me"):  # encoded or not, it is the same

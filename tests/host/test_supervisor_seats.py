@@ -15,13 +15,13 @@ from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedO
 from colonnade.host.servers.session import by_wire
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Kind, Question
+from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.revision import NEWEST
 from host.keeping import ASKS, HANDSHAKE, Call, children, kept, turns_of_loop
 from live import live, until
 
 
-def echo(question: Question) -> Any:
+def echo(question: InputRequest) -> Any:
     """What the form says of itself is what is filled in."""
     assert isinstance(question.params, t.ElicitRequestParams)
     return {"answer": question.params.message}
@@ -144,8 +144,8 @@ async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
         ({}, {"sampling": True}, {"elicitation", "sampling"}),
         ({}, {"sampling": True, "elicitation": False}, {"sampling"}),
         ({}, {"roots": ("/",)}, {"elicitation", "roots"}),
-        ({"asks": frozenset[Kind]()}, {"sampling": True}, set[str]()),
-        ({"asks": frozenset({Kind.SAMPLE})}, {"sampling": True}, {"sampling"}),
+        ({"asks": frozenset[InputRequestKind]()}, {"sampling": True}, set[str]()),
+        ({"asks": frozenset({InputRequestKind.SAMPLE})}, {"sampling": True}, {"sampling"}),
         ({}, {"sharing": "shared", "sampling": True, "roots": ("/",)}, set[str]()),
     ],
 )
@@ -193,7 +193,7 @@ async def test_forms_of_two_callers_are_open_at_the_same_time_and_do_not_cross()
     async with kept() as server:
 
         def asked(caller: str) -> Any:
-            async def answer(question: Question) -> Any:
+            async def answer(question: InputRequest) -> Any:
                 await answers[caller].wait()
                 return {"answer": f"{caller}'s secret"}
 
@@ -223,7 +223,7 @@ def asking_server() -> Server:
 async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share() -> None:
     async with kept("modern", target=asking_server()) as server:
 
-        def answer(question: Question) -> Any:
+        def answer(question: InputRequest) -> Any:
             assert isinstance(question.params, t.ElicitRequestParams)
             (field,) = question.params.requested_schema.properties  # type: ignore[union-attr]
             return {field: question.params.message}
@@ -244,7 +244,7 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
 async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> None:
     named: list[int] = []
 
-    async def asking(turns: tuple[Turn, ...], question: Question) -> Any:
+    async def asking(turns: tuple[Turn, ...], question: InputRequest) -> Any:
         named.append(len(turns))
         return await by_wire(turns, question)
 
@@ -271,9 +271,9 @@ async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not
 ):
     message = {"role": "user", "content": {"type": "text", "text": "a haiku"}}
     sample = {"messages": [message], "maxTokens": 10}
-    asked: list[Kind] = []
+    asked: list[InputRequestKind] = []
 
-    def answer(question: Question) -> Any:
+    def answer(question: InputRequest) -> Any:
         asked.append(question.kind)
         content = t.TextContent(text="five, seven, five")
         return t.CreateMessageResult(role="assistant", content=content, model="m")
@@ -288,12 +288,12 @@ async def test_a_model_is_asked_for_the_call_where_the_settings_allow_it_and_not
         for _ in range(MAX_SAMPLES - 1):
             await put()
         assert "more than 60 questions to the model" in (await put())["message"]
-        assert asked == [Kind.SAMPLE] * MAX_SAMPLES
+        assert asked == [InputRequestKind.SAMPLE] * MAX_SAMPLES
 
 
 @live
 async def test_an_answer_that_does_not_fit_is_none() -> None:
-    def wrong(question: Question) -> Any:
+    def wrong(question: InputRequest) -> Any:
         return {"answer": 3}
 
     async with kept() as server:
@@ -313,7 +313,7 @@ async def test_a_question_that_comes_when_nobody_has_a_call_is_refused() -> None
 async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
     withdrawn = asyncio.Event()
 
-    async def never(question: Question) -> Any:
+    async def never(question: InputRequest) -> Any:
         try:
             await asyncio.Event().wait()
         finally:
@@ -330,7 +330,7 @@ async def test_a_question_is_withdrawn_with_the_call_that_it_is_about() -> None:
 
 @live
 async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None:
-    async def gone(question: Question) -> Any:
+    async def gone(question: InputRequest) -> Any:
         raise ChannelError("the caller has gone")
 
     async with kept() as server:

@@ -12,7 +12,7 @@ import pytest
 
 from colonnade.errors import ChannelError
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Question
+from colonnade.protocol.input_requests import InputRequest
 from host.keeping import Kept, children, kept
 from live import live_for
 
@@ -21,7 +21,7 @@ CALLS = 120
 STORM_S = 2.0
 
 
-def echo(question: Question) -> Any:
+def echo(question: InputRequest) -> Any:
     assert isinstance(question.params, t.ElicitRequestParams)
     return {"answer": question.params.message}
 

@@ -24,5 +24,5 @@ class WrappedTurn(RequestFields):
         return self._turn.session
 
 
-async def wrapping(turn: Turn, handler: Handler) -> t.Noun:
+async def wrapping(turn: Turn, handler: Handler) -> t.ProtocolType:
     return await handler(WrappedTurn(turn))

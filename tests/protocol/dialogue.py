@@ -12,7 +12,7 @@ import msgspec
 
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.link.events import Call, Event, Send
+from colonnade.protocol.link.events import LinkEvent, RequestReceived, Send
 from colonnade.protocol.link.link import Link, sends
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer
@@ -63,7 +63,7 @@ def server_of(
     return Link(Side.SERVER, Identity(LIBRARY, can), accepts or only(revision))
 
 
-def meet(client: Link, server: Link) -> tuple[list[Event], list[Event]]:
+def meet(client: Link, server: Link) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Open the conversation, and let every line arrive; what each side learned."""
     if not client.accepts.handshakes:
         theirs = server.identity.capabilities
@@ -89,9 +89,9 @@ def hand_over(
     from_client: list[bytes] | None = None,
     from_server: list[bytes] | None = None,
     now: float = 0.0,
-) -> tuple[list[Event], list[Event]]:
+) -> tuple[list[LinkEvent], list[LinkEvent]]:
     """Carry lines to and fro until both are silent; what the client and the server learned."""
-    learned: dict[Side, list[Event]] = {Side.CLIENT: [], Side.SERVER: []}
+    learned: dict[Side, list[LinkEvent]] = {Side.CLIENT: [], Side.SERVER: []}
     lines = deque[tuple[Link, bytes]]()
     lines.extend((server, data) for data in from_client or ())
     lines.extend((client, data) for data in from_server or ())
@@ -107,7 +107,7 @@ def hand_over(
 def call(server: Link, data: bytes) -> Exchange:
     """What a server makes of a request that it serves."""
     (event,) = server.receive(data, 0.0)
-    assert isinstance(event, Call), event
+    assert isinstance(event, RequestReceived), event
     return event.exchange
 
 
@@ -174,12 +174,12 @@ def said(data: bytes | None) -> Any:
     return json.loads(data)
 
 
-def heard(events: list[Event]) -> list[Any]:
+def heard(events: list[LinkEvent]) -> list[Any]:
     """All that a link answered."""
     return [said(data) for data in sends(events)]
 
 
-def refusal(events: list[Event]) -> JSON:
+def refusal(events: list[LinkEvent]) -> JSON:
     """The one error that a link answered with."""
     (answer,) = heard(events)
     return answer["error"]
@@ -190,7 +190,7 @@ def state(link: Link) -> Any:
     running = [exchange.request.id for exchange in link._incoming]
     levels = [exchange.peer.log_level for exchange in link._incoming]
     batches = len(link._incoming._waiting), link._incoming.batch is not None
-    return msgspec.json.encode(link.record()), running, levels, batches
+    return msgspec.json.encode(link.snapshot()), running, levels, batches
 
 
 def earlier(revision: Revision) -> tuple[Revision, ...]:

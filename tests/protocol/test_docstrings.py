@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.signatures.docstrings import Docs, parse_docstring
+from colonnade.signatures.docstrings import ParsedDocstring, parse_docstring
 
 GOOGLE = """Forecast for a city.
 
@@ -58,7 +58,7 @@ SPHINX = """Forecast for a city.
 
 
 def test_google_parameters_with_types_stars_and_several_lines() -> None:
-    assert parse_docstring(GOOGLE) == Docs(
+    assert parse_docstring(GOOGLE) == ParsedDocstring(
         "Forecast for a city.\n\nIt may rain.\n\nReturns:\n    A forecast.",
         "Forecast for a city.",
         {
@@ -82,7 +82,7 @@ def test_a_google_section_at_the_start_and_at_the_end() -> None:
         "x": "The x.",
         "y": "The y.",
     }
-    assert parse_docstring("Do.\n\nArgs:") == Docs("Do.", "Do.", {})
+    assert parse_docstring("Do.\n\nArgs:") == ParsedDocstring("Do.", "Do.", {})
 
 
 def test_numpy_parameters_several_on_a_line_and_with_gaps() -> None:
@@ -102,7 +102,7 @@ def test_a_numpy_section_ends_where_prose_begins() -> None:
     docs = parse_docstring(
         "Do.\n\nParameters\n----------\nx : int\n    The x.\n\nThat is all, folks."
     )
-    assert docs == Docs("Do.\n\nThat is all, folks.", "Do.", {"x": "The x."})
+    assert docs == ParsedDocstring("Do.\n\nThat is all, folks.", "Do.", {"x": "The x."})
     assert (
         parse_docstring("Do.\n\nParameters\n----------\nx : int\n    The x.\n\nDone").text
         == "Do.\n\nDone"
@@ -113,7 +113,7 @@ def test_a_numpy_section_ends_where_prose_begins() -> None:
 
 
 def test_sphinx_fields_with_and_without_types() -> None:
-    assert parse_docstring(SPHINX) == Docs(
+    assert parse_docstring(SPHINX) == ParsedDocstring(
         "Forecast for a city.\n\nIt may rain.\n\n:returns: A forecast.",
         "Forecast for a city.",
         {
@@ -130,7 +130,7 @@ def test_the_first_description_of_a_parameter_counts() -> None:
 
 
 def test_no_docstring_is_an_empty_one() -> None:
-    assert parse_docstring(None) == parse_docstring("") == Docs("", "", {})
+    assert parse_docstring(None) == parse_docstring("") == ParsedDocstring("", "", {})
 
 
 def test_a_summary_of_two_lines_is_one_line() -> None:

@@ -8,10 +8,10 @@ from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
 from colonnade.protocol.elicitation import (
     MAX_PROBLEMS,
-    as_asked,
     check_content,
     check_form,
     is_url,
+    split_selections,
     with_defaults,
 )
 
@@ -217,9 +217,9 @@ def test_choices_that_were_typed_are_a_list_again() -> None:
         (" x, y ", ["x, y"]),
     ]
     for words, chosen in typed:
-        assert as_asked(asked, {"pick": words}) == {"pick": chosen}
+        assert split_selections(asked, {"pick": words}) == {"pick": chosen}
     kept = {"pick": ["a"], "name": "a, b", "other": "a, b"}
-    assert as_asked(asked, kept) == kept
+    assert split_selections(asked, kept) == kept
 
 
 def test_a_visit_goes_to_a_host_on_the_web() -> None:

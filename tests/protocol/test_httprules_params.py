@@ -31,9 +31,9 @@ from colonnade.protocol.http.param_headers import (
     read_text,
 )
 from colonnade.protocol.http.rules import status_of
-from colonnade.protocol.http.security import Headers, fold, gather
+from colonnade.protocol.http.security import Headers, combine_headers, lowercase_headers
 from colonnade.protocol.jsonrpc import MAX_DEPTH
-from colonnade.protocol.revision import JULY_2026, number
+from colonnade.protocol.revision import JULY_2026, error_code
 
 Schema = dict[str, Any]
 
@@ -69,7 +69,7 @@ def disagree(params: tuple[ParamHeader, ...], headers: Headers, arguments: objec
         agree(params, headers, arguments)
     fault = caught.value
     assert fault.kind is FaultKind.HEADER_MISMATCH
-    assert (status_of(fault, JULY_2026), number(fault, JULY_2026)) == (400, -32020)
+    assert (status_of(fault, JULY_2026), error_code(fault, JULY_2026)) == (400, -32020)
     return fault.message
 
 
@@ -654,7 +654,7 @@ def test_a_value_of_another_type_is_left_to_the_schema_when_the_header_agrees() 
 
 @pytest.mark.spec("R0908")
 def test_the_annotation_and_the_header_may_differ_by_case() -> None:
-    agree(REGION, fold([(b"MCP-PARAM-REGION", b"x")]), {"region": "x"})
+    agree(REGION, lowercase_headers([(b"MCP-PARAM-REGION", b"x")]), {"region": "x"})
     agree(
         param_headers(an_object(region=mirrored("rEGION"))),
         {b"mcp-param-region": b"x"},
@@ -669,7 +669,7 @@ def test_headers_of_parameters_that_are_not_mirrored_mean_nothing() -> None:
 
 @pytest.mark.parametrize("second", [b"a", b"b", b""])
 def test_a_header_that_came_twice_must_have_said_the_same(second: bytes) -> None:
-    headers = gather([(b"mcp-param-region", b"a"), (b"mcp-param-region", second)])
+    headers = combine_headers([(b"mcp-param-region", b"a"), (b"mcp-param-region", second)])
     if second == b"a":
         agree(REGION, headers, {"region": "a"})
     else:
@@ -709,13 +709,13 @@ def test_what_a_client_sends_every_server_accepts_and_nothing_is_injected(
     wire = "".join(f"{name}: {value}\r\n" for name, value in sent).encode("ascii")
     lines = [line.split(b":", 1) for line in wire.split(b"\r\n")[:-1]]
     assert [(name.decode(), value.strip().decode()) for name, value in lines] == sent
-    agree(CALL, fold([(name, value.strip()) for name, value in lines]), arguments)
+    agree(CALL, lowercase_headers([(name, value.strip()) for name, value in lines]), arguments)
 
 
 @pytest.mark.spec("R0902", "R0909")
 @given(PLAIN, PLAIN)
 def test_a_server_accepts_the_header_of_no_other_value(said: object, meant: object) -> None:
-    sent = fold(
+    sent = lowercase_headers(
         [
             (name.encode(), value.encode())
             for name, value in headers_for_call(REGION, {"region": said})

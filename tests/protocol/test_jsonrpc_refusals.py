@@ -345,12 +345,12 @@ HEARD = {
 @cases(UNHEARD)
 def test_a_bad_notification_or_reply_is_never_answered(case: bytes, revision: Revision) -> None:
     fault = fault_of(case)
-    assert (fault.unheard, fault.raw_id) == (True, b"")
+    assert (fault.expects_no_response, fault.raw_id) == (True, b"")
 
 
 @cases(HEARD)
 def test_anything_else_that_is_bad_is_answered(case: bytes) -> None:
-    assert not fault_of(case).unheard
+    assert not fault_of(case).expects_no_response
 
 
 # ---------------------------------------------------------------- how deep

@@ -7,7 +7,7 @@ import pytest
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.link.events import Call
+from colonnade.protocol.link.events import RequestReceived
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
@@ -62,7 +62,7 @@ def test_what_a_handshake_agreed_on_holds_and_other_requests_find_what_is_there(
         with pytest.raises(LocalProtocolError):  # and it is not told of what it cannot see
             server.link.notify("notifications/tools/list_changed")
     else:
-        assert isinstance(events[0], Call)
+        assert isinstance(events[0], RequestReceived)
         assert refusal(server.link.receive(request(revision, 3, "prompts/list"), 0.0))
 
 
@@ -94,7 +94,7 @@ def test_on_one_pipe_each_is_judged_in_its_own_way(revision: Revision) -> None:
     server.open(revision)
     server.now = TOOLS
     assert refusal(server.link.receive(request(revision, 1, "tools/list"), 0.0))["code"] == -32601
-    assert call(server.link, request(JULY_2026, 2, "tools/list")).row.name == "tools/list"
+    assert call(server.link, request(JULY_2026, 2, "tools/list")).method.name == "tools/list"
 
 
 def test_without_a_current_identity_the_first_one_holds() -> None:
@@ -133,7 +133,7 @@ def test_a_subscription_tells_only_of_what_its_caller_may_hear_of() -> None:
         ("c://y", False),
     ):
         params = t.ResourceUpdatedNotificationParams(uri=uri)
-        assert (subscription.news(method, params) is not None) is wanted
+        assert (subscription.notification(method, params) is not None) is wanted
     assert not subscription.wants(method, None)
 
 

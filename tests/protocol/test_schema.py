@@ -13,7 +13,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.schema import validate as s
 from colonnade.protocol.schema.bounds import MAX_DEPTH, MAX_NODES, MAX_SUBSCHEMAS
 from colonnade.protocol.schema.error_messages import MAX_PROBLEMS
-from colonnade.protocol.schema.validate import Validator, admitted, inlined
+from colonnade.protocol.schema.validate import Validator, admitted_types, inline_references
 
 JSON: dict[str, Any] = {
     "$defs": {
@@ -403,7 +403,7 @@ def test_a_pattern_with_look_ahead_works_on_text_of_bounded_length() -> None:
     decimals = {"pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}
     assert words(decimals, "1.50") == []
     assert words(decimals, "-") == [
-        r"expected text that matches ^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$, got other text"
+        r"expected a string that matches ^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$, got another string"
     ]
     evil = {"pattern": "(?=.*a)(?=.*b)(.*)*$"}
     started = time.process_time()
@@ -451,8 +451,8 @@ def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
         ({"const": 5}, True, "expected 5, got true"),
         ({"const": 5}, None, "expected 5, got null"),
         ({"const": 5}, [], "expected 5, got an array"),
-        ({"const": 5}, "five", "expected 5, got other text"),
-        ({"enum": ["celsius", "kelvin", 3]}, "celcius", "expected one of 'celsius', 'kelvin', 3, got other text; did you mean 'celsius'?"),
+        ({"const": 5}, "five", "expected 5, got another string"),
+        ({"enum": ["celsius", "kelvin", 3]}, "celcius", "expected one of 'celsius', 'kelvin', 3, got another string; did you mean 'celsius'?"),
         ({"minimum": 1}, 0, "expected at least 1, got 0"),
         ({"maximum": 1}, 2, "expected at most 1, got 2"),
         ({"maximum": 1}, 10**30, "expected at most 1, got a number of many digits"),
@@ -468,7 +468,7 @@ def test_the_library_is_loaded_when_the_first_value_is_checked() -> None:
         ({"minProperties": 1}, {}, "expected at least 1 member, got 0"),
         ({"maxProperties": 0}, {"a": 1}, "expected at most 0 members, got 1"),
         ({"uniqueItems": True}, [1, 1], "expected items that differ from each other, got some twice"),
-        ({"pattern": "^a"}, "b", "expected text that matches ^a, got other text"),
+        ({"pattern": "^a"}, "b", "expected a string that matches ^a, got another string"),
         ({"not": {}}, 1, "a value of this kind is not allowed here"),
         (False, 1, "not allowed here"),
         ({"contains": {"type": "string"}}, [1], "lacks an item that the schema asks for"),
@@ -529,11 +529,11 @@ def test_the_value_is_never_repeated_and_the_number_of_problems_is_bounded() -> 
 )
 def test_the_types_that_a_schema_admits(document: Any, types: set[str]) -> None:
     definitions = {"a": {"type": "string"}, "self": {"anyOf": [{"$ref": "#/$defs/self"}]}}
-    assert admitted(document, {"$defs": definitions}) == types
+    assert admitted_types(document, {"$defs": definitions}) == types
 
 
 def test_references_in_no_document_admit_anything() -> None:
-    assert admitted({"$ref": "#/$defs/a"}, True) == s._ALL_TYPES
+    assert admitted_types({"$ref": "#/$defs/a"}, True) == s._ALL_TYPES
 
 
 # ---------------------------------------------------------------- layout
@@ -545,7 +545,7 @@ def test_a_reference_at_the_root_is_replaced_by_what_it_names() -> None:
         "$ref": "#/$defs/P",
         "description": "Here.",
     }  # fmt: skip
-    assert inlined(document) == {
+    assert inline_references(document) == {
         "type": "object",
         "properties": {"e": {"enum": ["a"]}},
         "description": "Here.",
@@ -556,8 +556,8 @@ def test_a_recursive_definition_keeps_its_name_and_the_root_its_type() -> None:
     tree = {"type": "object", "properties": {"kids": {"items": {"$ref": "#/$defs/T~1x"}}}}
     holder = {"type": "object", "properties": {"tree": {"$ref": "#/$defs/T~1x"}}}
     document = {"$defs": {"T/x": tree, "H": holder}, "$ref": "#/$defs/H"}
-    assert inlined(document) == {**holder, "$defs": {"T/x": tree}}
-    assert inlined({"$defs": {"T/x": tree}, "$ref": "#/$defs/T~1x"}) == {
+    assert inline_references(document) == {**holder, "$defs": {"T/x": tree}}
+    assert inline_references({"$defs": {"T/x": tree}, "$ref": "#/$defs/T~1x"}) == {
         **tree,
         "$defs": {"T/x": tree},
     }
@@ -567,7 +567,10 @@ def test_two_definitions_that_need_each_other_are_kept_both() -> None:
     a = {"properties": {"b": {"$ref": "#/$defs/B"}}}
     b = {"properties": {"a": {"$ref": "#/$defs/A"}}}
     document = {"$defs": {"A": a, "B": b}, "items": {"$ref": "#/$defs/A"}}
-    assert inlined(document) == {"items": {"$ref": "#/$defs/A"}, "$defs": {"A": a, "B": b}}
+    assert inline_references(document) == {
+        "items": {"$ref": "#/$defs/A"},
+        "$defs": {"A": a, "B": b},
+    }
 
 
 def test_what_stands_beside_a_reference_is_not_lost() -> None:
@@ -581,7 +584,7 @@ def test_what_stands_beside_a_reference_is_not_lost() -> None:
             "no": {"$ref": "#/$defs/no"},
         },
     }
-    assert inlined(document)["properties"] == {
+    assert inline_references(document)["properties"] == {
         "note": {"type": "integer", "minimum": 1, "title": "T"},
         "bound": {"allOf": [{"type": "integer", "minimum": 1}], "minimum": 5},
         "yes": {},
@@ -591,15 +594,17 @@ def test_what_stands_beside_a_reference_is_not_lost() -> None:
 
 def test_copies_that_would_outgrow_the_references_are_not_made() -> None:
     document = doubling(40)
-    found = inlined(document)
+    found = inline_references(document)
     assert found["anyOf"] == document["$defs"]["d0"]["anyOf"]
     assert found["$defs"] == document["$defs"]
 
 
 def test_a_union_of_objects_says_that_it_is_an_object() -> None:
     one, two = {"type": "object", "title": "a"}, {"type": "object", "title": "b"}
-    assert inlined({"anyOf": [one, two]}) == {"type": "object", "anyOf": [one, two]}
-    assert inlined({"anyOf": [one, {"type": "null"}]}) == {"anyOf": [one, {"type": "null"}]}
+    assert inline_references({"anyOf": [one, two]}) == {"type": "object", "anyOf": [one, two]}
+    assert inline_references({"anyOf": [one, {"type": "null"}]}) == {
+        "anyOf": [one, {"type": "null"}]
+    }
 
 
 def test_a_circle_of_references_at_the_root_ends() -> None:
@@ -607,4 +612,4 @@ def test_a_circle_of_references_at_the_root_ends() -> None:
         "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
         "$ref": "#/$defs/a",
     }
-    assert inlined(document)["$ref"] in ("#/$defs/a", "#/$defs/b")
+    assert inline_references(document)["$ref"] in ("#/$defs/a", "#/$defs/b")

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BaseModel, Field
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.schema.error_messages import MAX_PROBLEMS
 from colonnade.protocol.schema.validate import DRAFT_2020_12, Validator, dialect
-from colonnade.signatures.signature import EMPTY, Hidden, Signature
+from colonnade.signatures.signature import EMPTY, HiddenParameter, Signature
 
 if TYPE_CHECKING:
     from somewhere import Context  # pyright: ignore[reportMissingImports]
@@ -323,14 +323,14 @@ class CarefulModel(BaseModel):
 @pytest.mark.parametrize(
     ("annotation", "raw", "words"),
     [
-        ("datetime.datetime", b'"x"', "expected a date and time such as 2026-01-31T09:30:00Z, got other text"),
-        ("datetime.date", b'"x"', "expected a date such as 2026-01-31, got other text"),
-        ("datetime.time", b'"x"', "expected a time such as 09:30:00, got other text"),
-        ("datetime.timedelta", b'"x"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
-        ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M, got other text"),
-        ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000, got other text"),
-        ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31, got other text"),
-        ("dict[datetime.date, int]", b'{"x":1}', "a name in it is wrong: expected a date such as 2026-01-31, got other text"),
+        ("datetime.datetime", b'"x"', "expected a date and time such as 2026-01-31T09:30:00Z, got another string"),
+        ("datetime.date", b'"x"', "expected a date such as 2026-01-31, got another string"),
+        ("datetime.time", b'"x"', "expected a time such as 09:30:00, got another string"),
+        ("datetime.timedelta", b'"x"', "expected an ISO 8601 duration such as PT1H30M, got another string"),
+        ("datetime.timedelta", b'"P1M"', "expected an ISO 8601 duration such as PT1H30M, got another string"),
+        ("uuid.UUID", b'"x"', "expected a UUID such as 123e4567-e89b-42d3-a456-426614174000, got another string"),
+        ("list[datetime.date]", b'["2026-01-31","x"]', "[1]: expected a date such as 2026-01-31, got another string"),
+        ("dict[datetime.date, int]", b'{"x":1}', "a name in it is wrong: expected a date such as 2026-01-31, got another string"),
         ("Annotated[datetime.datetime, Meta(tz=True)]", b'"2026-01-31T09:30:00"', "Expected datetime with a timezone component"),
     ],
 )  # fmt: skip
@@ -470,7 +470,7 @@ def test_hidden_parameters_are_left_out_by_name_or_by_judgement() -> None:
     for hidden in ({"db"}, is_db):
         signature = Signature(tool, hidden=hidden)
         assert list(signature.schema["properties"]) == ["city", "limit"]
-        assert signature.hidden == {"db": Hidden("db", Db, EMPTY)}
+        assert signature.hidden == {"db": HiddenParameter("db", Db, EMPTY)}
         assert (
             fault(signature, b'{"city":"a","db":1}')
             == "unknown argument 'db'; there are 'city', 'limit'"
@@ -488,7 +488,7 @@ def test_a_marker_hides_in_annotated_or_as_the_default() -> None:
 
     signature = Signature(tool, hidden=is_marked)
     assert list(signature.hidden) == ["b", "c"]
-    assert signature.hidden["c"] == Hidden("c", Db, marker)
+    assert signature.hidden["c"] == HiddenParameter("c", Db, marker)
     assert list(signature.schema["properties"]) == ["a", "d"]
 
 

@@ -42,7 +42,7 @@ def test_only_a_plain_text_takes_any_text() -> None:
     def number() -> int: ...
 
     outputs = [Signature(one).output() for one in (plain, short, number)]
-    assert [one and one.takes_any_text for one in outputs] == [True, False, False]
+    assert [one and one.takes_any_string for one in outputs] == [True, False, False]
 
 
 @pytest.mark.spec("R0377")
@@ -226,7 +226,7 @@ def test_a_field_that_says_more_than_bounds_goes_to_pydantic() -> None:
     assert properties["a"]["x-mine"] is True
     assert properties["c"]["x-mcp-header"] == "C"
     assert fault(signature, b'{"a":1,"b":1,"c":1,"d":"b"}') == (
-        "b: expected at least 2, got 1; d: expected text that matches ^a, got other text"
+        "b: expected at least 2, got 1; d: expected a string that matches ^a, got another string"
     )
 
 

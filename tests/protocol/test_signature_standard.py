@@ -89,9 +89,9 @@ def test_a_text_of_another_format_is_told_without_being_repeated() -> None:
     def tool(host: ipaddress.IPv4Address, pattern: re.Pattern[str], price: Decimal) -> None: ...
 
     assert fault(tool, b'{"host":"secret","pattern":"(secret","price":"secret"}') == (
-        "host: expected an IPv4 address such as 192.0.2.1, got other text; "
-        "pattern: expected a regular expression, got other text; "
-        "price: expected a number, or one as text such as '12.50', got other text"
+        "host: expected an IPv4 address such as 192.0.2.1, got another string; "
+        "pattern: expected a regular expression, got another string; "
+        "price: expected a number, or a string such as '12.50', got another string"
     )
     assert fault(tool, b'{"host":"192.0.2.1","pattern":"a","price":"NaN"}') == (
         "price: Expected a finite number"
@@ -139,11 +139,11 @@ def test_every_date_that_is_none_is_told_and_not_only_the_first() -> None:
     assert fault(
         tool, b'{"stay":{"start":"x","end":"y","guests":"z"},"days":["x","2026-01-31","y"]}'
     ) == (
-        "stay.start: expected a date such as 2026-01-31, got other text; "
-        "stay.end: expected a date such as 2026-01-31, got other text; "
+        "stay.start: expected a date such as 2026-01-31, got another string; "
+        "stay.end: expected a date such as 2026-01-31, got another string; "
         "stay.guests: expected an integer, got a string; "
-        "days[0]: expected a date such as 2026-01-31, got other text; "
-        "days[2]: expected a date such as 2026-01-31, got other text; "
+        "days[0]: expected a date such as 2026-01-31, got another string; "
+        "days[2]: expected a date such as 2026-01-31, got another string; "
         "missing required argument 'id'"
     )
 

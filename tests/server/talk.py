@@ -20,7 +20,7 @@ import pytest
 
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import Asking, BadToolInput, Revision
+from colonnade.protocol.revision import BadToolInput, InputRequests, Revision
 from colonnade.server.server import Server
 from colonnade.transport.duplex import Duplex
 from official import DATES, available
@@ -178,7 +178,7 @@ class Client:
         return self.answer(method, params)
 
     def _question(self, message: JSON) -> None:
-        assert self.revision.asking is Asking.BY_REQUEST
+        assert self.revision.input_requests is InputRequests.AS_REQUEST
         try:
             answer = self._answer(message["method"], message.get("params") or {})
         except Refusal as refusal:

@@ -13,7 +13,7 @@ import pytest
 
 from colonnade import Server
 from colonnade.errors import RemoteError
-from colonnade.protocol.revision import ALL, Binding, Revision
+from colonnade.protocol.revision import ALL, HttpBinding, Revision
 from colonnade.testing import connect
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller
@@ -143,7 +143,7 @@ async def test_it_is_answered_over_http() -> None:
 
 @pytest.mark.parametrize(
     "revision",
-    [r for r in ALL if r.handshake and r.http.binding is not Binding.HTTP_SSE],
+    [r for r in ALL if r.handshake and r.http.binding is not HttpBinding.HTTP_SSE],
     ids=lambda r: r.date,
 )
 @live

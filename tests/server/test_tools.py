@@ -179,7 +179,7 @@ async def test_a_link_says_all_that_the_protocol_has_for_one(revision: Revision)
     if "resource_link" in revision.blocks:
         assert (block["size"], block["annotations"]["audience"]) == (7, ["user"])
         assert block["_meta"] == {"example.com/colour": "red"}
-        knows_icons = revision.knows(*t.known(t.ResourceLink)["icons"])
+        knows_icons = revision.knows(*t.field_ranges(t.ResourceLink)["icons"])
         assert ("icons" in block) is knows_icons
     with pytest.raises(LocalProtocolError, match="size is -1; give a number of bytes"):
         Link("notes://b", size=-1)
@@ -195,7 +195,7 @@ async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: 
         return 'a "long" text. ' * 2000
 
     @server.middleware
-    async def look(turn: Turn, inner: Handler) -> t.Noun:
+    async def look(turn: Turn, inner: Handler) -> t.ProtocolType:
         seen.append(await inner(turn))
         return seen[-1]
 

@@ -88,7 +88,7 @@ async def test_bad_arguments_are_told_in_words_that_name_tool_argument_and_wish(
             (
                 "paint",
                 {"colour": "blue"},
-                "paint: colour: expected one of 'red', 'green', got other text",
+                "paint: colour: expected one of 'red', 'green', got another string",
             ),
         ):
             assert await client.refused(tool, arguments) == told

@@ -26,7 +26,7 @@ import uvloop
 
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
@@ -91,7 +91,7 @@ class Nobody:
     async def answer(self, turn: Turn) -> bytes | None:
         return None
 
-    def told(self, told: Told) -> None: ...
+    def told(self, told: NotificationReceived) -> None: ...
 
     def missed(self) -> None: ...
 

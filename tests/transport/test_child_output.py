@@ -138,7 +138,7 @@ def test_what_is_not_utf8_reaches_whom_it_concerns() -> None:
     ):
         ear.sieve.feed(line + b"\n")
     assert not ear.received
-    assert [(one.settles, one.unheard, one.raw_id) for one in ear.refused] == [
+    assert [(one.settles, one.expects_no_response, one.raw_id) for one in ear.refused] == [
         (7, True, b""),
         (8, True, b""),
         (None, False, '"�"'.encode()),

@@ -236,7 +236,7 @@ async def test_a_connection_that_is_closed_before_the_headers_is_lost(
     async with by_hand(play) as hand, pooled() as pool:
         with pytest.raises(ConnectionLost, match="the server closed the connection") as raised:
             await pool.send("GET", hand.url, [])
-        assert not raised.value.unheard
+        assert not raised.value.not_sent
 
 
 @either_loop

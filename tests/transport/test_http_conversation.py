@@ -458,7 +458,7 @@ async def test_a_session_that_the_server_has_forgotten_is_said_so(body: bytes) -
     async with beast(NOVEMBER_2025, forget) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, SessionEnded)
-        assert (error.status, error.unheard) == (404, True)
+        assert (error.status, error.not_sent) == (404, True)
         assert "it has forgotten this session" in str(error)
     assert [one.method for one in hand.heard if one.method == "DELETE"] == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from client.http_beast import PATIENT_S, SESSION, beast, done, opening, outcome, result
 from colonnade.errors import CannotConnect, ConnectionLost, RemoteProtocolError, TimedOut
-from colonnade.protocol.http.sse import Parser
+from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import (
     JULY_2026,
@@ -231,7 +231,7 @@ async def test_a_server_that_will_not_go_on_ends_the_call_at_once(status: int) -
     async with beast(NOVEMBER_2025, parts.post, special=parts.special) as (client, hand):
         error = await outcome(client.call_tool("t"))
         assert type(error) is ConnectionLost
-        assert (error.status, error.unheard) == (None, False)
+        assert (error.status, error.not_sent) == (None, False)
         words = "the stream ended without an answer, and cannot be taken up again: 127"
         assert words in str(error)
         assert "whether it had an effect is unknown" in str(error)
@@ -510,7 +510,7 @@ async def test_only_what_may_pass_is_tried_again(
         tried += 1
         raise error
 
-    parser = Parser()
+    parser = EventStreamParser()
     parser.retry_ms = 0
     with pytest.raises(type(error)):
         await Resuming().take_up(fetch, parser)
@@ -518,7 +518,7 @@ async def test_only_what_may_pass_is_tried_again(
 
 
 def test_the_next_reader_of_a_stream_knows_where_it_is_and_when_to_come_back() -> None:
-    before = Parser()
+    before = EventStreamParser()
     before.feed(b"retry: 7\nid: x\ndata:\n\nid: lost\ndata: ")
     before.end()
     after = resumed(before)

@@ -8,7 +8,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Question
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import JULY_2026, Revisions
 from colonnade.transport.http_server.request import Limits
 from http_client import BOTH, written
@@ -302,7 +302,7 @@ async def test_no_request_ever_goes_to_the_client() -> None:
         await s.caller.call("echo")
         turn = s.service.turns[-1]
         with pytest.raises(LocalProtocolError, match="by result"):
-            await turn.wire.ask(Question(t.ListRootsRequestParams()))
+            await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         await turn.wire.hang_up()
         assert turn.session is None
         with pytest.raises(ConnectionLost):

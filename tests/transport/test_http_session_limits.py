@@ -6,7 +6,7 @@ from typing import Any
 
 from colonnade.ports import Caller as Verified
 from colonnade.protocol import types as t
-from colonnade.protocol.byte_budget import Budget
+from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import (
     JUNE_2025,
@@ -568,7 +568,7 @@ async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
 @live
 async def test_what_all_sessions_follow_is_bounded() -> None:
     async with stand() as s:
-        s.sessions.shared.subscribed = Budget(1000, 1000)
+        s.sessions.shared.subscribed = ByteBudget(1000, 1000)
         await s.caller.initialize("2025-11-25")
         followed = 0
         while (

@@ -8,7 +8,7 @@ import pytest
 
 from colonnade.errors import ConnectionLost
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Question
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.revision import (
     JUNE_2025,
     MARCH_2025,
@@ -173,7 +173,7 @@ async def test_a_call_whose_client_can_never_come_back_can_ask_nothing() -> None
         wire.abort()
         await s.lost()
         with pytest.raises(ConnectionLost, match="cannot come back"):
-            await turn.wire.ask(Question(t.ListRootsRequestParams()))
+            await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         await turn.wire.send(b"{}")
         assert not next(iter(s.sessions))._streams
         s.service.go.mark("wait")

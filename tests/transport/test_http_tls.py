@@ -63,7 +63,7 @@ async def test_a_certificate_that_nobody_trusts_ends_it_before_anything_is_sent(
         words = r"the certificate of 127\.0\.0\.1:\d+ is not trusted: \w+"
         with pytest.raises(CannotConnect, match=words) as raised:
             await fetch(pool, hand.url)
-        assert raised.value.unheard
+        assert raised.value.not_sent
         assert hand.heard == []
     await pool.close()
 

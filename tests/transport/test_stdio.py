@@ -21,7 +21,14 @@ import pytest
 
 from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 from colonnade.protocol.methods import Side
-from colonnade.protocol.revision import ALL, JULY_2026, NOVEMBER_2025, Asking, Pushing, Revision
+from colonnade.protocol.revision import (
+    ALL,
+    JULY_2026,
+    NOVEMBER_2025,
+    ChangeNotifications,
+    InputRequests,
+    Revision,
+)
 from official import DATES, available
 from official_lines import complaints
 from stage import Message
@@ -183,7 +190,7 @@ def test_progress_questions_and_changes_go_over_the_pipe(revision: Revision) -> 
         for tool in ("ask", "ask_in_a_thread"):
             id = server.send("tools/call", {"name": tool})
             first = server.read()
-            if revision.asking is Asking.BY_REQUEST:
+            if revision.input_requests is InputRequests.AS_REQUEST:
                 assert first["method"] == "roots/list"
                 server.say({"jsonrpc": "2.0", "id": first["id"], "result": {"roots": []}})
                 result = server.answer(id)["result"]
@@ -197,7 +204,7 @@ def test_progress_questions_and_changes_go_over_the_pipe(revision: Revision) -> 
                 }
                 result = server.answer(server.send("tools/call", again))["result"]
             assert result["content"][0]["text"] == "0 roots"
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             server.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             assert server.read()["method"] == "notifications/subscriptions/acknowledged"
         server.call("grow")
@@ -236,7 +243,7 @@ def test_sigterm_ends_it_well(revision: Revision) -> None:
     with serving(revision) as server:
         server.open()
         id = None
-        if revision.pushing is Pushing.LISTEN:
+        if revision.change_notifications is ChangeNotifications.LISTEN:
             id = server.send("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             server.read()
         server.process.send_signal(signal.SIGTERM)

@@ -47,7 +47,7 @@ from colonnade import (
 from colonnade.ports import Handler, Middleware, Store, Turn
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import Revisions
-from colonnade.protocol.types import Noun
+from colonnade.protocol.types import ProtocolType
 from colonnade.server.context.handles import Handles
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.connection import RunLimits
@@ -163,7 +163,7 @@ def test_overrides_and_mounts_are_typed() -> None:
 # ---------------------------------------------------------------- layers and transports
 
 
-async def layer(turn: Turn, handler: Handler) -> Noun:
+async def layer(turn: Turn, handler: Handler) -> ProtocolType:
     assert_type(turn.exchange.principal, str)
     return await handler(turn)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from colonnade.errors import Fault, FaultKind, Refused
 from colonnade.ports import Seal, Store
-from colonnade.protocol.input_rounds import Memory, no_such_state
+from colonnade.protocol.input_rounds import RequestState, invalid_request_state
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -182,7 +182,7 @@ class SingleUse:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def spend(self, state: str, memory: Memory, *, now: float) -> None:
+    async def spend(self, state: str, memory: RequestState, *, now: float) -> None:
         """Take the state for this call, after `recall` gave its memory. Raises `Fault` if it was
         taken before; where the store cannot say, its error: then the call must not go on."""
         key = f"spent requestState {hashlib.sha256(state.encode()).hexdigest()}"
@@ -214,4 +214,4 @@ def _read(text: str) -> bytes:
 
 
 def _refuse() -> NoReturn:
-    raise no_such_state() from None
+    raise invalid_request_state() from None

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from colonnade.errors import RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.subscriptions import within
+from colonnade.protocol.subscriptions import is_covered
 
 # All answers of one server, and one of them. A list of a thousand tools takes a megabyte.
 MAX_BYTES = 16 * 1024 * 1024
@@ -92,7 +92,7 @@ class Cache:
         """A resource has changed, and so has all that it is part of."""
         self.changes += 1
         for key, kept in list(self._kept.items()):
-            if kept.uri is not None and within(uri, {kept.uri}):
+            if kept.uri is not None and is_covered(uri, {kept.uri}):
                 self._drop(key)
 
     def clear(self) -> None:
@@ -164,4 +164,4 @@ class ListBudget:
 
     def _wrong(self, words: str, hint: str) -> RemoteProtocolError:
         error = RemoteProtocolError(f"{self._method} {words}", hint=hint)
-        return error.about(self._server) if self._server else error
+        return error.with_server(self._server) if self._server else error

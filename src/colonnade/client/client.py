@@ -33,11 +33,11 @@ from colonnade.errors import (
     RemoteError,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import reread
-from colonnade.protocol.codec.encode import write
+from colonnade.protocol.codec.decode import convert_to
+from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.revision import EVERY, LogControl, OutputRoot, Pushing
+from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
 from colonnade.providers.tool_calls import Call
@@ -91,7 +91,7 @@ SCHEMAS_S = 5.0
 
 T = TypeVar("T")
 R = TypeVar("R", bound=t.ListResult)
-N = TypeVar("N", bound=t.Noun)
+N = TypeVar("N", bound=t.ProtocolType)
 
 
 class Client(Asker):
@@ -177,7 +177,7 @@ class Client(Asker):
         the tool reports.
         """
         given = arguments if isinstance(arguments, dict) else dict(arguments or {})
-        params = CallToolRequestParams(name=name, arguments=Raw(write(given)))
+        params = CallToolRequestParams(name=name, arguments=Raw(encode_finite(given)))
         report = on_progress or self._on_progress or ignored
         headers = self._tools.headers(params) if self._tools.mirrored else ()
         try:
@@ -240,7 +240,7 @@ class Client(Asker):
             kind = t.CallToolResult
             return await self._ask(CALL, params, kind, timeout_s, report, headers, behalf=behalf)
         except ChannelError as lost:
-            if not (lost.unheard or refused):  # D19
+            if not (lost.not_sent or refused):  # D19
                 lost.effect_unknown = True
             raise
 
@@ -422,7 +422,7 @@ class Client(Asker):
         answers: Answering | None = None,
         principal: str = "",
         log_level: t.LoggingLevel | None = None,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The result of any request, as the protocol has it: for those who pass requests on.
 
         With `answers` it is made on behalf of somebody else: they are asked what the server asks
@@ -434,7 +434,9 @@ class Client(Asker):
         behalf = Behalf(answers, principal, log_level) if answers is not None else None
         if isinstance(params, t.CallToolRequestParams):
             return await self._call(params, timeout_s, on_progress, behalf)
-        return await self._ask(method, params, t.Noun, timeout_s, on_progress, behalf=behalf)
+        return await self._ask(
+            method, params, t.ProtocolType, timeout_s, on_progress, behalf=behalf
+        )
 
     # ------------------------------------------------------------ the conversation itself
 
@@ -444,7 +446,7 @@ class Client(Asker):
             await self._ask(PING, t.RequestParams(), t.EmptyResult)
             return
         found = await self._ask(DISCOVER, t.RequestParams(), t.DiscoverResult, fresh=True)
-        info = reread(t.ResultMeta, found.meta or {}).server_info
+        info = convert_to(t.ResultMeta, found.meta or {}).server_info
         self._found = Peer(self.peer.revision, found.capabilities, info)
         self.instructions: str | None = found.instructions
 
@@ -490,7 +492,7 @@ class Client(Asker):
         self._check_loop()
         listening = Listening(wanted)
         following = Following(self._speaker, self._listenings, listening, self.timeout_s)
-        on_subscriptions = self.peer.revision.pushing is Pushing.LISTEN
+        on_subscriptions = self.peer.revision.change_notifications is ChangeNotifications.LISTEN
         async with following.subscribed() if on_subscriptions else following.in_session():
             yield listening
 

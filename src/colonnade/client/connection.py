@@ -35,8 +35,8 @@ from colonnade.errors import (
 )
 from colonnade.ports import Conversation, Hearer, Progressing, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.link.events import Told
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import DISCOVER, PING, SET_LEVEL, Link
 from colonnade.protocol.methods import Side
@@ -92,7 +92,7 @@ class Ear:
         """The answer to a question of the server."""
         return self._hearer.answer(turn)
 
-    def told(self, told: Told) -> None:
+    def told(self, told: NotificationReceived) -> None:
         """Pass on what the server tells."""
         if not self.deaf:
             self._hearer.told(told)
@@ -308,7 +308,7 @@ class Speaker:
         if not (may_repeat(method, error) or await self._was_exchanged(conversation, error)):
             raise error
         log.info("%s: %s is sent again: %s", self.way.name, method, error)
-        if not isinstance(error, ConnectionLost) or error.unheard or self.over:
+        if not isinstance(error, ConnectionLost) or error.not_sent or self.over:
             await self.renew(conversation)
 
     async def _was_exchanged(self, conversation: Conversation, error: ColonnadeError) -> bool:
@@ -327,7 +327,7 @@ class Speaker:
             return False
         try:
             raw = await conversation.request(DISCOVER, t.RequestParams(), self._timeout_s)
-            return peer.revision.date not in read(t.DiscoverResult, raw).supported_versions
+            return peer.revision.date not in decode_as(t.DiscoverResult, raw).supported_versions
         except (RemoteError, RemoteProtocolError):
             return True
         except ColonnadeError:  # whatever this is, it is no reason to begin anew
@@ -376,4 +376,4 @@ def may_repeat(method: str, error: ColonnadeError) -> bool:
     """Whether this may be sent once more: the server has not heard it, or it only looks (D19)."""
     if not isinstance(error, ConnectionLost):
         return False
-    return error.unheard or (error.status is None and method in HARMLESS)
+    return error.not_sent or (error.status is None and method in HARMLESS)

@@ -23,7 +23,11 @@ from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, Rem
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.elicitation import with_defaults
-from colonnade.protocol.input_requests import AnyAnswer, Question, read_url_required
+from colonnade.protocol.input_requests import (
+    AnyInputResponse,
+    InputRequest,
+    decode_url_elicitations,
+)
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
 from colonnade.signatures.codecs import show
@@ -46,11 +50,11 @@ SAMPLES_S = 60.0
 class Answering(Protocol):
     """Whoever is asked what came by result, or by an error: for one call, or for all of them."""
 
-    async def to(self, question: Question) -> AnyAnswer:
+    async def to(self, question: InputRequest) -> AnyInputResponse:
         """The answer to one question. Raises `Declined` where none can say so by itself."""
         ...
 
-    async def to_all(self, questions: Mapping[str, Question]) -> dict[str, AnyAnswer]:
+    async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
         """The answers to several, by their names."""
         ...
 
@@ -96,23 +100,23 @@ class Answers:
         """The bytes of an answer to a question that went by request."""
         exchange = turn.exchange
         try:
-            if exchange.question is None:
-                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
-            return exchange.settle(await self.to(exchange.question))
+            if exchange.input_request is None:
+                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.method.name} here")
+            return exchange.settle(await self.to(exchange.input_request))
         except Declined as no:
             turn.fault = Fault(FaultKind.USER_REJECTED, str(no) or "the user said no")
         except Fault as fault:
             turn.fault = fault
         except Exception as error:
-            self.failed(exchange.row.name, error)
+            self.failed(exchange.method.name, error)
             turn.fault = Fault(FaultKind.INTERNAL, "the client could not answer")
         return exchange.fail(turn.fault)
 
-    async def to_all(self, questions: Mapping[str, Question]) -> dict[str, AnyAnswer]:
+    async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
         """The answers to questions that came by result, one after the other: there is one user."""
         return {key: await self.to(question) for key, question in questions.items()}
 
-    async def to(self, question: Question) -> AnyAnswer:
+    async def to(self, question: InputRequest) -> AnyInputResponse:
         """The answer to one question. Raises `Declined` where none can say so by itself."""
         params = question.params
         if isinstance(params, t.ElicitRequestParams):
@@ -265,18 +269,18 @@ class Visits:
                 await self._wait(id, timeout_s)
         return True
 
-    def _asked(self, error: RemoteError, peer: Peer) -> list[Question]:
+    def _asked(self, error: RemoteError, peer: Peer) -> list[InputRequest]:
         rules = peer.revision
-        if not rules.elicitation.by_error:
+        if not rules.elicitation.url_required_error:
             return []
         if error.code != rules.codes[FaultKind.URL_ELICITATION_REQUIRED]:
             return []
         data = Raw(encode(error.data))
         with contextlib.suppress(Fault):  # then it is an error like any other
-            return read_url_required(data, self._answers.capabilities, peer)
+            return decode_url_elicitations(data, self._answers.capabilities, peer)
         return []
 
-    async def _agree(self, question: Question, answers: Answering) -> None:
+    async def _agree(self, question: InputRequest, answers: Answering) -> None:
         id = _id(question)
         while len(self._open) >= MAX_OPEN:
             self._open.pop(next(iter(self._open)))
@@ -295,7 +299,7 @@ class Visits:
             self._open.pop(id, None)
 
 
-def _id(question: Question) -> str:
+def _id(question: InputRequest) -> str:
     params = question.params
     assert isinstance(params, t.ElicitRequestParams)
     return params.elicitation_id or ""

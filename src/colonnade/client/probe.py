@@ -29,8 +29,8 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.jsonrpc import NOTHING, Failure, Reply, encode
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.jsonrpc import NOTHING, ErrorResponse, ResultResponse, encode
 from colonnade.protocol.negotiation import choose
 from colonnade.protocol.revision import NEWEST, Revision, Revisions
 from colonnade.protocol.types import DiscoverResult, UnsupportedProtocolVersionData
@@ -55,12 +55,14 @@ class Verdict(Struct, frozen=True):
 
 
 def judge(
-    outcome: Reply | Failure | None, status: int | None = None, method: str = "server/discover"
+    outcome: ResultResponse | ErrorResponse | None,
+    status: int | None = None,
+    method: str = "server/discover",
 ) -> Verdict:
     """What the answer to a probe proves (D12, D13). No outcome: silence, or no JSON-RPC body."""
-    if isinstance(outcome, Reply):
+    if isinstance(outcome, ResultResponse):
         return _judge_reply(outcome)
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, ErrorResponse):
         verdict = _judge_failure(outcome, status, method)
         if verdict.era is Era.MODERN:
             return verdict
@@ -69,19 +71,19 @@ def judge(
     return LEGACY
 
 
-def _judge_reply(reply: Reply) -> Verdict:
+def _judge_reply(reply: ResultResponse) -> Verdict:
     try:
-        found = read(DiscoverResult, reply.result)
+        found = decode_as(DiscoverResult, reply.result)
     except Fault:
         return LEGACY
     return Verdict(Era.MODERN, tuple(found.supported_versions))
 
 
-def _judge_failure(failure: Failure, status: int | None, method: str) -> Verdict:
+def _judge_failure(failure: ErrorResponse, status: int | None, method: str) -> Verdict:
     codes = NEWEST.codes
     try:
         if failure.code == codes[FaultKind.VERSION_UNSUPPORTED]:
-            data = read(UnsupportedProtocolVersionData, failure.data)
+            data = decode_as(UnsupportedProtocolVersionData, failure.data)
             return Verdict(Era.MODERN, tuple(data.supported))
         if failure.code == codes[FaultKind.CAPABILITY_MISSING]:
             _required.decode(failure.data)
@@ -226,7 +228,7 @@ def _modern(
         choose(again.supported, Revisions([revision]))
     if isinstance(outcome, ColonnadeError):
         raise RemoteProtocolError(f"it refuses {revision.date}, and says that it speaks it")
-    return Opening(revision, read(t.DiscoverResult, outcome))
+    return Opening(revision, decode_as(t.DiscoverResult, outcome))
 
 
 def _fall_back(accepts: Revisions, means: Means) -> Finding:
@@ -245,7 +247,7 @@ def _fall_back(accepts: Revisions, means: Means) -> Finding:
 
 
 def _agreed(answer: Raw, accepts: Revisions, older: bool) -> Opening:
-    result = read(t.InitializeResult, answer)
+    result = decode_as(t.InitializeResult, answer)
     revision = accepts.get(result.protocol_version)
     assert revision is not None, "the link has agreed to it (D34)"
     return Opening(revision, result, older)
@@ -262,10 +264,10 @@ def _knows_no_post(error: ColonnadeError) -> bool:
 def _judged(outcome: Outcome, means: Means) -> Verdict:
     """What the answer to a probe proves, or what came instead of one."""
     if isinstance(outcome, Raw):
-        return judge(Reply(0, outcome))
+        return judge(ResultResponse(0, outcome))
     if isinstance(outcome, RemoteError):
         data = Raw(encode(outcome.data)) if outcome.data is not None else NOTHING
-        failure = Failure(None, outcome.code, outcome.message, data)
+        failure = ErrorResponse(None, outcome.code, outcome.message, data)
         verdict = judge(failure, outcome.status)
     elif isinstance(outcome, AuthError | CannotConnect | LocalProtocolError):
         return UNDECIDED

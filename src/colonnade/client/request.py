@@ -38,14 +38,14 @@ from colonnade.errors import (
 )
 from colonnade.ports import Carry, Conversation, Progressing, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read, readable_items, reread
-from colonnade.protocol.exchange import read_result
-from colonnade.protocol.input_requests import Question, questions_of, retry
-from colonnade.protocol.link.events import Told
-from colonnade.protocol.link.in_flight import MAX_HELD_S
+from colonnade.protocol.codec.decode import convert_to, decode_as, readable_items
+from colonnade.protocol.exchange import decode_result
+from colonnade.protocol.input_requests import InputRequest, checked_input_requests, retry_params
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.in_flight import MAX_PAUSED_S
 from colonnade.protocol.link.link import MAX_S, PING, SET_LEVEL, TIMEOUT_S
 from colonnade.protocol.negotiation import Identity, Peer
-from colonnade.protocol.revision import EVERY, LogControl, Pushing, Revision, Revisions
+from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, Revision, Revisions
 from colonnade.protocol.types import InputRequiredResult
 
 log: logging.Logger = logging.getLogger("colonnade.client")
@@ -95,7 +95,7 @@ class Pinging:
             await conversation.request(PING, t.RequestParams(), self._timeout_s)
         except ColonnadeError as error:
             name = self._speaker.way.name
-            if not isinstance(error, ChannelError) or (error.status and not error.unheard):
+            if not isinstance(error, ChannelError) or (error.status and not error.not_sent):
                 log.debug("server %r refuses to be pinged: %s", name, error)
                 self._speaker.note()  # it is there, and said so
                 return True
@@ -122,7 +122,7 @@ class Rounds:
         self._server = server
         # A call that was given more time than all calls have is given it once, not in each round.
         self._server_s = max(MAX_S, timeout_s)
-        self._people_s = MAX_HELD_S
+        self._people_s = MAX_PAUSED_S
         self._ends_at = began + self._server_s
 
     @property
@@ -137,7 +137,7 @@ class Rounds:
     async def of_people(self, answering: Awaitable[T]) -> T:
         """What people say, while they have time. Raises `TimedOut`, and what that raises."""
         began = asyncio.get_running_loop().time()
-        words = f"nobody answered the questions of {self._call} within {MAX_HELD_S:g} s"
+        words = f"nobody answered the questions of {self._call} within {MAX_PAUSED_S:g} s"
         try:
             return await _until(began + self._people_s, answering, words, self._server)
         finally:
@@ -191,7 +191,7 @@ CACHEABLE = frozenset(
     name for revision in EVERY for name, row in revision.methods.items() if row.cacheable
 )
 
-R = TypeVar("R", bound=t.Noun)
+R = TypeVar("R", bound=t.ProtocolType)
 
 OnLog: TypeAlias = Callable[[t.LoggingMessageNotificationParams], Any]
 # How far it is, of how much, and in words.
@@ -298,7 +298,7 @@ class Asker:
         self.instructions = result.instructions
         self._found = None
         if isinstance(result, t.DiscoverResult):
-            info = reread(t.ResultMeta, result.meta or {}).server_info
+            info = convert_to(t.ResultMeta, result.meta or {}).server_info
             self._found = Peer(opening.revision, result.capabilities, info)
 
     async def _renewed(self, conversation: Conversation, opening: Opening) -> None:
@@ -306,7 +306,7 @@ class Asker:
         self._met(opening)
         self._cache.clear()
         self._tools.clear()
-        if opening.revision.pushing is Pushing.SESSION:
+        if opening.revision.change_notifications is ChangeNotifications.SESSION:
             await self._set_level(conversation, opening)
             for uri in sorted(self._listenings.followed):
                 follow = t.SubscribeRequestParams(uri=uri)
@@ -398,7 +398,7 @@ class Asker:
         name = self._way.name
         if isinstance(error, RemoteError | LocalProtocolError | ToolError) or not name:
             return error
-        return error.about(name)
+        return error.with_server(name)
 
     # ------------------------------------------------------------ requests
 
@@ -465,14 +465,16 @@ class Asker:
                 break
             rounds = rounds or Rounds(method, self._way.name, seconds, began)
             answers = await rounds.of_people(answering.to_all(self._asked(method, result)))
-            shaper = self.conversation.link.shaper(self.peer.revision)
-            params = retry(cast("t.InputResponseRequestParams", params), result, answers, shaper)
+            shaper = self.conversation.link.encoder(self.peer.revision)
+            params = retry_params(
+                cast("t.InputResponseRequestParams", params), result, answers, shaper
+            )
         words = f"{method} was answered with questions {MAX_ROUNDS + 1} times, and only asks back"
         raise self._named(RemoteProtocolError(words))
 
-    def _asked(self, method: str, result: t.InputRequiredResult) -> dict[str, Question]:
+    def _asked(self, method: str, result: t.InputRequiredResult) -> dict[str, InputRequest]:
         try:
-            return questions_of(result, self._answers.capabilities, self.peer.revision)
+            return checked_input_requests(result, self._answers.capabilities, self.peer.revision)
         except Fault as fault:
             words = f"{method} asks for what this client does not offer: {fault.message}"
             raise self._named(RemoteProtocolError(words)) from None
@@ -483,7 +485,7 @@ class Asker:
         peer = self._found or self.peer
         row = peer.revision.methods[method]
         try:
-            return read_result(row, raw, peer)
+            return decode_result(row, raw, peer)
         except Fault as fault:
             kept, wrong = raw, list[str]()
             if budget is not None and row.result is not None:
@@ -517,14 +519,14 @@ class Asker:
     # ------------------------------------------------------------ what may be kept
 
     def _kept(self, method: str, params: t.RequestParams, principal: str) -> Raw | None:
-        if not self.peer.revision.stamped or self._speaker.closed:
+        if not self.peer.revision.typed_results or self._speaker.closed:
             return None
         return self._cache.get(principal, method, params, _now())
 
     def _keep(
-        self, method: str, params: t.RequestParams, raw: Raw, result: t.Noun, principal: str
+        self, method: str, params: t.RequestParams, raw: Raw, result: t.ProtocolType, principal: str
     ) -> None:
-        if self.peer.revision.stamped and isinstance(result, t.CacheableResult):
+        if self.peer.revision.typed_results and isinstance(result, t.CacheableResult):
             self._cache.put(principal, method, params, raw, result, _now())
 
     # ------------------------------------------------------------ news
@@ -548,21 +550,21 @@ class Asker:
             self._speaker.busy -= 1
             self._speaker.note()
 
-    def told(self, told: Told) -> None:
+    def told(self, told: NotificationReceived) -> None:
         """What the server tells beside its answers."""
-        method = told.row.name
+        method = told.method.name
         self._speaker.note()
         try:
             if method == LOG_MESSAGE:
                 if self._on_log is not None:
-                    said = read(t.LoggingMessageNotificationParams, told.params)
+                    said = decode_as(t.LoggingMessageNotificationParams, told.params)
                     self._hearing.tell(self._on_log, said, size=len(told.params))
                 return
             if method == VISITED:
-                ended = read(t.ElicitationCompleteNotificationParams, told.params)
+                ended = decode_as(t.ElicitationCompleteNotificationParams, told.params)
                 self._visits.complete(ended.elicitation_id)
             elif method == UPDATED:
-                changed = read(t.ResourceUpdatedNotificationParams, told.params)
+                changed = decode_as(t.ResourceUpdatedNotificationParams, told.params)
                 self._cache.forget_resource(changed.uri)
             elif method in LISTS:
                 self._cache.forget(STALE[LISTS[method]])

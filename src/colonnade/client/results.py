@@ -18,14 +18,14 @@ from colonnade.errors import LocalProtocolError, RemoteError, RemoteProtocolErro
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import WRAPPED
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.schema.error_messages import told
+from colonnade.protocol.schema.error_messages import join_problems
 from colonnade.protocol.schema.validate import Validator
 from colonnade.providers import anthropic, openai
 from colonnade.providers.schemas import without_fillers
 from colonnade.providers.tool_calls import Call, is_base64, lead_back, parts, safe_name, size
 from colonnade.signatures.codecs import Codec
-from colonnade.signatures.signature import choose
-from colonnade.signatures.type_hints import Names
+from colonnade.signatures.signature import codec_for
+from colonnade.signatures.type_hints import Namespace
 from colonnade.text import clean, cut
 
 # Of one block, in characters: a notebook keeps what it shows.
@@ -262,7 +262,7 @@ class ToolResult(Generic[T]):
             )
         problems = output.check(self._structured)
         if problems:
-            said = told(problems)
+            said = join_problems(problems)
             raise RemoteProtocolError(f"{self.tool} gave what its output schema forbids: {said}")
 
     def _plain(self) -> Any:
@@ -292,7 +292,7 @@ class ToolResult(Generic[T]):
             try:
                 return codec.decode(spelling)
             except Exception as error:  # also what checks of the caller's own type raise
-                problems.append(told(codec.complain(error, None)))
+                problems.append(join_problems(codec.problems_of(error, None)))
         # The first is for what was meant most likely, but for words, which are JSON then.
         said = problems[0] if self._structured is not UNSET else problems[-1]
         raise RemoteProtocolError(f"{self.tool} gave no {codec.where}: {said}")
@@ -305,7 +305,7 @@ def may_be_wrapped(structured: Any) -> bool:
 
 def codec_of(returns: Any) -> Codec:
     """What reads values of a type. Raises `LocalProtocolError` for one that has no JSON."""
-    return choose(returns, str(getattr(returns, "__name__", returns)), Names({}, {}))
+    return codec_for(returns, str(getattr(returns, "__name__", returns)), Namespace({}, {}))
 
 
 # Names that are offered to a model that took a wrong one.

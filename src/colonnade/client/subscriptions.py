@@ -20,12 +20,12 @@ from colonnade.client.connection import Speaker
 from colonnade.errors import ChannelError, ColonnadeError, ConnectionLost, LocalProtocolError
 from colonnade.ports import Conversation
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import LISTEN
 from colonnade.protocol.jsonrpc import RequestId
-from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import ACKNOWLEDGED
-from colonnade.transport.duplex import within
+from colonnade.transport.duplex import is_covered
 
 log: logging.Logger = logging.getLogger("colonnade.client")
 
@@ -99,7 +99,7 @@ class Listening:
             case "resources":
                 return bool(wanted.resources_list_changed)
             case "resource":
-                return change.uri is not None and within(change.uri, self.uris)
+                return change.uri is not None and is_covered(change.uri, self.uris)
 
     def hear(self, change: Change) -> None:
         """Keep a change until somebody looks."""
@@ -189,15 +189,15 @@ class Listenings:
             self._subscribed.pop(subscription, None)
         self._in_session.discard(listening)
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: NotificationReceived) -> None:
         """Pass on what the server told. Raises `Fault` for what cannot be read."""
         if told.subscription is not None:
             listening = self._subscribed.get(told.subscription)
             hearers: Iterable[Listening] = () if listening is None else (listening,)
         else:
             hearers = tuple(self._in_session)
-        if told.row.name == ACKNOWLEDGED:
-            params = read(t.SubscriptionsAcknowledgedNotificationParams, told.params)
+        if told.method.name == ACKNOWLEDGED:
+            params = decode_as(t.SubscriptionsAcknowledgedNotificationParams, told.params)
             for one in hearers:
                 one.begin(params.notifications)
             return
@@ -238,11 +238,11 @@ class Listenings:
             listening.end(error)
 
 
-def change_of(told: Told) -> Change | None:
+def change_of(told: NotificationReceived) -> Change | None:
     """The change that a notification tells of, if it does. Raises `Fault`."""
-    if told.row.name == UPDATED:
-        return Change("resource", read(t.ResourceUpdatedNotificationParams, told.params).uri)
-    kind = LISTS.get(told.row.name)
+    if told.method.name == UPDATED:
+        return Change("resource", decode_as(t.ResourceUpdatedNotificationParams, told.params).uri)
+    kind = LISTS.get(told.method.name)
     return Change(kind) if kind is not None else None
 
 
@@ -300,7 +300,7 @@ class Following:
         conversation = await self._speaker.ready(LISTEN)
         self._give_up()
         self._listening.await_anew()
-        id: RequestId = conversation.link.record().next_id
+        id: RequestId = conversation.link.snapshot().next_id
         self._listenings.add(self._listening, id)  # before: a server in memory may answer at once
         try:
             id, answer = conversation.begin(LISTEN, params, self._timeout_s)

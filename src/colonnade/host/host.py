@@ -34,13 +34,13 @@ from colonnade.host.servers.listings import (
 from colonnade.host.servers.supervisor import Status
 from colonnade.ports import Handler, Middleware
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.encode import write
-from colonnade.protocol.revision import NEWEST, number
+from colonnade.protocol.codec.encode import encode_finite
+from colonnade.protocol.revision import NEWEST, error_code
 from colonnade.providers import anthropic, openai
 from colonnade.providers.tool_calls import Call
 
 T = TypeVar("T")
-N = TypeVar("N", bound=t.Noun)
+N = TypeVar("N", bound=t.ProtocolType)
 
 
 class Calls:
@@ -106,7 +106,7 @@ class Calls:
         refuses the call, `ChannelError` where the server does not answer, and `Refused` where a
         layer says no. `meta` goes along, but for what the protocol keeps for itself.
         """
-        raw = Raw(write(dict(arguments or {})))
+        raw = Raw(encode_finite(dict(arguments or {})))
         given: dict[str, Any] | None = dict(meta) if meta else None
         if on_progress is not None:
             given = (given or {}) | {t.PROGRESS_TOKEN_KEY: TOKEN}
@@ -306,7 +306,7 @@ class Calls:
 
     async def _ask(
         self, method: str, params: t.RequestParams, caller: str | None, wishes: Wishes
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         return (await self._answer(self._turn(method, params, caller), wishes)).result
 
     def _turn(
@@ -333,12 +333,12 @@ class Calls:
             return result
         except Fault as fault:
             await turn.caught_up()
-            raise RemoteError(number(fault, NEWEST), fault.message, fault.data) from fault
+            raise RemoteError(error_code(fault, NEWEST), fault.message, fault.data) from fault
         except RemoteError as error:
             remedy = self._remedy(error)
             if not remedy:
                 raise
-            head = turn.exchange.head
+            head = turn.exchange.params
             what = head.name if head.name is not None else head.uri
             words = f"{what!r} of server {error.server!r} asks, and nobody can be asked; {remedy}"
             told = RemoteError(error.code, f"{words} ({error.message})", error.data)

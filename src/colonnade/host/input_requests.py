@@ -27,8 +27,8 @@ from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, Rem
 from colonnade.host.servers.session import Asking
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import AnyAnswer, can_answer, without_context
-from colonnade.protocol.input_requests import Question as Asked
+from colonnade.protocol.input_requests import AnyInputResponse, is_supported, without_context
+from colonnade.protocol.input_requests import InputRequest as Asked
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
@@ -108,7 +108,7 @@ class Desk:
         question = Question(server, kind, params, calls)
         try:
             answer = Raw(encode(_answer(params, await self._said(question))))
-            asked.read_answer(answer, NEWEST)  # what does not fit the question is no answer
+            asked.decode_response(answer, NEWEST)  # what does not fit the question is no answer
             return answer
         except Declined as no:
             if isinstance(params, t.ElicitRequestParams):
@@ -136,7 +136,9 @@ class Desk:
             raise
 
 
-def _answer(params: t.ElicitRequestParams | t.CreateMessageRequestParams, said: Any) -> AnyAnswer:
+def _answer(
+    params: t.ElicitRequestParams | t.CreateMessageRequestParams, said: Any
+) -> AnyInputResponse:
     if isinstance(params, t.ElicitRequestParams):
         return elicited(params, said)
     return sampled(said, "unknown")
@@ -156,15 +158,15 @@ def _refusal(words: str) -> RemoteError:
 def _calling(turn: Turn) -> Calling | None:
     """The call of a turn, for people; lists are nobody's call."""
     exchange = turn.exchange
-    name = exchange.head.name if exchange.head.name is not None else exchange.head.uri
+    name = exchange.params.name if exchange.params.name is not None else exchange.params.uri
     if not isinstance(name, str):
         return None
     arguments: dict[str, Any] = {}
-    raw = exchange.head.arguments
+    raw = exchange.params.arguments
     if raw:
         given: Any = msgspec.json.decode(raw)
         arguments = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return Calling(name, arguments, exchange.principal, exchange.row.name)
+    return Calling(name, arguments, exchange.principal, exchange.method.name)
 
 
 def asking_of(server: str) -> Asking:
@@ -172,7 +174,7 @@ def asking_of(server: str) -> Asking:
 
     async def ask(turns: tuple[Turn, ...], asked: Asked) -> Raw:
         # A list is nobody's call: who is with the server for one is asked nothing.
-        calls = tuple(turn for turn in turns if turn.exchange.row.may_ask)
+        calls = tuple(turn for turn in turns if turn.exchange.method.may_require_input)
         if not calls:
             raise _refusal("nobody has made a call that this could be about")
         # The latest is the likeliest; they are all of one caller.
@@ -180,9 +182,9 @@ def asking_of(server: str) -> Asking:
         able = peer.capabilities
         if not isinstance(able, t.ClientCapabilities):
             able = t.ClientCapabilities()
-        if not can_answer(asked, able, peer.revision):
+        if not is_supported(asked, able, peer.revision):
             asked = without_context(asked)
-        if not can_answer(asked, able, peer.revision):
+        if not is_supported(asked, able, peer.revision):
             code = peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
             raise RemoteError(code, f"the caller cannot be asked for {asked.kind.method}")
         return await calls[-1].wire.ask(Named(asked.params, server, calls))

@@ -30,31 +30,31 @@ from colonnade.host.servers.generation import Hosted, Snapshot
 from colonnade.host.servers.listings import Kind, Offer, Offers
 from colonnade.ports import Session, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import Exchange, RequestFields
 from colonnade.protocol.jsonrpc import (
     NOTHING,
-    Head,
     Notification,
     Request,
+    SplitParams,
     decode,
     encode,
     is_bare_call,
-    refuse_repeats,
+    refuse_duplicate_members,
 )
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 if TYPE_CHECKING:  # most calls ask nothing
     from colonnade.host.input_requests import Desk
-    from colonnade.protocol.input_requests import Question
+    from colonnade.protocol.input_requests import InputRequest
 
 # What a local call reports its progress under: each turn hears of itself alone.
 TOKEN = 0
 _RAW_ID = b"0"
 
-_SHAPER = Shaper(NEWEST)
+_SHAPER = Encoder(NEWEST)
 _members = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -113,11 +113,11 @@ class LocalTurn(RequestFields):
         assert isinstance(told, Notification)
         hearing = self._hearing = self._hearing or Hearing()
         if told.method == "notifications/progress" and self._on_progress is not None:
-            news = read(t.ProgressNotificationParams, told.params)
+            news = decode_as(t.ProgressNotificationParams, told.params)
             parts = news.progress, news.total, news.message
             hearing.tell(self._on_progress, *parts, size=len(frame))
         elif told.method == "notifications/message" and self._on_log is not None:
-            said = read(t.LoggingMessageNotificationParams, told.params)
+            said = decode_as(t.LoggingMessageNotificationParams, told.params)
             hearing.tell(self._on_log, said, size=len(frame))
         return True
 
@@ -130,7 +130,7 @@ class LocalTurn(RequestFields):
         """The same."""
         self.post(frame)
 
-    async def ask(self, question: "Question") -> Raw:
+    async def ask(self, question: "InputRequest") -> Raw:
         """Ask the one who answers questions of servers here."""
         return await self._desk.ask(question)
 
@@ -142,9 +142,9 @@ def local_exchange(method: str, params: t.RequestParams, peer: Peer, caller: str
     """A request of this program. Raises `LocalProtocolError` for what is no JSON."""
     meta = Raw(encode(params.meta)) if params.meta else NOTHING
     if type(params) is t.CallToolRequestParams:  # nearly all are
-        head = Head(meta, params.name, None, params.arguments)
+        head = SplitParams(meta, params.name, None, params.arguments)
     else:
-        head = Head(meta, getattr(params, "name", None), getattr(params, "uri", None))
+        head = SplitParams(meta, getattr(params, "name", None), getattr(params, "uri", None))
     request = Request(0, method, Raw(encode(params)), _RAW_ID)
     return Exchange(request, head, NEWEST.methods[method], peer, _SHAPER, caller)
 
@@ -160,7 +160,7 @@ def passed_on(meta: Raw) -> dict[str, Any] | None:
     return _kept(_members.decode(meta)) or None
 
 
-def passed_back(result: t.Noun) -> t.Noun:
+def passed_back(result: t.ProtocolType) -> t.ProtocolType:
     """A result without what its server said of itself: to whoever asked we are the server."""
     meta: dict[str, Any] | None = getattr(result, "meta", None)
     if not meta:
@@ -189,7 +189,7 @@ class HostResult(NamedTuple):
     """A result, and where it comes from: the lists that a list was made of, or the server's list in
     which a tool was found, and the server's own name for it."""
 
-    result: t.Noun
+    result: t.ProtocolType
     lists: Sequence[Offer[Any, Any]] = ()
     tool: tuple[Offers, str] | None = None
 
@@ -219,16 +219,16 @@ class Handling:
             "completion/complete": self._complete,
         }
 
-    async def handle(self, turn: Turn) -> t.Noun:
+    async def handle(self, turn: Turn) -> t.ProtocolType:
         """The result of a request from a client that connected. Raises as `answer` does."""
         return (await self.answer(turn, None)).result
 
     def answer(self, turn: Turn, wishes: Wishes | None) -> Awaitable[HostResult]:
         """The result of a request, and where it comes from. Raises `Fault` for what cannot be
         answered, and whatever the server's own answer raises."""
-        row = self._rows.get(turn.exchange.row.name)
+        row = self._rows.get(turn.exchange.method.name)
         if row is None:
-            words = f"there is no {turn.exchange.row.name} here"
+            words = f"there is no {turn.exchange.method.name} here"
             raise Fault(FaultKind.METHOD_NOT_FOUND, words)
         return row(turn, wishes)
 
@@ -255,7 +255,7 @@ class Handling:
         self, turn: Turn, kind: Kind, wishes: Wishes | None
     ) -> list[Offer[Any, Any]]:
         """All of it is one page: a cursor is nothing that we gave anybody."""
-        if read(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
+        if decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
             raise Fault(FaultKind.INVALID_PARAMS, "this cursor is not one of ours; begin anew")
         snapshot, caller = self._now(), turn.exchange.principal
         with _holding(snapshot):
@@ -266,14 +266,14 @@ class Handling:
     # ------------------------------------------------------------ calls
 
     async def _call_tool(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        head, request = turn.exchange.head, turn.exchange.request
+        head, request = turn.exchange.params, turn.exchange.request
         if wishes is not None:  # it was written in this program, a moment ago
             name, arguments = str(head.name), head.arguments
         elif is_bare_call(request, head):  # as nearly all are: they were split already
-            refuse_repeats(head.arguments)
+            refuse_duplicate_members(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
-            params = read(t.CallToolRequestParams, request.params)
+            params = decode_as(t.CallToolRequestParams, request.params)
             name, arguments = params.name, params.arguments
         snapshot, caller = self._now(), turn.exchange.principal
         holder = snapshot.holder("tools", name, caller)
@@ -290,13 +290,13 @@ class Handling:
             holder.release()
 
     async def _get_prompt(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        params = read(t.GetPromptRequestParams, turn.exchange.request.params)
+        params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
         snapshot = self._now()
         holder = snapshot.holder("prompts", params.name, turn.exchange.principal)
         holder.hold()
         try:
             own = await self._prompt(snapshot, params.name, holder, turn)
-            meta = passed_on(turn.exchange.head.meta)
+            meta = passed_on(turn.exchange.params.meta)
             asked = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
             return HostResult(await _ask(turn, wishes, holder, "prompts/get", asked))
         finally:
@@ -310,8 +310,10 @@ class Handling:
         return await snapshot.asked_for("prompts", name, holder, caller)
 
     async def _read_resource(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
-        asked = t.ReadResourceRequestParams(uri=params.uri, meta=passed_on(turn.exchange.head.meta))
+        params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
+        asked = t.ReadResourceRequestParams(
+            uri=params.uri, meta=passed_on(turn.exchange.params.meta)
+        )
         return await self._at(turn, wishes, params.uri, "resources/read", asked)
 
     async def _at(
@@ -338,8 +340,8 @@ class Handling:
             holder.release()
 
     async def _complete(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        params = read(t.CompleteRequestParams, turn.exchange.request.params)
-        params = replace(params, meta=passed_on(turn.exchange.head.meta))
+        params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
+        params = replace(params, meta=passed_on(turn.exchange.params.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
             uri = params.ref.uri
             return await self._at(turn, wishes, uri, "completion/complete", params)
@@ -372,7 +374,7 @@ def _items(lists: Sequence[Offer[Any, Any]]) -> list[Any]:
 
 async def _ask(
     turn: Turn, wishes: Wishes | None, holder: Hosted, method: str, params: t.RequestParams
-) -> t.Noun:
+) -> t.ProtocolType:
     seconds = (wishes or NO_WISHES).timeout_s
     reporting = _reporting(turn)
     try:
@@ -380,10 +382,10 @@ async def _ask(
             turn, method, params, timeout_s=seconds, on_progress=reporting
         )
     except Fault as fault:  # what the server said, and not what was asked of us, is wrong
-        told = RemoteProtocolError(fault.message, server=fault.server).about(holder.key)
+        told = RemoteProtocolError(fault.message, server=fault.server).with_server(holder.key)
         raise told from fault
     except ChannelError as error:
-        error.about(holder.key)
+        error.with_server(holder.key)
         raise
     except RemoteError as error:
         error.server = holder.key

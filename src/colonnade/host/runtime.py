@@ -25,7 +25,7 @@ from colonnade.host.servers.session import Seat
 from colonnade.host.servers.supervisor import State, Status, Supervised
 from colonnade.ports import Handler, Middleware, Turn, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Kind as Asked
+from colonnade.protocol.input_requests import InputRequestKind as Asked
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from colonnade.auth.client.login import Auth
@@ -100,7 +100,7 @@ class Roof:
         # alone is therefore held by the handler at the end of its own stack.
         answered: HostResult | None = None
 
-        async def innermost(turn: Turn) -> t.Noun:
+        async def innermost(turn: Turn) -> t.ProtocolType:
             nonlocal answered
             answered = await self._handling.answer(turn, wishes)
             return answered.result
@@ -224,7 +224,7 @@ class Roof:
 def _checked(layer: Middleware) -> Middleware:
     """A layer that forgot to hand on what it was answered is told so, by its name."""
 
-    async def checked(turn: Turn, inner: Handler) -> t.Noun:
+    async def checked(turn: Turn, inner: Handler) -> t.ProtocolType:
         made: object = layer(turn, inner)
         result = await made if isawaitable(made) else None
         if result is None:

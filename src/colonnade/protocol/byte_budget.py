@@ -5,7 +5,7 @@ words, and gives back exactly what it took.
 """
 
 
-class Budget:
+class ByteBudget:
     """Bytes that are held at the moment, in total and by principal.
 
     Callers without a name are the principal "", for whom only the total holds: they are many.
@@ -17,7 +17,7 @@ class Budget:
         self.used: int = 0
         self._by_principal: dict[str, int] = {}
 
-    def take(self, principal: str, size: int) -> bool:
+    def reserve(self, principal: str, size: int) -> bool:
         """Count these bytes as held; False, and nothing is counted, where they do not fit."""
         used = self.used + size
         if used > self.total:
@@ -30,7 +30,7 @@ class Budget:
         self.used = used
         return True
 
-    def give(self, principal: str, size: int) -> None:
+    def release(self, principal: str, size: int) -> None:
         """These bytes, which were taken, are held no more."""
         self.used -= size
         if principal:

@@ -20,7 +20,7 @@ MAX_NAME_CHARACTERS = 80
 MAX_URL_CHARACTERS = 8192
 
 # What a browser runs or reads from the disk instead of visiting.
-UNVISITABLE = frozenset({"javascript", "vbscript", "data", "blob", "file", "about"})
+UNSAFE_SCHEMES = frozenset({"javascript", "vbscript", "data", "blob", "file", "about"})
 
 _DATE = re.compile(r"(\d{4}-\d\d-\d\d)", re.ASCII)
 _DATE_TIME = re.compile(
@@ -77,7 +77,7 @@ def with_defaults(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, An
     return defaults | content
 
 
-def as_asked(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, Any]:
+def split_selections(form: t.ElicitSchema, content: dict[str, Any]) -> dict[str, Any]:
     """An answer from a peer that was shown several choices as words: a list again."""
     return {name: _listed(form.properties.get(name), value) for name, value in content.items()}
 
@@ -173,7 +173,7 @@ def _is_day(found: re.Match[str] | None) -> bool:
 def is_url(text: str) -> bool:
     """Whether a user can be sent there: an absolute URL on one line that names a host (R0601)."""
     parts = _split(text)
-    return parts is not None and bool(parts[1]) and parts[0] not in UNVISITABLE
+    return parts is not None and bool(parts[1]) and parts[0] not in UNSAFE_SCHEMES
 
 
 def _split(text: str) -> tuple[str, str] | None:

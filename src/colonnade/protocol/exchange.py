@@ -16,21 +16,28 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read, read_once
-from colonnade.protocol.codec.encode import Shaper, write
+from colonnade.protocol.codec.decode import decode_as, decode_unchecked
+from colonnade.protocol.codec.encode import Encoder, encode_finite
 from colonnade.protocol.jsonrpc import (
     NOTHING,
-    Head,
     Request,
-    encode_failure,
+    SplitParams,
+    encode_error,
     encode_notification,
 )
 from colonnade.protocol.methods import Method
-from colonnade.protocol.negotiation import Peer, checked_token
-from colonnade.protocol.revision import Asking, BadToolInput, LogControl, Revision, Tasks, number
+from colonnade.protocol.negotiation import Peer, check_progress_token
+from colonnade.protocol.revision import (
+    BadToolInput,
+    InputRequests,
+    LogControl,
+    Revision,
+    Tasks,
+    error_code,
+)
 
 if TYPE_CHECKING:  # most exchanges ask nothing, and are no question
-    from colonnade.protocol.input_requests import AnyAnswer, Question
+    from colonnade.protocol.input_requests import AnyInputResponse, InputRequest
 
 # What a session hears of the log before it says what it wants.
 DEFAULT_LOG_LEVEL: t.LoggingLevel = "info"
@@ -48,12 +55,12 @@ class Exchange(Struct, eq=False):
     """
 
     request: Request
-    head: Head
-    row: Method
+    params: SplitParams
+    method: Method
     peer: Peer
-    shaper: Shaper
+    encoder: Encoder
     principal: str = ""
-    question: "Question | None" = None
+    input_request: "InputRequest | None" = None
     deliver: "Callable[[Exchange, bytes | None], bytes | None] | None" = None
     logs: bool = True
     scopes: frozenset[str] | None = None
@@ -62,13 +69,13 @@ class Exchange(Struct, eq=False):
     token: t.ProgressToken | UnsetType | None = UNSET
 
     def __repr__(self) -> str:
-        return f"Exchange({self.row.name}, id={self.request.id!r}, settled={self.settled})"
+        return f"Exchange({self.method.name}, id={self.request.id!r}, settled={self.settled})"
 
     @property
     def progress_token(self) -> t.ProgressToken | None:
         """What the caller wants progress reported under, if it does. Raises `Fault` (R0075)."""
         if self.token is UNSET:
-            self.token = _token_of(self.head.meta) if self.head.meta else None
+            self.token = _token_of(self.params.meta) if self.params.meta else None
         return self.token
 
     def check_token(self) -> None:
@@ -82,7 +89,7 @@ class Exchange(Struct, eq=False):
     ) -> bytes | None:
         """A progress notice. It must go up; raises `LocalProtocolError` where it does not."""
         token = self.progress_token
-        if self.settled or token is None or self.row.name == LISTEN:
+        if self.settled or token is None or self.method.name == LISTEN:
             return None
         if _is_endless(progress) or _is_endless(total):
             raise LocalProtocolError("progress and total are finite numbers")
@@ -99,7 +106,7 @@ class Exchange(Struct, eq=False):
 
     def wants(self, level: t.LoggingLevel) -> bool:
         """Whether a log message of this level is wanted by this caller."""
-        if self.settled or not self.logs or self.row.name == LISTEN:
+        if self.settled or not self.logs or self.method.name == LISTEN:
             return False
         wanted = self.log_level
         return wanted is not None and t.severe_enough(level, wanted)
@@ -119,59 +126,64 @@ class Exchange(Struct, eq=False):
         params = t.LoggingMessageNotificationParams(level=level, data=data, logger=logger)
         return self._notify("notifications/message", params)
 
-    def _notify(self, method: str, params: t.Noun) -> bytes:
-        return encode_notification(method, self.shaper.params(params))
+    def _notify(self, method: str, params: t.ProtocolType) -> bytes:
+        return encode_notification(method, self.encoder.params(params))
 
     # ------------------------------------------------------------ its end
 
     def settle(
-        self, result: t.Noun, wrap: bool | None = None, origin: Revision | None = None
+        self, result: t.ProtocolType, wrap: bool | None = None, origin: Revision | None = None
     ) -> bytes | None:
-        """The answer; None where there was one already. `wrap`, `origin` as in `Shaper.result`.
+        """The answer; None where there was one already. `wrap`, `origin` as in `Encoder.result`.
 
         Raises `LocalProtocolError` for what is no answer to this request, which stays open then.
         """
         if self.settled:
             return None
-        if type(result) is not self.row.result or self.question is not None:
+        if type(result) is not self.method.result or self.input_request is not None:
             self._check(result)
-        data = self.shaper.reply(self.request.raw_id, result, origin, wrap)
+        data = self.encoder.reply(self.request.raw_id, result, origin, wrap)
         self.settled = True
         return data if self.deliver is None else self.deliver(self, data)
 
-    def _check(self, result: t.Noun) -> None:
+    def _check(self, result: t.ProtocolType) -> None:
         if isinstance(result, t.InputRequiredResult):
             self._check_demand(result)
-        elif self.question is not None and isinstance(result, t.Answer):
-            from colonnade.protocol.input_requests import check_own_answer
+        elif self.input_request is not None and isinstance(result, t.InputResponse):
+            from colonnade.protocol.input_requests import check_outgoing_response
 
-            check_own_answer(self.question, cast("AnyAnswer", self.shaper.shape(result)))
+            check_outgoing_response(
+                self.input_request, cast("AnyInputResponse", self.encoder.downgrade(result))
+            )
         elif type(result) in (t.ExtCreateTaskResult, t.CreateTaskResult):
             self._check_task(result)
-        elif self.row.result not in (type(result), t.GetTaskPayloadResult):
+        elif self.method.result not in (type(result), t.GetTaskPayloadResult):
             raise LocalProtocolError(
-                f"{self.row.name} is not answered with {type(result).__name__}"
+                f"{self.method.name} is not answered with {type(result).__name__}"
             )
 
     def _check_demand(self, result: "t.InputRequiredResult") -> None:
         """Only where it is allowed (R0785), only what was declared (R0798)."""
-        if self.peer.revision.asking is not Asking.BY_RESULT or not self.row.may_ask:
-            raise LocalProtocolError(f"{self.row.name} may not be answered with input_required")
-        from colonnade.protocol.input_requests import check_asking, questions_in
+        if (
+            self.peer.revision.input_requests is not InputRequests.IN_RESULT
+            or not self.method.may_require_input
+        ):
+            raise LocalProtocolError(f"{self.method.name} may not be answered with input_required")
+        from colonnade.protocol.input_requests import check_sendable, input_requests_in
 
-        for question in questions_in(result).values():
-            check_asking(question, self.peer)
+        for question in input_requests_in(result).values():
+            check_sendable(question, self.peer)
 
-    def _check_task(self, result: t.Noun) -> None:
+    def _check_task(self, result: t.ProtocolType) -> None:
         """R1151: a task only for who declared on this very request that it knows tasks."""
         tasks = self.peer.revision.tasks
         if isinstance(result, t.CreateTaskResult):
             good = tasks is Tasks.CORE
         else:
             declared = t.TASKS_EXTENSION_ID in self.peer.extensions
-            good = tasks is Tasks.EXTENSION and declared and self.row.may_become_task
+            good = tasks is Tasks.EXTENSION and declared and self.method.may_become_task
         if not good:
-            raise LocalProtocolError(f"{self.row.name} cannot become a task for this caller")
+            raise LocalProtocolError(f"{self.method.name} cannot become a task for this caller")
 
     def fail(self, fault: Fault) -> bytes | None:
         """An error for an answer; None where there was an answer already.
@@ -180,11 +192,15 @@ class Exchange(Struct, eq=False):
         """
         if self.settled:
             return None
-        code = number(fault, self.peer.revision)
-        data = self.shaper.shape(fault.data) if isinstance(fault.data, t.Noun) else fault.data
+        code = error_code(fault, self.peer.revision)
+        data = (
+            self.encoder.downgrade(fault.data)
+            if isinstance(fault.data, t.ProtocolType)
+            else fault.data
+        )
         if data is not None:
-            data = Raw(write(data))
-        return self._end(encode_failure(self.request.raw_id, code, fault.message, data))
+            data = Raw(encode_finite(data))
+        return self._end(encode_error(self.request.raw_id, code, fault.message, data))
 
     def refuse_arguments(self, fault: Fault) -> bytes | None:
         """Arguments that do not fit a tool's schema, told as the revision wants it (D16)."""
@@ -216,7 +232,7 @@ class RequestFields:
     @property
     def method(self) -> str:
         """The method: `tools/call`."""
-        return self.exchange.row.name
+        return self.exchange.method.name
 
     @property
     def params(self) -> dict[str, Any]:
@@ -227,8 +243,8 @@ class RequestFields:
     @property
     def tool(self) -> str | None:
         """The tool that is called, by the name that the caller used; None for other methods."""
-        name = self.exchange.head.name
-        return str(name) if self.exchange.row.params is t.CallToolRequestParams else None
+        name = self.exchange.params.name
+        return str(name) if self.exchange.method.params is t.CallToolRequestParams else None
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -267,7 +283,7 @@ def _token_of(meta: Raw) -> t.ProgressToken | None:
     raw = bytes(meta)
     if raw.find(_TOKEN) < 0 and _BACKSLASH not in raw:
         return None
-    return checked_token(read(_Token, raw).token)
+    return check_progress_token(decode_as(_Token, raw).token)
 
 
 class _Task(Struct):
@@ -278,7 +294,7 @@ def check_task_support(exchange: Exchange, support: t.TaskSupport | None) -> Non
     """Whether a tool is called the way it wants: as a task, or not. Raises `Fault` (D35)."""
     if exchange.peer.revision.tasks is not Tasks.CORE:
         return
-    asked = bool(read(_Task, exchange.request.params).task)
+    asked = bool(decode_as(_Task, exchange.request.params).task)
     if support == "required" and not asked:
         raise Fault(FaultKind.METHOD_NOT_FOUND, "this tool runs as a task only; send task")
     if asked and support not in ("required", "optional"):
@@ -295,14 +311,14 @@ class _Kind(Struct):
 _COMPLETE = ("complete", None)
 
 
-def read_result(
+def decode_result(
     row: Method,
     raw: Raw,
     peer: Peer,
     ours: frozenset[str] = frozenset(),
     *,
     as_task: bool = False,
-) -> t.Noun:
+) -> t.ProtocolType:
     """What a request came to. `ours` are the extensions that the request declared; `as_task` is
     whether it asked to become a task, where the protocol itself has tasks.
 
@@ -312,22 +328,26 @@ def read_result(
     if row.result is None:
         raise LocalProtocolError(f"{row.name} has no result")
     if as_task and peer.revision.tasks is Tasks.CORE:
-        return read_once(t.CreateTaskResult, raw)
+        return decode_unchecked(t.CreateTaskResult, raw)
     kind: Any = None
-    if peer.revision.stamped:
+    if peer.revision.typed_results:
         try:  # nearly all are complete; what is not is looked at once more
-            result = read_once(row.result, raw)
+            result = decode_unchecked(row.result, raw)
         except Fault:
             pass
         else:
             if getattr(result, "result_type", None) in _COMPLETE:
                 return result
-        kind = read_once(_Kind, raw).result_type
+        kind = decode_unchecked(_Kind, raw).result_type
     if kind in (None, "complete"):
-        return read_once(row.result, raw)
-    if kind == "input_required" and row.may_ask and peer.revision.asking is Asking.BY_RESULT:
-        return read_once(t.InputRequiredResult, raw)
+        return decode_unchecked(row.result, raw)
+    if (
+        kind == "input_required"
+        and row.may_require_input
+        and peer.revision.input_requests is InputRequests.IN_RESULT
+    ):
+        return decode_unchecked(t.InputRequiredResult, raw)
     if kind == "task" and row.may_become_task and t.TASKS_EXTENSION_ID in ours:
-        return read_once(t.ExtCreateTaskResult, raw)
+        return decode_unchecked(t.ExtCreateTaskResult, raw)
     words = f"{row.name} was answered with a resultType that is not recognised"
     raise Fault(FaultKind.INVALID_PARAMS, words)

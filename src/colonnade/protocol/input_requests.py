@@ -19,24 +19,24 @@ from msgspec.structs import replace
 
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.codec.encode import Shaper
-from colonnade.protocol.elicitation import as_asked, check_content, check_form, is_url
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.elicitation import check_content, check_form, is_url, split_selections
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import Method
-from colonnade.protocol.negotiation import Peer, incapable
-from colonnade.protocol.revision import Asking, Revision
+from colonnade.protocol.negotiation import Peer, missing_capability
+from colonnade.protocol.revision import InputRequests, Revision
 
 # More questions than anyone answers at once.
-MAX_QUESTIONS = 50
+MAX_INPUT_REQUESTS = 50
 # 128 bits: nobody finds two questions that share an answer.
 DIGEST_CHARACTERS = 32
 
-Params = t.ElicitRequestParams | t.CreateMessageRequestParams | t.ListRootsRequestParams
-AnyAnswer = t.ElicitResult | t.CreateMessageResult | t.ListRootsResult
+InputRequestParams = t.ElicitRequestParams | t.CreateMessageRequestParams | t.ListRootsRequestParams
+AnyInputResponse = t.ElicitResult | t.CreateMessageResult | t.ListRootsResult
 
 
-class Kind(Enum):
+class InputRequestKind(Enum):
     """What is asked for; the value is the capability that it takes."""
 
     ELICIT = "elicitation"
@@ -50,29 +50,33 @@ class Kind(Enum):
 
 
 _METHODS = {
-    Kind.ELICIT: "elicitation/create",
-    Kind.SAMPLE: "sampling/createMessage",
-    Kind.ROOTS: "roots/list",
+    InputRequestKind.ELICIT: "elicitation/create",
+    InputRequestKind.SAMPLE: "sampling/createMessage",
+    InputRequestKind.ROOTS: "roots/list",
 }
 _ASKING = frozenset(_METHODS.values())
-_ANSWERS: dict[Kind, type[AnyAnswer]] = {
-    Kind.ELICIT: t.ElicitResult,
-    Kind.SAMPLE: t.CreateMessageResult,
-    Kind.ROOTS: t.ListRootsResult,
+_ANSWERS: dict[InputRequestKind, type[AnyInputResponse]] = {
+    InputRequestKind.ELICIT: t.ElicitResult,
+    InputRequestKind.SAMPLE: t.CreateMessageResult,
+    InputRequestKind.ROOTS: t.ListRootsResult,
 }
 
 
-class Question(Struct, frozen=True):
+class InputRequest(Struct, frozen=True):
     """One question, free of how it will travel."""
 
-    params: Params
+    params: InputRequestParams
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> InputRequestKind:
         """What is asked for."""
         if isinstance(self.params, t.ElicitRequestParams):
-            return Kind.ELICIT
-        return Kind.SAMPLE if isinstance(self.params, t.CreateMessageRequestParams) else Kind.ROOTS
+            return InputRequestKind.ELICIT
+        return (
+            InputRequestKind.SAMPLE
+            if isinstance(self.params, t.CreateMessageRequestParams)
+            else InputRequestKind.ROOTS
+        )
 
     @property
     def is_url(self) -> bool:
@@ -90,7 +94,7 @@ class Question(Struct, frozen=True):
         text = msgspec.json.encode(replace(asked, meta=None), order="sorted")
         return hashlib.sha256(self.kind.name.encode() + text).hexdigest()[:DIGEST_CHARACTERS]
 
-    def as_input(self) -> t.InputRequest:
+    def as_input(self) -> t.AnyInputRequest:
         """The question as it stands in an `input_required` result."""
         params = self.params
         if isinstance(params, t.ElicitRequestParams):
@@ -100,14 +104,14 @@ class Question(Struct, frozen=True):
         # Not left out, although it may be: some clients, the Go SDK's among them, read it.
         return t.ListRootsRequest(params=t.ListRootsRequestParams())
 
-    def read_answer(self, raw: Raw | bytes, revision: Revision) -> AnyAnswer:
+    def decode_response(self, raw: Raw | bytes, revision: Revision) -> AnyInputResponse:
         """The answer, checked against the question. Raises `Fault` where it does not fit."""
-        answer = read(_ANSWERS[self.kind], raw)
+        answer = decode_as(_ANSWERS[self.kind], raw)
         if isinstance(answer, t.ElicitResult):
             answer = self._mended(answer, revision)
         elif isinstance(answer, t.CreateMessageResult):
             check_blocks(answer.content, revision)
-        check_answer(self, answer)
+        check_response(self, answer)
         return answer
 
     def _mended(self, answer: t.ElicitResult, revision: Revision) -> t.ElicitResult:
@@ -119,20 +123,20 @@ class Question(Struct, frozen=True):
             return answer
         content = answer.content or {}
         if not revision.elicitation.multi_select:
-            content = as_asked(form, content)
+            content = split_selections(form, content)
         return replace(answer, content=content)
 
 
-def asked(
+def received_input_request(
     row: Method,
     params: Raw,
     declared: t.ClientCapabilities | t.ServerCapabilities,
     revision: Revision,
-) -> Question | None:
+) -> InputRequest | None:
     """The question that a request puts to us; None where it is another kind. Raises `Fault`."""
     if row.name not in _ASKING or not isinstance(declared, t.ClientCapabilities):
         return None
-    question = Question(cast("Params", read(row.params, params)))
+    question = InputRequest(cast("InputRequestParams", decode_as(row.params, params)))
     check_received(question, declared, revision)
     return question
 
@@ -140,7 +144,7 @@ def asked(
 # ---------------------------------------------------------------- may it be asked?
 
 
-def needed_capability(question: Question) -> dict[str, Any]:
+def needed_capability(question: InputRequest) -> dict[str, Any]:
     """The capabilities that a peer must have declared to be asked this."""
     params = question.params
     if isinstance(params, t.ElicitRequestParams):
@@ -155,7 +159,9 @@ def needed_capability(question: Question) -> dict[str, Any]:
     return {"roots": {}}
 
 
-def can_answer(question: Question, capabilities: t.ClientCapabilities, revision: Revision) -> bool:
+def is_supported(
+    question: InputRequest, capabilities: t.ClientCapabilities, revision: Revision
+) -> bool:
     """Whether a client with these capabilities may be asked this, at this revision."""
     params = question.params
     if isinstance(params, t.ElicitRequestParams):
@@ -196,37 +202,37 @@ def _with_context(params: t.CreateMessageRequestParams) -> bool:
     return params.include_context in ("thisServer", "allServers")
 
 
-def unanswerable(question: Question, peer: Peer, row: Method) -> Exception:
+def unsupported_input_request(question: InputRequest, peer: Peer, row: Method) -> Exception:
     """What a handler gets for a question that this peer cannot answer (D10)."""
     what = {
-        Kind.ELICIT: "a user who can be asked",
-        Kind.SAMPLE: "a model that can be asked",
-        Kind.ROOTS: "roots",
+        InputRequestKind.ELICIT: "a user who can be asked",
+        InputRequestKind.SAMPLE: "a model that can be asked",
+        InputRequestKind.ROOTS: "roots",
     }[question.kind]
     if question.is_url:
         what = "a user who can be sent to a web page"
     if "tools" in needed_capability(question).get("sampling", {}):
         what = "a model that can call tools"
     words = f"this needs {what}, and the client offers none"
-    if peer.revision.asking is Asking.BY_REQUEST and row.name == "tools/call":
+    if peer.revision.input_requests is InputRequests.AS_REQUEST and row.name == "tools/call":
         return ToolError(words)
-    return incapable(words, **needed_capability(question))
+    return missing_capability(words, **needed_capability(question))
 
 
-def check_asking(question: Question, peer: Peer) -> None:
+def check_sendable(question: InputRequest, peer: Peer) -> None:
     """Raise `LocalProtocolError` for a question that may not be put to this peer."""
     capabilities = peer.capabilities
     if not isinstance(capabilities, t.ClientCapabilities):
         raise LocalProtocolError("only a server asks, and only a client answers")
-    check_own(question, peer.revision)
-    if not can_answer(question, capabilities, peer.revision):
+    check_outgoing(question, peer.revision)
+    if not is_supported(question, capabilities, peer.revision):
         raise LocalProtocolError(
             f"{question.kind.method} needs {_paths(question)}, "
             f"and the client has not declared it in {peer.revision.date}"
         )
 
 
-def check_own(question: Question, revision: Revision) -> None:
+def check_outgoing(question: InputRequest, revision: Revision) -> None:
     """Raise `LocalProtocolError` for a question of ours that breaks the rules."""
     try:
         _check_question(question, revision)
@@ -234,10 +240,12 @@ def check_own(question: Question, revision: Revision) -> None:
         raise LocalProtocolError(fault.message) from fault
 
 
-def check_received(question: Question, declared: t.ClientCapabilities, revision: Revision) -> None:
+def check_received(
+    question: InputRequest, declared: t.ClientCapabilities, revision: Revision
+) -> None:
     """A client's check of what it was asked: only what it declared, and by the rules."""
     wanted = without_context(question)
-    if not can_answer(wanted, declared, revision):
+    if not is_supported(wanted, declared, revision):
         words = f"{question.kind.method} asks for what this client did not declare"
         raise Fault(FaultKind.INVALID_PARAMS, f"{words}: {_paths(wanted)}")
     if isinstance(question.params, t.CreateMessageRequestParams):
@@ -246,21 +254,21 @@ def check_received(question: Question, declared: t.ClientCapabilities, revision:
     _check_question(question, revision)
 
 
-def without_context(question: Question) -> Question:
+def without_context(question: InputRequest) -> InputRequest:
     """The same question without `includeContext`. The schema says that a client may ignore it, so
     a client that is asked for a context that it did not declare answers without one (D43)."""
     params = question.params
     if isinstance(params, t.CreateMessageRequestParams) and _with_context(params):
-        return Question(replace(params, include_context=None))
+        return InputRequest(replace(params, include_context=None))
     return question
 
 
-def _paths(question: Question) -> str:
+def _paths(question: InputRequest) -> str:
     ((name, inside),) = needed_capability(question).items()
     return ", ".join(f"{name}.{member}" for member in inside) or name
 
 
-def _check_question(question: Question, revision: Revision) -> None:
+def _check_question(question: InputRequest, revision: Revision) -> None:
     """Raise `Fault` for a question that breaks the rules, whoever wrote it."""
     params = question.params
     if isinstance(params, t.CreateMessageRequestParams):
@@ -275,14 +283,14 @@ def _check_question(question: Question, revision: Revision) -> None:
 def _check_url(params: t.ElicitRequestParams, revision: Revision) -> None:
     if not is_url(params.url or ""):
         raise Fault(FaultKind.INVALID_PARAMS, "url must be an absolute URL with a host")
-    if revision.elicitation.by_error and params.elicitation_id is None:  # R0600
+    if revision.elicitation.url_required_error and params.elicitation_id is None:  # R0600
         raise Fault(FaultKind.INVALID_PARAMS, "an elicitation by URL needs its elicitationId")
 
 
 # ---------------------------------------------------------------- does it fit?
 
 
-def check_answer(question: Question, answer: AnyAnswer) -> None:
+def check_response(question: InputRequest, answer: AnyInputResponse) -> None:
     """Raise `Fault` for an answer that does not fit its question, before it is sent or used."""
     params = question.params
     if not isinstance(answer, _ANSWERS[question.kind]):
@@ -300,15 +308,15 @@ def check_answer(question: Question, answer: AnyAnswer) -> None:
                 raise Fault(FaultKind.INVALID_PARAMS, "a root must be a file:// URI")
 
 
-def check_own_answer(question: Question, answer: AnyAnswer) -> None:
+def check_outgoing_response(question: InputRequest, answer: AnyInputResponse) -> None:
     """Raise `LocalProtocolError` for an answer of ours that does not fit (R0640)."""
     try:
-        check_answer(question, answer)
+        check_response(question, answer)
     except Fault as fault:
         raise LocalProtocolError(fault.message) from fault
 
 
-def accepted(answer: t.ElicitResult) -> dict[str, t.ElicitValue]:
+def accepted_content(answer: t.ElicitResult) -> dict[str, t.ElicitValue]:
     """What the user filled in; nothing for a visit. Raises `Declined`, never makes up a value."""
     if answer.action == "accept":
         return answer.content or {}
@@ -360,14 +368,14 @@ def _bad_messages(words: str) -> Fault:
 # ---------------------------------------------------------------- asked by error
 
 
-def url_required(questions: Sequence[Question], peer: Peer) -> Fault:
+def url_elicitation_required(questions: Sequence[InputRequest], peer: Peer) -> Fault:
     """The error that asks for visits to addresses first, where a revision asks that way."""
-    if not peer.revision.elicitation.by_error:
+    if not peer.revision.elicitation.url_required_error:
         raise LocalProtocolError(f"nothing is asked by error in {peer.revision.date}")
     if not questions or not all(question.is_url for question in questions):  # R0609, R0611
         raise LocalProtocolError("only URL elicitations, at least one, can be asked by error")
     for question in questions:
-        check_asking(question, peer)
+        check_sendable(question, peer)
     asked = [cast("t.ElicitRequestParams", question.params) for question in questions]
     data = t.URLElicitationRequiredData(
         elicitations=[replace(params, meta=None) for params in asked]
@@ -375,11 +383,13 @@ def url_required(questions: Sequence[Question], peer: Peer) -> Fault:
     return Fault(FaultKind.URL_ELICITATION_REQUIRED, "visit the given addresses, then retry", data)
 
 
-def read_url_required(data: Raw, declared: t.ClientCapabilities, peer: Peer) -> list[Question]:
+def decode_url_elicitations(
+    data: Raw, declared: t.ClientCapabilities, peer: Peer
+) -> list[InputRequest]:
     """The questions in such an error. Raises `Fault` where one is no URL elicitation."""
-    params = read(t.URLElicitationRequiredData, data).elicitations
+    params = decode_as(t.URLElicitationRequiredData, data).elicitations
     _check_count(len(params))
-    questions = [Question(asked) for asked in params]
+    questions = [InputRequest(asked) for asked in params]
     if not questions or not all(question.is_url for question in questions):
         raise Fault(FaultKind.INVALID_PARAMS, "only URL elicitations can be asked by error")
     for question in questions:
@@ -387,7 +397,7 @@ def read_url_required(data: Raw, declared: t.ClientCapabilities, peer: Peer) -> 
     return questions
 
 
-def completion_of(question: Question) -> t.ElicitationCompleteNotificationParams:
+def elicitation_complete(question: InputRequest) -> t.ElicitationCompleteNotificationParams:
     """The notice that a visit is over, under the id that its question had (R0604)."""
     params = question.params
     id = params.elicitation_id if isinstance(params, t.ElicitRequestParams) else None
@@ -399,20 +409,20 @@ def completion_of(question: Question) -> t.ElicitationCompleteNotificationParams
 # ---------------------------------------------------------------- asked by result
 
 
-def questions_in(result: t.InputRequiredResult) -> dict[str, Question]:
+def input_requests_in(result: t.InputRequiredResult) -> dict[str, InputRequest]:
     """The questions of a result, under their keys."""
     asked = result.input_requests or {}
     return {
-        key: Question(request.params or t.ListRootsRequestParams())
+        key: InputRequest(request.params or t.ListRootsRequestParams())
         for key, request in asked.items()
     }
 
 
-def questions_of(
+def checked_input_requests(
     result: t.InputRequiredResult, declared: t.ClientCapabilities, revision: Revision
-) -> dict[str, Question]:
+) -> dict[str, InputRequest]:
     """What a server wants to know before it goes on, checked like any question. Raises `Fault`."""
-    questions = questions_in(result)
+    questions = input_requests_in(result)
     _check_count(len(questions))
     for question in questions.values():
         check_received(question, declared, revision)
@@ -420,28 +430,31 @@ def questions_of(
 
 
 def _check_count(questions: int) -> None:
-    if questions > MAX_QUESTIONS:
-        words = f"{questions} questions at once; {MAX_QUESTIONS} are the most"
+    if questions > MAX_INPUT_REQUESTS:
+        words = f"{questions} questions at once; {MAX_INPUT_REQUESTS} are the most"
         raise Fault(FaultKind.INVALID_PARAMS, words)
 
 
 P = TypeVar("P", bound=t.InputResponseRequestParams)
 
 
-def retry(
-    params: P, result: t.InputRequiredResult, answers: Mapping[str, AnyAnswer], shaper: Shaper
+def retry_params(
+    params: P,
+    result: t.InputRequiredResult,
+    answers: Mapping[str, AnyInputResponse],
+    shaper: Encoder,
 ) -> P:
     """The params of the next try: every answer, and the state exactly as it was given, or none.
 
     R0802: all questions are answered before the request is sent again.
     """
-    asked = questions_in(result)
+    asked = input_requests_in(result)
     if answers.keys() != asked.keys():
         wrong = sorted(answers.keys() ^ asked.keys())
         raise LocalProtocolError(f"answer each question, and no other; see {wrong[:5]}")
     raw: dict[str, Raw] = {}
     for key, answer in answers.items():
-        fit = cast("AnyAnswer", shaper.shape(answer))
-        check_own_answer(asked[key], fit)
+        fit = cast("AnyInputResponse", shaper.downgrade(answer))
+        check_outgoing_response(asked[key], fit)
         raw[key] = Raw(encode(fit))
     return replace(params, input_responses=raw or None, request_state=result.request_state)

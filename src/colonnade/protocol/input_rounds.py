@@ -1,6 +1,6 @@
 """The questions of one request, over as many rounds as they take.
 
-A handler asks the same way in every revision; an `Interview` knows which answers are already
+A handler asks the same way in every revision; an `InputRounds` knows which answers are already
 there. Where questions go by result the handler runs again from the top on the retry, and finds
 its past answers under a digest of the question and its occurrence, never its position: no answer
 ever reaches another question. An author may name a question instead; its answer still belongs to
@@ -19,19 +19,19 @@ from msgspec import Raw, Struct
 
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import (
-    MAX_QUESTIONS,
-    AnyAnswer,
-    Question,
-    can_answer,
-    check_own,
-    unanswerable,
+    MAX_INPUT_REQUESTS,
+    AnyInputResponse,
+    InputRequest,
+    check_outgoing,
+    is_supported,
+    unsupported_input_request,
 )
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.methods import Method
 from colonnade.protocol.negotiation import Peer
-from colonnade.protocol.revision import Asking
+from colonnade.protocol.revision import InputRequests
 
 # A question whose words change from run to run never meets its answer; this ends that.
 MAX_ROUNDS = 10
@@ -42,7 +42,7 @@ MAX_KEY_CHARACTERS = 128
 # ---------------------------------------------------------------- what requestState holds
 
 
-class Memory(Struct, frozen=True, omit_defaults=True):
+class RequestState(Struct, frozen=True, omit_defaults=True):
     """What a server must know on the retry; sealed, it is the `requestState`.
 
     R0795: who asked, for what, until when. The answers so far travel along, so that any replica
@@ -66,18 +66,18 @@ _OUTSIDE = frozenset({"_meta", "inputResponses", "requestState", "task"})
 
 def subject_of(params: Raw) -> str:
     """A digest of what a request is about: its params, without what changes on a retry."""
-    members = read(dict[str, Any], params)
+    members = decode_as(dict[str, Any], params)
     about = {name: value for name, value in members.items() if name not in _OUTSIDE}
     return hashlib.sha256(msgspec.json.encode(about, order="sorted")).hexdigest()
 
 
-def no_such_state() -> Fault:
+def invalid_request_state() -> Fault:
     """The one refusal of a `requestState`: whoever tries one out never learns what is wrong."""
     words = "requestState was not given for this request, or has expired; call again without it"
     return Fault(FaultKind.INVALID_PARAMS, words)
 
 
-def recall(
+def open_request_state(
     state: str,
     unseal: Callable[[str], bytes],
     *,
@@ -85,32 +85,32 @@ def recall(
     method: str,
     subject: str,
     now: float,
-) -> Memory:
+) -> RequestState:
     """Open a `requestState` and compare all that it is bound to. Raises `Fault`.
 
     `unseal` raises `Fault` for what it did not seal itself. All refusals are the same words.
     """
     try:
-        memory = read(Memory, unseal(state))
+        memory = decode_as(RequestState, unseal(state))
     except Fault:
-        raise no_such_state() from None
+        raise invalid_request_state() from None
     bound = (memory.principal, memory.method, memory.subject)
     if bound != (principal, method, subject) or now >= memory.expires_at:
-        raise no_such_state()
+        raise invalid_request_state()
     return memory
 
 
 # ---------------------------------------------------------------- the rounds
 
 
-class Interview:
+class InputRounds:
     """The questions of one request: those that have answers, and those that are still open."""
 
     def __init__(
         self,
         peer: Peer,
         row: Method,
-        memory: Memory | None = None,
+        memory: RequestState | None = None,
         responses: dict[str, Raw] | None = None,
     ) -> None:
         self._peer = peer
@@ -127,9 +127,11 @@ class Interview:
         self._unused = set(self._answers)
         self._occurrences: dict[str, int] = {}
         self._keys: set[str] = set()
-        self.pending: dict[str, Question] = {}
+        self.pending: dict[str, InputRequest] = {}
 
-    def ask(self, question: Question, key: str | None = None) -> tuple[str, AnyAnswer | None]:
+    def ask(
+        self, question: InputRequest, key: str | None = None
+    ) -> tuple[str, AnyInputResponse | None]:
         """The key of a question, and its answer if that is already there.
 
         Without one it is pending: send it, or end the exchange with `result`. `key` is a name to
@@ -141,18 +143,18 @@ class Interview:
         raw = self._answers.get(key)
         if raw is not None:
             self._unused.discard(key)
-            return key, question.read_answer(raw, self._peer.revision)
-        if not can_answer(question, capabilities, self._peer.revision):
-            raise unanswerable(question, self._peer, self._row)
+            return key, question.decode_response(raw, self._peer.revision)
+        if not is_supported(question, capabilities, self._peer.revision):
+            raise unsupported_input_request(question, self._peer, self._row)
         if key == name and key in self._ahead:
             raw = self._answers[key] = self._ahead.pop(key)
-            return key, question.read_answer(raw, self._peer.revision)
-        if len(self.pending) >= MAX_QUESTIONS:
-            raise LocalProtocolError(f"more than {MAX_QUESTIONS} questions in one round")
+            return key, question.decode_response(raw, self._peer.revision)
+        if len(self.pending) >= MAX_INPUT_REQUESTS:
+            raise LocalProtocolError(f"more than {MAX_INPUT_REQUESTS} questions in one round")
         self.pending[key] = question
         return key, None
 
-    def _key(self, question: Question, name: str | None) -> str:
+    def _key(self, question: InputRequest, name: str | None) -> str:
         """The key of this question, with no answer under it but its own."""
         digest = question.digest()
         if name is not None and not 0 < len(name) <= MAX_KEY_CHARACTERS:
@@ -172,26 +174,29 @@ class Interview:
             self._named[key] = meant
         return key
 
-    def _check(self, question: Question) -> t.ClientCapabilities:
+    def _check(self, question: InputRequest) -> t.ClientCapabilities:
         peer = self._peer
-        if peer.revision.asking is Asking.BY_RESULT and not self._row.may_ask:  # R0785
+        if (
+            peer.revision.input_requests is InputRequests.IN_RESULT
+            and not self._row.may_require_input
+        ):  # R0785
             raise LocalProtocolError(f"{self._row.name} may not ask anything in this revision")
         if not isinstance(peer.capabilities, t.ClientCapabilities):
             raise LocalProtocolError("only a server asks, and only a client answers")
-        check_own(question, peer.revision)
+        check_outgoing(question, peer.revision)
         return peer.capabilities
 
-    def answered(self, key: str, raw: Raw) -> AnyAnswer:
+    def receive_response(self, key: str, raw: Raw) -> AnyInputResponse:
         """The answer to a question that went by request. Raises `Fault` where it does not fit."""
-        return self._take(key).read_answer(raw, self._peer.revision)
+        return self._take(key).decode_response(raw, self._peer.revision)
 
-    def refused(self, key: str, error: RemoteError) -> Exception:
+    def receive_error(self, key: str, error: RemoteError) -> Exception:
         """What a handler gets where a question that went by request was answered by an error."""
         self._take(key)
         said_no = error.code == self._peer.revision.codes[FaultKind.USER_REJECTED]
         return Declined("the user declined to answer") if said_no else error
 
-    def _take(self, key: str) -> Question:
+    def _take(self, key: str) -> InputRequest:
         question = self.pending.pop(key, None)
         if question is None:
             raise LocalProtocolError(f"{key} is not an open question")
@@ -219,12 +224,12 @@ class Interview:
         expires_at: float,
     ) -> t.InputRequiredResult:
         """End this round: the open questions, and all that the next one must know."""
-        secret = self.remember(principal=principal, subject=subject, expires_at=expires_at)
-        return self.demand(seal(secret))
+        secret = self.request_state(principal=principal, subject=subject, expires_at=expires_at)
+        return self.input_required(seal(secret))
 
-    def remember(self, *, principal: str, subject: str, expires_at: float) -> bytes:
+    def request_state(self, *, principal: str, subject: str, expires_at: float) -> bytes:
         """All that the next round must know, unsealed. Raises where there can be no next one."""
-        if self._peer.revision.asking is not Asking.BY_RESULT:
+        if self._peer.revision.input_requests is not InputRequests.IN_RESULT:
             raise LocalProtocolError(f"send the questions one by one in {self._peer.revision.date}")
         if not self.pending:
             raise LocalProtocolError("there is nothing to ask")
@@ -234,7 +239,7 @@ class Interview:
                 f"asked {MAX_ROUNDS} times and still not done; a question must not change "
                 "from one run to the next",
             )
-        memory = Memory(
+        memory = RequestState(
             principal=principal,
             method=self._row.name,
             subject=subject,
@@ -247,7 +252,7 @@ class Interview:
         )
         return encode(memory)
 
-    def demand(self, state: str) -> t.InputRequiredResult:
+    def input_required(self, state: str) -> t.InputRequiredResult:
         """The open questions, with what `remember` gave, sealed."""
         return t.InputRequiredResult(
             result_type="input_required",

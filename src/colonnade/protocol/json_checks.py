@@ -14,7 +14,7 @@ from msgspec import Raw
 from colonnade.errors import Fault, FaultKind
 
 # What msgspec raises: malformed JSON and wrong types, bad UTF-8, too deep for the stack.
-FOREIGN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # From here on it takes less time to look for some brackets than to count them all.
 LONG = 1024
@@ -46,7 +46,7 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 
 
-def no_json(body: bytes, error: Exception) -> Fault:
+def invalid_json(body: bytes, error: Exception) -> Fault:
     """For a body that cannot be read: what is wrong with it.
 
     msgspec takes half of a surrogate pair for the end of the input, wherever it stands.
@@ -114,7 +114,7 @@ def outline(body: bytes) -> tuple[set[str], bytes]:
     return names, ids[0] if len(ids) == 1 else b""
 
 
-def repeats(raw: bytes | Raw) -> bool:
+def has_duplicate_members(raw: bytes | Raw) -> bool:
     """Whether any object in this JSON has the same member twice.
 
     msgspec keeps the last one silently, so decoding and encoding again loses the quotes of the
@@ -133,13 +133,13 @@ def repeats(raw: bytes | Raw) -> bool:
         return _repeats_slowly(raw)
     except msgspec.ValidationError as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"a number is out of range: {error}") from None
-    except FOREIGN as error:
-        raise no_json(raw, error) from None
+    except DECODE_ERRORS as error:
+        raise invalid_json(raw, error) from None
 
 
-def refuse_repeats(raw: bytes | Raw) -> None:
+def refuse_duplicate_members(raw: bytes | Raw) -> None:
     """Raise `Fault` where two readers of these bytes could read two different things."""
-    if repeats(raw):
+    if has_duplicate_members(raw):
         words = "an object has the same member twice; send each once"
         raise Fault(FaultKind.INVALID_PARAMS, words)
 
@@ -157,7 +157,7 @@ def _repeats_slowly(raw: bytes) -> bool:
     return found
 
 
-def doubled(raw: bytes, members: dict[str, Raw]) -> set[str]:
+def duplicate_members(raw: bytes, members: dict[str, Raw]) -> set[str]:
     """The members that this object has twice, those inside its values left out.
 
     A name takes two quotes at least, so a name that was lost on the way to `members` leaves a

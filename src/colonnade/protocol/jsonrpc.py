@@ -14,10 +14,17 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.json_checks import FOREIGN as _FOREIGN
-from colonnade.protocol.json_checks import LONG, depth, doubled, may_be_deep, no_json, outline
-from colonnade.protocol.json_checks import refuse_repeats as refuse_repeats
-from colonnade.protocol.json_checks import repeats as repeats
+from colonnade.protocol.json_checks import DECODE_ERRORS as _FOREIGN
+from colonnade.protocol.json_checks import (
+    LONG,
+    depth,
+    duplicate_members,
+    invalid_json,
+    may_be_deep,
+    outline,
+)
+from colonnade.protocol.json_checks import has_duplicate_members as has_duplicate_members
+from colonnade.protocol.json_checks import refuse_duplicate_members as refuse_duplicate_members
 
 # Real messages nest to about 12; jsonrpc libraries elsewhere start to fail near 100. The bound
 # must not depend on Python's recursion limit, which differs by version and by the caller's stack.
@@ -45,7 +52,7 @@ _QUOTE = b'"'
 _BRACE, _CLOSING_BRACE, _BRACKET, _CR, _LF = b"{}[\r\n"
 
 
-class Head(Struct, frozen=True, gc=False, omit_defaults=True):
+class SplitParams(Struct, frozen=True, gc=False, omit_defaults=True):
     """The members of params that say where a request goes, split off in one pass."""
 
     meta: Raw = msgspec.field(name="_meta", default=NOTHING)
@@ -64,18 +71,18 @@ class Request(Struct, frozen=True, gc=False):
 
     id: RequestId
     method: str
-    written: Raw | bytes = NOTHING
+    raw: Raw | bytes = NOTHING
     raw_id: bytes = b""
-    head: Head | None = None
+    split_params: SplitParams | None = None
 
     @property
     def params(self) -> Raw:
         """All params, as they were written."""
-        if self.head is None:
-            return cast("Raw", self.written)
-        if not self.written:
-            return Raw(encode(self.head))
-        return Raw(self.written[-1 - _size(self.head) : -1])
+        if self.split_params is None:
+            return cast("Raw", self.raw)
+        if not self.raw:
+            return Raw(encode(self.split_params))
+        return Raw(self.raw[-1 - _size(self.split_params) : -1])
 
 
 class Notification(Struct, frozen=True, gc=False):
@@ -85,14 +92,14 @@ class Notification(Struct, frozen=True, gc=False):
     params: Raw = NOTHING
 
 
-class Reply(Struct, frozen=True, gc=False):
+class ResultResponse(Struct, frozen=True, gc=False):
     """The good outcome of a request."""
 
     id: RequestId
     result: Raw
 
 
-class Failure(Struct, frozen=True, gc=False):
+class ErrorResponse(Struct, frozen=True, gc=False):
     """The bad outcome of a request; no id where the other side could not read it."""
 
     id: RequestId | None
@@ -101,7 +108,7 @@ class Failure(Struct, frozen=True, gc=False):
     data: Raw = NOTHING
 
 
-Frame: TypeAlias = Request | Notification | Reply | Failure
+Frame: TypeAlias = Request | Notification | ResultResponse | ErrorResponse
 
 
 class Batch(Struct, frozen=True):
@@ -129,7 +136,7 @@ class _Usual(Struct, gc=False):
     jsonrpc: Literal["2.0"]
     id: _Id = UNSET
     method: str | UnsetType = UNSET
-    params: Head | UnsetType = UNSET
+    params: SplitParams | UnsetType = UNSET
     result: Raw = NOTHING
     error: Raw = NOTHING
 
@@ -144,7 +151,7 @@ _envelope = msgspec.json.Decoder(_Envelope)
 _usual = msgspec.json.Decoder(_Usual)
 _members = msgspec.json.Decoder(dict[str, Raw])
 _error = msgspec.json.Decoder(_Error)
-_head = msgspec.json.Decoder(Head)
+_head = msgspec.json.Decoder(SplitParams)
 _raw = msgspec.json.Decoder(Raw)
 _text = msgspec.json.Decoder(str)
 _any = msgspec.json.Decoder()
@@ -202,11 +209,11 @@ def decode(body: bytes) -> Frame | Batch:
             # The same for a reply: of its three members only the result can end with a brace.
             size = _REPLY_FRAME + len(raw_id) + len(usual.result)
             if len(body) == size and body[-2] == _CLOSING_BRACE:
-                return Reply(id, usual.result)
+                return ResultResponse(id, usual.result)
     return _decode_single(body)
 
 
-def _size(split: Head) -> int:
+def _size(split: SplitParams) -> int:
     """How long params are that hold nothing but this, in its shortest spelling."""
     size = 1  # two braces, less the comma that the first member has not
     if type(split.name) is str:
@@ -263,7 +270,7 @@ def _decode_batch(body: bytes) -> Batch:
     try:
         items = [item for item in msgspec.structs.astuple(_items().decode(body)) if item]
     except _FOREIGN as error:
-        raise no_json(body, error) from None
+        raise invalid_json(body, error) from None
     if not items:
         raise Fault(FaultKind.INVALID_REQUEST, "an empty batch; leave it out")
     if len(items) > MAX_BATCH:
@@ -320,7 +327,7 @@ def _decode_loosely(body: bytes) -> Frame:
     method = _string(members, "method")
     if method is None and "method" in members:
         fault = _refuse(members, raw_id, "a method must be a string")
-        fault.unheard = False  # no notification either, so its sender is told
+        fault.expects_no_response = False  # no notification either, so its sender is told
         raise fault
     params, result, error = (members.get(name, NOTHING) for name in ("params", "result", "error"))
     return _frame(method, raw_id, params, result, error)
@@ -332,11 +339,11 @@ def _split(body: bytes) -> dict[str, Raw]:
     except msgspec.ValidationError:
         words = "a message must be an object"
     except _FOREIGN as error:
-        raise _unread(body, no_json(body, error)) from None
+        raise _unread(body, invalid_json(body, error)) from None
     try:
         _raw.decode(body)
     except _FOREIGN as error:
-        raise no_json(body, error) from None
+        raise invalid_json(body, error) from None
     raise Fault(FaultKind.INVALID_REQUEST, words)
 
 
@@ -358,7 +365,7 @@ def _frame(method: str | None, raw_id: bytes, params: Raw, result: Raw, error: R
     return Request(parse_id(raw_id), method, params, raw_id)
 
 
-def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
+def _outcome(raw_id: bytes, result: Raw, error: Raw) -> ResultResponse | ErrorResponse:
     if not result and not error:
         raise _refuse((), raw_id, "neither a method nor a result nor an error")
     if result and error:
@@ -366,18 +373,18 @@ def _outcome(raw_id: bytes, result: Raw, error: Raw) -> Reply | Failure:
     if result:
         if memoryview(result)[0] != _BRACE:
             raise _refuse(("result",), raw_id, "a result must be an object")
-        return Reply(_own_id(raw_id), result)
+        return ResultResponse(_own_id(raw_id), result)
     try:
         read = _error.decode(error)
     except _FOREIGN:
         raise _refuse(("error",), raw_id, "an error has an integer code and a message") from None
     if not _integral(read.code):
         raise _refuse(("error",), raw_id, "an error has an integer code")
-    if doubled(bytes(error), _members.decode(error)):
+    if duplicate_members(bytes(error), _members.decode(error)):
         raise _refuse(("error",), raw_id, "an error has the same member twice; send each once")
     # D2: `id: null` and no id mean the same, an error about something that could not be read.
     id = _own_id(raw_id) if raw_id and raw_id != b"null" else None
-    return Failure(id, int(read.code), read.message, read.data)
+    return ErrorResponse(id, int(read.code), read.message, read.data)
 
 
 def _own_id(raw_id: bytes) -> RequestId:
@@ -385,7 +392,7 @@ def _own_id(raw_id: bytes) -> RequestId:
     try:
         return parse_id(raw_id)
     except Fault as fault:
-        fault.unheard = True
+        fault.expects_no_response = True
         raise
 
 
@@ -410,28 +417,28 @@ def _integral(number: int | float) -> bool:
     return isinstance(number, int) or (number.is_integer() and abs(number) <= MAX_EXACT)
 
 
-def head(params: Raw) -> Head:
+def split_params(params: Raw) -> SplitParams:
     """Split params once. Raises `Fault` where they cannot be read or a member is there twice.
 
     Where there is nothing but these members (known by the length again), what is inside `_meta`
     and `arguments` is left to whoever reads them: they ask `refuse_repeats` then.
     """
     if not params:
-        return Head()
+        return SplitParams()
     try:
         split = _head.decode(params)
     except _FOREIGN as error:
         raise Fault(FaultKind.INVALID_PARAMS, f"params cannot be read: {error}") from None
     if _size(split) != len(params):
-        refuse_repeats(params)
+        refuse_duplicate_members(params)
     return split
 
 
-def is_bare_call(request: Request, split: Head) -> bool:
+def is_bare_call(request: Request, split: SplitParams) -> bool:
     """Whether params hold a name and arguments, perhaps a `_meta`, and certainly nothing else."""
     if type(split.name) is not str or not split.arguments or split.uri is not None:
         return False
-    return split is request.head or len(request.params) == _size(split)
+    return split is request.split_params or len(request.params) == _size(split)
 
 
 # ---------------------------------------------------------------- what is wrong with it?
@@ -448,17 +455,19 @@ def _refuse(members: Container[str], raw_id: bytes, words: str) -> Fault:
     try:
         id = parse_id(raw_id)
     except Fault:
-        unheard = reply or (called and not raw_id and "id" not in members)
-        return Fault(FaultKind.INVALID_REQUEST, words, unheard=unheard)
+        expects_no_response = reply or (called and not raw_id and "id" not in members)
+        return Fault(FaultKind.INVALID_REQUEST, words, expects_no_response=expects_no_response)
     if called:
         return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id)
     raw_id = b"" if reply else raw_id
-    return Fault(FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, unheard=reply)
+    return Fault(
+        FaultKind.INVALID_REQUEST, words, raw_id=raw_id, settles=id, expects_no_response=reply
+    )
 
 
 def _sole_id(body: bytes, members: dict[str, Raw]) -> tuple[bytes, bool]:
     """The id as it is written, and whether any member is there twice; two ids are none."""
-    twice = doubled(body, members)
+    twice = duplicate_members(body, members)
     return b"" if "id" in twice else bytes(members.get("id", NOTHING)), bool(twice)
 
 
@@ -521,12 +530,12 @@ def _written(method: str) -> bytes:
     return encode(method)
 
 
-def encode_reply(raw_id: bytes, result: bytes) -> bytes:
+def encode_result(raw_id: bytes, result: bytes) -> bytes:
     """A result for the request with this id, echoed as it was written."""
     return line(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (raw_id, result))
 
 
-def encode_failure(
+def encode_error(
     raw_id: bytes, code: int, message: str, data: object = None, *, null_id: bool = False
 ) -> bytes:
     """An error. With no id to echo there is none, or `null` where the revision wants it (D2)."""
@@ -558,7 +567,7 @@ def _sentence(message: str) -> str:
     return words.encode(errors="replace").decode()
 
 
-class Lines:
+class LineSplitter:
     """Cuts a byte stream into lines, one message each, however it is chunked.
 
     An overlong line is given up once, as a fault, and skipped to its end; the next one is good

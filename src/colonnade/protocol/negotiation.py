@@ -15,9 +15,9 @@ from msgspec import UNSET, Raw, Struct, field
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.codec.encode import Shaper
-from colonnade.protocol.jsonrpc import NOTHING, Request, encode, repeats
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
+from colonnade.protocol.jsonrpc import NOTHING, Request, encode, has_duplicate_members
 from colonnade.protocol.methods import Side, declares
 from colonnade.protocol.revision import EVERY, Revision, Revisions
 from colonnade.protocol.types import (
@@ -32,7 +32,7 @@ from colonnade.protocol.types import (
     ServerCapabilities,
 )
 
-Shapers: TypeAlias = dict[Revision, tuple[t.Implementation | None, Shaper]]
+Encoders: TypeAlias = dict[Revision, tuple[t.Implementation | None, Encoder]]
 
 
 class Identity(Struct, frozen=True):
@@ -47,7 +47,9 @@ class Identity(Struct, frozen=True):
     named: bool = True
     # A server's writers, each with whom it signs as. A server whose offers change has several
     # identities and gives all of them the same, so that they share what was written.
-    shapers: Shapers = field(default_factory=dict[Revision, tuple[t.Implementation | None, Shaper]])
+    encoders: Encoders = field(
+        default_factory=dict[Revision, tuple[t.Implementation | None, Encoder]]
+    )
 
     def __post_init__(self) -> None:
         encode([self.info, self.capabilities, self.instructions])
@@ -66,20 +68,20 @@ class Identity(Struct, frozen=True):
         """Whether we declared that we log, without which nothing may be logged (R0153)."""
         return declares(self.capabilities, "logging")
 
-    def shaper(self, revision: Revision) -> Shaper:
+    def encoder(self, revision: Revision) -> Encoder:
         """A writer for peers of this revision, which signs as us."""
         info = self.info if self.named else None
         if isinstance(self.capabilities, t.ServerCapabilities):
-            known = self.shapers.get(revision)
+            known = self.encoders.get(revision)
             if known is None or known[0] is not info:
-                known = self.shapers[revision] = (info, Shaper(revision, info))
+                known = self.encoders[revision] = (info, Encoder(revision, info))
             return known[1]
         envelope = t.Envelope(
             version=revision.date, capabilities=self.capabilities, client_info=info
         )
-        return Shaper(revision, None, envelope)
+        return Encoder(revision, None, envelope)
 
-    def greeting(self, revision: Revision) -> "t.InitializeRequestParams":
+    def initialize_params(self, revision: Revision) -> "t.InitializeRequestParams":
         """The first word of a client."""
         if not isinstance(self.capabilities, t.ClientCapabilities):
             raise LocalProtocolError("initialize is the first word of a client")
@@ -87,7 +89,7 @@ class Identity(Struct, frozen=True):
             protocol_version=revision.date, capabilities=self.capabilities, client_info=self.info
         )
 
-    def welcome(self, revision: Revision) -> "t.InitializeResult":
+    def initialize_result(self, revision: Revision) -> "t.InitializeResult":
         """A server's answer to it."""
         return t.InitializeResult(
             protocol_version=revision.date,
@@ -96,7 +98,7 @@ class Identity(Struct, frozen=True):
             instructions=self.instructions,
         )
 
-    def discovery(self, accepts: Revisions) -> "t.DiscoverResult":
+    def discover_result(self, accepts: Revisions) -> "t.DiscoverResult":
         """A server's answer to `server/discover`, which it always has (R0924)."""
         return t.DiscoverResult(
             supported_versions=accepts.dates,  # D11: newest first
@@ -153,7 +155,7 @@ class Peer(Struct, frozen=True):
         return declares(self.capabilities, path)
 
 
-class Signs(Struct, frozen=True):
+class VersionHeaders(Struct, frozen=True):
     """What the HTTP headers of a POST say about its sender."""
 
     version: str | None = None
@@ -165,7 +167,7 @@ Known: TypeAlias = tuple[Raw, str, Peer | None]
 _NOBODY: Known = (NOTHING, "", None)
 
 
-class Recogniser:
+class PeerDetector:
     """Tells peers by their requests, for one set of accepted revisions."""
 
     def __init__(self, accepts: Revisions = EVERY) -> None:
@@ -185,13 +187,17 @@ class Recogniser:
         self._latest: Known = _NOBODY
         self._before_token = _NOTHING_LIKE_IT
 
-    def again(self, meta: Raw) -> Peer | None:
+    def detect_repeated(self, meta: Raw) -> Peer | None:
         """Who sent the last request, where this one has the very same `_meta`."""
         latest = self._latest
         return latest[2] if meta == latest[0] else None
 
-    def recognise(
-        self, request: Request, meta: Raw, signs: Signs | None = None, known: Peer | None = None
+    def detect(
+        self,
+        request: Request,
+        meta: Raw,
+        signs: VersionHeaders | None = None,
+        known: Peer | None = None,
     ) -> Peer | None:
         """The peer that sent this request; None for a handshake that is still to be done.
 
@@ -207,9 +213,9 @@ class Recogniser:
             if found is not None:
                 _, version, peer = found
                 if signs is not None and signs.version != version:
-                    raise mismatch("MCP-Protocol-Version", signs.version, version)
+                    raise header_mismatch("MCP-Protocol-Version", signs.version, version)
                 if peer is None:
-                    raise unsupported(version, self.accepts)
+                    raise unsupported_version(version, self.accepts)
                 return peer
         return self._without_envelope(request, signs, known)
 
@@ -228,7 +234,7 @@ class Recogniser:
             marks = _marks.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Fault(FaultKind.INVALID_PARAMS, f"_meta cannot be read: {error}") from None
-        if repeats(raw):
+        if has_duplicate_members(raw):
             # Another reader may take the other member, and so see another peer.
             raise Fault(FaultKind.INVALID_PARAMS, "_meta has the same member twice")
         version = marks.version
@@ -245,8 +251,8 @@ class Recogniser:
             # an unknown one has in its envelope is not ours to judge.
             if revision is None or revision.handshake:
                 return NOTHING, version, None
-        envelope = read(Envelope, raw)
-        checked_token(envelope.progress_token)
+        envelope = decode_as(Envelope, raw)
+        check_progress_token(envelope.progress_token)
         revision = self._by_date[envelope.version]
         peer = Peer(revision, envelope.capabilities, envelope.client_info, envelope.log_level)
         # With a token that cannot be taken off, no other request is the same.
@@ -258,7 +264,7 @@ class Recogniser:
         return known
 
     def _without_envelope(
-        self, request: Request, signs: Signs | None, known: Peer | None
+        self, request: Request, signs: VersionHeaders | None, known: Peer | None
     ) -> Peer | None:
         if self._enveloping and self._looks_modern(request, signs):
             raise missing_meta(PROTOCOL_VERSION_KEY, self.accepts)
@@ -268,9 +274,9 @@ class Recogniser:
         if version is not None and version not in self._older:
             # R0359. An older peer does not know the code that newer ones have for this.
             raise (
-                unsupported(version, self.accepts)
+                unsupported_version(version, self.accepts)
                 if known is None
-                else unspoken(version, self.accepts)
+                else unsupported_version_header(version, self.accepts)
             )
         if known is not None:
             return known
@@ -283,7 +289,7 @@ class Recogniser:
             f"{request.method[:MAX_QUOTED]} before initialize; send it first{way}",
         )
 
-    def _looks_modern(self, request: Request, signs: Signs | None) -> bool:
+    def _looks_modern(self, request: Request, signs: VersionHeaders | None) -> bool:
         if request.method in self._modern_only:
             return True
         if signs is None or request.method == HANDSHAKE_METHOD:
@@ -327,7 +333,7 @@ def missing_meta(key: str, accepts: Revisions) -> Fault:
     return Fault(FaultKind.INVALID_PARAMS, words, {"supported": accepts.dates})
 
 
-def checked_token(token: ProgressToken | None) -> ProgressToken | None:
+def check_progress_token(token: ProgressToken | None) -> ProgressToken | None:
     """The token that progress is wanted under, if it is one that we will repeat."""
     if isinstance(token, str) and len(token) > MAX_TOKEN_CHARACTERS:
         words = f"a progress token of more than {MAX_TOKEN_CHARACTERS} characters"
@@ -335,7 +341,7 @@ def checked_token(token: ProgressToken | None) -> ProgressToken | None:
     return token
 
 
-def mismatch(header: str, found: str | None, expected: str) -> Fault:
+def header_mismatch(header: str, found: str | None, expected: str) -> Fault:
     """A header that is missing or says something else than the body."""
     if found is None:
         return Fault(FaultKind.HEADER_MISMATCH, f"Header mismatch: {header} is missing")
@@ -344,14 +350,14 @@ def mismatch(header: str, found: str | None, expected: str) -> Fault:
     return Fault(FaultKind.HEADER_MISMATCH, words)
 
 
-def unsupported(requested: str, accepts: Revisions) -> Fault:
+def unsupported_version(requested: str, accepts: Revisions) -> Fault:
     """A version that this side does not speak; the data lists those that it does."""
     data = {"supported": accepts.dates, "requested": requested[:MAX_QUOTED]}
     words = f"Unsupported protocol version; use one of {', '.join(accepts.dates)}"
     return Fault(FaultKind.VERSION_UNSUPPORTED, words, data)
 
 
-def unspoken(named: str, accepts: Revisions) -> Fault:
+def unsupported_version_header(named: str, accepts: Revisions) -> Fault:
     """The same in a session, where only the header is wrong. Clients of other SDKs look for the
     first three words."""
     dates = ", ".join(accepts.dates)
@@ -361,7 +367,7 @@ def unspoken(named: str, accepts: Revisions) -> Fault:
     return Fault(FaultKind.INVALID_PARAMS, words, data)
 
 
-def incapable(words: str, **capabilities: dict[str, Any]) -> Fault:
+def missing_capability(words: str, **capabilities: dict[str, Any]) -> Fault:
     """A request that needs something its sender did not declare (R0765)."""
     return Fault(FaultKind.CAPABILITY_MISSING, words, {"requiredCapabilities": capabilities})
 
@@ -372,7 +378,7 @@ def incapable(words: str, **capabilities: dict[str, Any]) -> Fault:
 def negotiate(requested: str, accepts: Revisions) -> Revision:
     """A server's answer to `initialize`: what was asked for, else our newest handshake (D9)."""
     if not accepts.handshakes:
-        raise unsupported(requested, accepts)
+        raise unsupported_version(requested, accepts)
     asked = accepts.get(requested)
     return asked if asked is not None and asked.handshake else accepts.handshakes[0]
 
@@ -411,13 +417,15 @@ def shared_extensions(ours: Sequence[str], peer: Peer) -> frozenset[str]:
 def require_extension(identifier: str, peer: Peer) -> None:
     """Raise where a request makes no sense without an extension that its sender lacks."""
     if identifier not in peer.extensions:
-        raise incapable(f"this needs the extension {identifier}", extensions={identifier: {}})
+        raise missing_capability(
+            f"this needs the extension {identifier}", extensions={identifier: {}}
+        )
 
 
 # What a server is called that was given no version; it is not worth saying.
 UNVERSIONED: Final = "0"
 
 
-def called(info: Implementation) -> str:
+def name_and_version(info: Implementation) -> str:
     """Its name, and its version if it was given one."""
     return info.name if info.version == UNVERSIONED else f"{info.name} {info.version}"

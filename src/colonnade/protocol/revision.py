@@ -13,58 +13,58 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colonnade.errors import Fault, FaultKind, Word
+from colonnade.errors import FastEnum, Fault, FaultKind
 from colonnade.protocol import methods
 from colonnade.protocol.methods import Method
 
 
-class Opening(Word):
+class Initialization(FastEnum):
     """How a conversation begins."""
 
-    HANDSHAKE: "ClassVar[Opening]"  # initialize, then initialized
-    ENVELOPE: "ClassVar[Opening]"  # every request says it in _meta
+    HANDSHAKE: "ClassVar[Initialization]"  # initialize, then initialized
+    ENVELOPE: "ClassVar[Initialization]"  # every request says it in _meta
 
 
 # Asked for with each request.
-_HANDSHAKE = Opening.HANDSHAKE
+_HANDSHAKE = Initialization.HANDSHAKE
 
 
-class Asking(Word):
+class InputRequests(FastEnum):
     """How a server asks for the user, a model or the roots."""
 
-    BY_REQUEST: "ClassVar[Asking]"  # a request of its own
-    BY_RESULT: "ClassVar[Asking]"  # an input_required result, and a retry
+    AS_REQUEST: "ClassVar[InputRequests]"  # a request of its own
+    IN_RESULT: "ClassVar[InputRequests]"  # an input_required result, and a retry
 
 
-class Pushing(Word):
+class ChangeNotifications(FastEnum):
     """Where news that belongs to no request goes."""
 
-    SESSION: "ClassVar[Pushing]"  # anywhere in the session
-    LISTEN: "ClassVar[Pushing]"  # on subscriptions/listen
+    SESSION: "ClassVar[ChangeNotifications]"  # anywhere in the session
+    LISTEN: "ClassVar[ChangeNotifications]"  # on subscriptions/listen
 
 
-class LogControl(Word):
+class LogControl(FastEnum):
     """Who says how much is logged."""
 
     BY_METHOD: "ClassVar[LogControl]"  # logging/setLevel, for the session
     PER_REQUEST: "ClassVar[LogControl]"  # _meta, for this request
 
 
-class BadToolInput(Word):
+class BadToolInput(FastEnum):
     """What a caller gets for arguments that do not fit the schema."""
 
     ERROR: "ClassVar[BadToolInput]"  # a JSON-RPC error
     RESULT: "ClassVar[BadToolInput]"  # a result with isError, for the model to read
 
 
-class Ids(Word):
+class RequestIds(FastEnum):
     """How long an id stays taken."""
 
-    NEVER_REUSED: "ClassVar[Ids]"  # for the whole session
-    UNIQUE_IN_FLIGHT: "ClassVar[Ids]"  # until it is answered
+    NEVER_REUSED: "ClassVar[RequestIds]"  # for the whole session
+    UNIQUE_IN_FLIGHT: "ClassVar[RequestIds]"  # until it is answered
 
 
-class OutputRoot(Word):
+class OutputRoot(FastEnum):
     """What structured content may be."""
 
     NONE: "ClassVar[OutputRoot]"  # there is none
@@ -72,7 +72,7 @@ class OutputRoot(Word):
     ANY: "ClassVar[OutputRoot]"  # any JSON value
 
 
-class Tasks(Word):
+class Tasks(FastEnum):
     """Where long-running calls live."""
 
     NONE: "ClassVar[Tasks]"  # nowhere
@@ -80,32 +80,32 @@ class Tasks(Word):
     EXTENSION: "ClassVar[Tasks]"  # in an extension
 
 
-class Binding(Word):
+class HttpBinding(FastEnum):
     """What is normal over HTTP; it says so and refuses nothing (D8)."""
 
-    HTTP_SSE: "ClassVar[Binding]"  # GET for a stream, POST beside it
-    STREAMABLE: "ClassVar[Binding]"  # POST, GET and DELETE on one path
-    POST_ONLY: "ClassVar[Binding]"  # POST on one path
+    HTTP_SSE: "ClassVar[HttpBinding]"  # GET for a stream, POST beside it
+    STREAMABLE: "ClassVar[HttpBinding]"  # POST, GET and DELETE on one path
+    POST_ONLY: "ClassVar[HttpBinding]"  # POST on one path
 
 
-class Cancelling(Word):
+class HttpCancellation(FastEnum):
     """How a caller gives up over HTTP."""
 
-    NOTIFICATION: "ClassVar[Cancelling]"  # notifications/cancelled
-    CLOSE: "ClassVar[Cancelling]"  # closing the stream
+    NOTIFICATION: "ClassVar[HttpCancellation]"  # notifications/cancelled
+    CLOSE: "ClassVar[HttpCancellation]"  # closing the stream
 
 
-class HttpFacts(Struct, frozen=True):
+class HttpRules(Struct, frozen=True):
     """What a revision wants over HTTP."""
 
-    binding: Binding
+    binding: HttpBinding
     sessions: bool = False
     resumable: bool = False
     prime_and_poll: bool = False
     version_header: bool = False
     routing_headers: bool = False
     unknown_method_status: int = 200
-    cancelling: Cancelling = Cancelling.NOTIFICATION
+    cancellation: HttpCancellation = HttpCancellation.NOTIFICATION
 
 
 class Elicitation(Struct, frozen=True):
@@ -115,7 +115,7 @@ class Elicitation(Struct, frozen=True):
     titled_enums: bool = False
     multi_select: bool = False
     all_defaults: bool = False
-    by_error: bool = False
+    url_required_error: bool = False
 
 
 class Sampling(Struct, frozen=True):
@@ -133,12 +133,12 @@ class Revision(Struct, frozen=True, eq=False):
     codes: Mapping[FaultKind, int]
     blocks: frozenset[str]
     sampling: Sampling
-    http: HttpFacts
-    opening: Opening = Opening.HANDSHAKE
-    asking: Asking = Asking.BY_REQUEST
-    pushing: Pushing = Pushing.SESSION
+    http: HttpRules
+    initialization: Initialization = Initialization.HANDSHAKE
+    input_requests: InputRequests = InputRequests.AS_REQUEST
+    change_notifications: ChangeNotifications = ChangeNotifications.SESSION
     log_control: LogControl = LogControl.BY_METHOD
-    ids: Ids = Ids.NEVER_REUSED
+    request_ids: RequestIds = RequestIds.NEVER_REUSED
     batches: bool = False
     error_id_required: bool = True
     bad_tool_input: BadToolInput = BadToolInput.ERROR
@@ -146,7 +146,7 @@ class Revision(Struct, frozen=True, eq=False):
     boolean_schemas: bool = False
     elicitation: Elicitation = Elicitation()
     tasks: Tasks = Tasks.NONE
-    stamped: bool = False
+    typed_results: bool = False
     extensions: Mapping[str, Mapping[str, Method]] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -161,7 +161,7 @@ class Revision(Struct, frozen=True, eq=False):
     @property
     def handshake(self) -> bool:
         """Whether a conversation begins with `initialize`."""
-        return self.opening is _HANDSHAKE
+        return self.initialization is _HANDSHAKE
 
     def method(self, name: str, extensions: frozenset[str] = frozenset()) -> Method | None:
         """The row of a method, or None where neither this revision nor an extension has it.
@@ -212,7 +212,7 @@ NOVEMBER_2024 = Revision(
     codes=MappingProxyType(_CODES),
     blocks=frozenset({"text", "image", "resource"}),
     sampling=Sampling(frozenset({"text", "image"})),
-    http=HttpFacts(Binding.HTTP_SSE),
+    http=HttpRules(HttpBinding.HTTP_SSE),
 )
 
 MARCH_2025 = replace(
@@ -222,7 +222,7 @@ MARCH_2025 = replace(
     methods=_more(NOVEMBER_2024.methods, methods.COMPLETIONS_DECLARED),
     blocks=NOVEMBER_2024.blocks | {"audio"},
     sampling=Sampling(NOVEMBER_2024.sampling.blocks | {"audio"}),
-    http=HttpFacts(Binding.STREAMABLE, sessions=True, resumable=True),
+    http=HttpRules(HttpBinding.STREAMABLE, sessions=True, resumable=True),
 )
 
 JUNE_2025 = replace(
@@ -249,7 +249,7 @@ NOVEMBER_2025 = replace(
         titled_enums=True,
         multi_select=True,
         all_defaults=True,
-        by_error=True,
+        url_required_error=True,
     ),
     tasks=Tasks.CORE,
     http=replace(JUNE_2025.http, prime_and_poll=True),
@@ -258,12 +258,12 @@ NOVEMBER_2025 = replace(
 JULY_2026 = replace(
     NOVEMBER_2025,
     date="2026-07-28",
-    opening=Opening.ENVELOPE,
-    asking=Asking.BY_RESULT,
-    pushing=Pushing.LISTEN,
+    initialization=Initialization.ENVELOPE,
+    input_requests=InputRequests.IN_RESULT,
+    change_notifications=ChangeNotifications.LISTEN,
     log_control=LogControl.PER_REQUEST,
-    ids=Ids.UNIQUE_IN_FLIGHT,
-    methods=MappingProxyType(methods.ENVELOPED),
+    request_ids=RequestIds.UNIQUE_IN_FLIGHT,
+    methods=MappingProxyType(methods.STATELESS),
     extensions=MappingProxyType({"io.modelcontextprotocol/tasks": methods.TASKS_EXTENSION}),
     codes=_more(
         NOVEMBER_2025.codes,
@@ -276,15 +276,15 @@ JULY_2026 = replace(
     ),
     output_root=OutputRoot.ANY,
     boolean_schemas=True,
-    elicitation=replace(NOVEMBER_2025.elicitation, by_error=False),
+    elicitation=replace(NOVEMBER_2025.elicitation, url_required_error=False),
     tasks=Tasks.EXTENSION,
-    stamped=True,
-    http=HttpFacts(
-        Binding.POST_ONLY,
+    typed_results=True,
+    http=HttpRules(
+        HttpBinding.POST_ONLY,
         version_header=True,
         routing_headers=True,
         unknown_method_status=404,
-        cancelling=Cancelling.CLOSE,
+        cancellation=HttpCancellation.CLOSE,
     ),
 )
 
@@ -292,7 +292,7 @@ ALL = (NOVEMBER_2024, MARCH_2025, JUNE_2025, NOVEMBER_2025, JULY_2026)
 NEWEST = ALL[-1]
 
 
-def number(fault: Fault, revision: Revision | None) -> int:
+def error_code(fault: Fault, revision: Revision | None) -> int:
     """The code of a fault for a peer of this revision, or for one that is not known yet."""
     return (revision or NEWEST).codes[fault.kind]
 

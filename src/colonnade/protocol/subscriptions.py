@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from colonnade.errors import Fault, FaultKind
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
-from colonnade.protocol.jsonrpc import Head, Request, RequestId, encode_notification
+from colonnade.protocol.jsonrpc import Request, RequestId, SplitParams, encode_notification
 from colonnade.protocol.negotiation import require_extension
 
 # A URI is cut at each slash to find what it is below; one that has more is compared with all that
@@ -21,7 +21,7 @@ from colonnade.protocol.negotiation import require_extension
 MAX_CUTS = 64
 
 
-def within(uri: str, own: Set[str]) -> bool:
+def is_covered(uri: str, own: Set[str]) -> bool:
     """A resource, or one below it: updates of parts are news of the whole."""
     if uri in own:
         return True
@@ -66,7 +66,7 @@ class Subscription:
         if len(params) > MAX_LISTEN_BYTES:
             words = f"params of more than {MAX_LISTEN_BYTES} bytes; listen to fewer resources"
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        asked = read(t.SubscriptionsListenRequestParams, params).notifications
+        asked = decode_as(t.SubscriptionsListenRequestParams, params).notifications
         count = _check_strings(asked.resource_subscriptions, "resourceSubscriptions")
         count += _check_strings(asked.task_ids, "taskIds")
         if asked.task_ids is not None:
@@ -102,7 +102,7 @@ class Subscription:
         if not self._acknowledged or self._exchange.settled:
             return False
         if method == "notifications/resources/updated":
-            if subject is None or not within(subject, self._uris):
+            if subject is None or not is_covered(subject, self._uris):
                 return False
             return self._allowed is None or self._allowed(subject)
         if method == "notifications/tasks":
@@ -110,7 +110,7 @@ class Subscription:
         flag = _FLAGS.get(method)
         return flag is not None and getattr(self.agreed, flag) is True
 
-    def news(self, method: str, params: t.Noun) -> bytes | None:
+    def notification(self, method: str, params: t.ProtocolType) -> bytes | None:
         """A notification, tagged; None where it was not asked for."""
         subject: str | None = getattr(params, "uri", None) or getattr(params, "task_id", None)
         return self._tagged(method, params) if self.wants(method, subject) else None
@@ -131,10 +131,10 @@ class Subscription:
     def _tag(self) -> Raw:
         return Raw(self._exchange.request.raw_id)
 
-    def _tagged(self, method: str, params: t.Noun) -> bytes:
+    def _tagged(self, method: str, params: t.ProtocolType) -> bytes:
         meta: dict[str, Any] = getattr(params, "meta", None) or {}
         tagged = replace(params, meta=meta | {t.SUBSCRIPTION_ID_KEY: self._tag})
-        return encode_notification(method, self._exchange.shaper.params(tagged))
+        return encode_notification(method, self._exchange.encoder.params(tagged))
 
 
 _FLAGS = {
@@ -161,7 +161,7 @@ def _drop_params(exchange: Exchange) -> None:
     """Keep the id of the request and its `_meta` alone; both were views of the whole body."""
     request = exchange.request
     exchange.request = Request(request.id, request.method, raw_id=request.raw_id)
-    exchange.head = Head(meta=Raw(bytes(exchange.head.meta)))
+    exchange.params = SplitParams(meta=Raw(bytes(exchange.params.meta)))
 
 
 def _subset(asked: t.SubscriptionFilter, offered: t.SubscriptionFilter) -> t.SubscriptionFilter:

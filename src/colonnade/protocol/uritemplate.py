@@ -100,7 +100,7 @@ class _Literal(Struct, frozen=True):
     at: int
 
 
-class Template:
+class UriTemplate:
     """A template, checked when it is made; raises `LocalProtocolError` with the position and a fix.
 
     >>> template = Template("repo://{owner}/{+path}{?ref}")
@@ -381,7 +381,7 @@ class _Text(Struct, frozen=True):
         return end - len(self.text)
 
 
-class _Span(Struct, frozen=True):
+class _ValueList(Struct, frozen=True):
     """A step: values in a row, as in `{a,b}`, `{+path}` and `{/segments*}`."""
 
     lead: str
@@ -491,7 +491,7 @@ class _Matcher:
     """A template as steps, or a sentence why no match could undo it."""
 
     def __init__(self, text: str, parts: Sequence[_Literal | _Expression]) -> None:
-        self._steps: list[_Text | _Span | _Pairs] = []
+        self._steps: list[_Text | _ValueList | _Pairs] = []
         self._names: dict[str, str] = {}
         after_expression = False
         for part in parts:
@@ -545,7 +545,7 @@ class _Matcher:
         names = tuple(variable.name for variable in variables)
         lead = operator.lead
         self._steps.append(
-            _Span(lead, operator.separator, names, listed, members, optional=lead != "")
+            _ValueList(lead, operator.separator, names, listed, members, optional=lead != "")
         )
 
     def _check_ends(self, text: str) -> None:
@@ -569,7 +569,7 @@ class _Matcher:
         if len(uri) > MAX_URI_CHARS or (text := _fold(uri)) is None:
             return None
         view = _View(text)
-        trail: list[tuple[_Text | _Span | _Pairs, int, int]] = []
+        trail: list[tuple[_Text | _ValueList | _Pairs, int, int]] = []
         places = 1
         for step in self._steps:
             ends = step.ends(view, places)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.schema.bounds import ANNOTATIONS, MAX_DEPTH, children, mapped
+from colonnade.protocol.schema.bounds import ANNOTATIONS, MAX_DEPTH, map_subschemas, subschemas
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -156,7 +156,7 @@ def applied(schema: Schema) -> Iterator[Schema]:
             followed.add(reference)
             with contextlib.suppress(Unfit):  # it is elsewhere
                 waiting.append(finding.find(reference))
-        waiting += [child for word, _, child in children(document) if word not in _DEFINITIONS]
+        waiting += [child for word, _, child in subschemas(document) if word not in _DEFINITIONS]
 
 
 class _Writing:
@@ -187,7 +187,7 @@ class _Writing:
             # A definition is written where it is meant; here it only waits.
             return one if word in _DEFINITIONS else self.out(one, within, level + 1)
 
-        return mapped(document, change)
+        return map_subschemas(document, change)
 
     def find(self, reference: str) -> Schema:
         """What a reference means. Raises `Unfit` for one that leads elsewhere."""

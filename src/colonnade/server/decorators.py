@@ -14,8 +14,8 @@ from colonnade.errors import Fault, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import is_object_schema
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.schema.error_messages import likely
-from colonnade.protocol.schema.validate import Types, admitted
+from colonnade.protocol.schema.error_messages import suggestion
+from colonnade.protocol.schema.validate import Types, admitted_types
 from colonnade.server.handlers.content import named_meta
 from colonnade.server.handlers.function import Bound, Surroundings, name_of
 from colonnade.server.handlers.tools import BoundTool
@@ -189,10 +189,10 @@ class Offering:
         self._add(self.resources, uri, entry, bound.function, "resource")
 
     def _add_template(self, uri: str, bound: Bound, options: "ResourceOptions") -> None:
-        from colonnade.protocol.uritemplate import Template
+        from colonnade.protocol.uritemplate import UriTemplate
 
-        template = Template(uri)
-        parameters = {parameter.wire: parameter for parameter in bound.signature.parameters}
+        template = UriTemplate(uri)
+        parameters = {parameter.wire_name: parameter for parameter in bound.signature.parameters}
         strangers = [name for name in template.variables if name not in parameters]
         lacking = [p.name for p in parameters.values() if p.required]
         lacking = [name for name in lacking if name not in template.variables]
@@ -281,7 +281,7 @@ class Offering:
         bound = Bound(function, name, self._surroundings, inline=options.get("inline", False))
         arguments = [
             t.PromptArgument(
-                name=parameter.wire,
+                name=parameter.wire_name,
                 title=parameter.schema.get("title"),
                 description=parameter.schema.get("description"),
                 required=parameter.required,
@@ -398,7 +398,7 @@ def _check_keywords(whose: str, options: Any, table: str) -> None:
             written = tables.KEYWORDS.get(whose, {}).get(name)
             if whose == "@server.tool" and name == "annotations":
                 written = tables.spelled_annotations(options[name]) or written
-            hint = f"; {written}" if written else likely(name, sorted(known))
+            hint = f"; {written}" if written else suggestion(name, sorted(known))
             hint = hint or f"; there are {', '.join(sorted(known))}"
             raise LocalProtocolError(f"{whose} has no keyword {name!r}{hint}")
 
@@ -414,7 +414,7 @@ def checked_ttls(
     given = ttl_s if isinstance(ttl_s, Mapping) else dict.fromkeys(LISTS, ttl_s)
     for kind in given:
         if kind not in LISTS:
-            hint = likely(kind, LISTS) or f"; there are {', '.join(LISTS)}"
+            hint = suggestion(kind, LISTS) or f"; there are {', '.join(LISTS)}"
             raise LocalProtocolError(f"{whose}: ttl_s has no list {kind!r}{hint}")
     checked = {kind: checked_ttl(seconds, scope, whose) for kind, seconds in given.items()}
     checked_ttl(None, scope, whose)
@@ -443,10 +443,10 @@ def _annotations(options: "ResourceOptions", name: str) -> t.Annotations | None:
     given: Any = options.get("annotations")
     if given is None or isinstance(given, t.Annotations):
         return given
-    from colonnade.protocol.codec.decode import reread
+    from colonnade.protocol.codec.decode import convert_to
 
     try:
-        return reread(t.Annotations, given)
+        return convert_to(t.Annotations, given)
     except Fault as fault:
         raise LocalProtocolError(f"{name}: annotations: {fault.message}") from None
 
@@ -455,7 +455,7 @@ def _kinds(parameter: Parameter) -> Types:
     """The JSON types that a parameter says it takes; none where it says nothing."""
     schema = parameter.schema
     said = schema.keys() & {"type", "anyOf", "oneOf", "$ref", "enum", "const"}
-    return admitted(schema, schema) if said else frozenset()
+    return admitted_types(schema, schema) if said else frozenset()
 
 
 def _label(entry: Entry, tags: Iterable[str] | None, scopes: Iterable[str] | None) -> None:
@@ -475,7 +475,7 @@ def _mirrored(schema: dict[str, Any], own: dict[str, Any]) -> "tuple[ParamHeader
 def _listed(bound: Bound) -> "dict[str, Completer]":
     from colonnade.server.handlers.completion import listed
 
-    found = {parameter.wire: listed(parameter) for parameter in bound.signature.parameters}
+    found = {parameter.wire_name: listed(parameter) for parameter in bound.signature.parameters}
     return {name: completer for name, completer in found.items() if completer is not None}
 
 

@@ -23,12 +23,12 @@ from colonnade.errors import (
 )
 from colonnade.ports import Handler, Middleware, Turn, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.byte_budget import Budget
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_repeats
+from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.jsonrpc import Request, is_bare_call, refuse_duplicate_members
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import OutputRoot, Revisions
-from colonnade.protocol.schema.error_messages import cut, likely
+from colonnade.protocol.schema.error_messages import suggestion, truncate
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.server.handlers.function import Crashes
 from colonnade.server.handlers.tools import failed
@@ -77,8 +77,8 @@ class Dispatch:
         self._crashes = crashes
         self._listing = listing
         self._listeners: set[Listener] = set()
-        self._listen_bytes = Budget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
-        self._lists: dict[tuple[object, ...], tuple[Sequence[t.Noun], t.Noun]] = {}
+        self._listen_bytes = ByteBudget(LISTEN_BYTES, LISTEN_BYTES_PER_PRINCIPAL)
+        self._lists: dict[tuple[object, ...], tuple[Sequence[t.ProtocolType], t.ProtocolType]] = {}
         self._rows: dict[str, Handler] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
@@ -107,13 +107,13 @@ class Dispatch:
         """The bytes of the answer, errors included."""
         exchange = turn.exchange
         try:
-            handler = self._handlers.get(exchange.row.name)
+            handler = self._handlers.get(exchange.method.name)
             if handler is None:
-                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.row.name} here")
+                raise Fault(FaultKind.METHOD_NOT_FOUND, f"there is no {exchange.method.name} here")
             try:
                 result = await handler(turn)
             except (ToolError, Refused) as error:  # of middleware, in words for the caller
-                if exchange.row.params is not CallToolRequestParams:
+                if exchange.method.params is not CallToolRequestParams:
                     raise Fault(FaultKind.INTERNAL, str(error)) from error
                 result = failed(str(error))
             if exchange.peer.revision.output_root is _ANY_ROOT:
@@ -136,24 +136,24 @@ class Dispatch:
             turn.fault = self._crashed(turn, error)
             return exchange.fail(turn.fault)
 
-    def _wraps(self, turn: Turn, result: t.Noun) -> bool | None:
+    def _wraps(self, turn: Turn, result: t.ProtocolType) -> bool | None:
         if not isinstance(result, CallToolResult):
             return None
-        entry = self._catalogue.tools.get(str(turn.exchange.head.name))
+        entry = self._catalogue.tools.get(str(turn.exchange.params.name))
         return entry.wraps if entry is not None else None
 
     def _crashed(self, turn: Turn, error: BaseException) -> Fault:
-        words = self._crashes.words(turn.exchange.row.name, error, turn)
+        words = self._crashes.words(turn.exchange.method.name, error, turn)
         return Fault(FaultKind.INTERNAL, words)
 
     # ------------------------------------------------------------ lists
 
-    async def _discover(self, turn: Turn) -> t.Noun:
-        return self._identity().discovery(self._accepts)
+    async def _discover(self, turn: Turn) -> t.ProtocolType:
+        return self._identity().discover_result(self._accepts)
 
     def _page(self, turn: Turn, shelf: Shelf[E]) -> Page[E]:
         """What this caller may use; a list that is not the same for all is not public (R1029)."""
-        cursor = read(t.PaginatedRequestParams, turn.exchange.request.params).cursor
+        cursor = decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor
         granted = _granted(turn)
         shared = self._listing.cache_scope == "public" and not any(entry.scopes for entry in shelf)
 
@@ -167,8 +167,12 @@ class Dispatch:
         return "private" if scope == "public" and not page.shared else scope
 
     def _listed(
-        self, page: Page[E], nouns: Sequence[t.Noun], made: Callable[..., t.Noun], of: str
-    ) -> t.Noun:
+        self,
+        page: Page[E],
+        nouns: Sequence[t.ProtocolType],
+        made: Callable[..., t.ProtocolType],
+        of: str,
+    ) -> t.ProtocolType:
         """A page as a result: the very same one as long as nothing in it has changed."""
         scope = self._scope(page)
         key = (of, page.cursor, scope, len(nouns))
@@ -181,63 +185,63 @@ class Dispatch:
             known = self._lists[key] = (nouns, noun)
         return known[1]
 
-    async def _list_tools(self, turn: Turn) -> t.Noun:
+    async def _list_tools(self, turn: Turn) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.tools)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListToolsResult, "tools")
 
-    async def _list_resources(self, turn: Turn) -> t.Noun:
+    async def _list_resources(self, turn: Turn) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.resources)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourcesResult, "resources")
 
-    async def _list_templates(self, turn: Turn) -> t.Noun:
+    async def _list_templates(self, turn: Turn) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.templates)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourceTemplatesResult, "resource_templates")
 
-    async def _list_prompts(self, turn: Turn) -> t.Noun:
+    async def _list_prompts(self, turn: Turn) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.prompts)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListPromptsResult, "prompts")
 
     # ------------------------------------------------------------ calls
 
-    def _call_tool(self, turn: Turn) -> Awaitable[t.Noun]:
+    def _call_tool(self, turn: Turn) -> Awaitable[t.ProtocolType]:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
         exchange = turn.exchange
-        head, request = exchange.head, exchange.request
+        head, request = exchange.params, exchange.request
         if is_bare_call(request, head):  # as nearly all are: they were split already
             params = CallToolRequestParams(name=head.name, arguments=head.arguments)
         else:
-            params = read(CallToolRequestParams, request.params)
+            params = decode_as(CallToolRequestParams, request.params)
         entry = self._catalogue.tools.get(params.name)
         if entry is None or entry.scopes:
-            refuse_repeats(params.arguments)
+            refuse_duplicate_members(params.arguments)
             entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return entry.run(turn, params)
 
-    async def _get_prompt(self, turn: Turn) -> t.Noun:
-        params = read(t.GetPromptRequestParams, turn.exchange.request.params)
+    async def _get_prompt(self, turn: Turn) -> t.ProtocolType:
+        params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
         entry = self._found(self._catalogue.prompts, params.name, "prompt", turn)
         return await entry.run(turn, params)
 
     def _found(self, shelf: Shelf[E], name: str, kind: str, turn: Turn) -> E:
         entry = shelf.get(name)
         if entry is None:  # D16: unknown is a protocol error in every revision
-            hint = likely(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
-            raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {cut(name)!r}{hint}")
+            hint = suggestion(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no {kind} {truncate(name)!r}{hint}")
         if entry.scopes:
             _admit(entry, turn)
         return entry
 
-    async def _read_resource(self, turn: Turn) -> t.Noun:
-        params = read(t.ReadResourceRequestParams, turn.exchange.request.params)
+    async def _read_resource(self, turn: Turn) -> t.ProtocolType:
+        params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
         return await self.read_resource(turn, params)
 
     async def read_resource(
         self, turn: Turn, params: "t.ReadResourceRequestParams", context: "Context | None" = None
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
         if found is None:
@@ -251,10 +255,10 @@ class Dispatch:
             return replace(result, cache_scope="private")  # R1029: it is not for everybody
         return result
 
-    async def _complete(self, turn: Turn) -> t.Noun:
+    async def _complete(self, turn: Turn) -> t.ProtocolType:
         from colonnade.server.handlers.completion import completion  # on use: few servers complete
 
-        params = read(t.CompleteRequestParams, turn.exchange.request.params)
+        params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
         ref, argument = params.ref, params.argument
         if isinstance(ref, t.PromptReference):
             entry: Entry = self._found(self._catalogue.prompts, ref.name, "prompt", turn)
@@ -264,8 +268,8 @@ class Dispatch:
             if template is None:
                 found = self._catalogue.find_resource(ref.uri)
                 if found is None:
-                    hint = likely(ref.uri, _known(self._catalogue.templates, turn))
-                    words = f"there is no template {cut(ref.uri)!r}"
+                    hint = suggestion(ref.uri, _known(self._catalogue.templates, turn))
+                    words = f"there is no template {truncate(ref.uri)!r}"
                     raise Fault(
                         FaultKind.INVALID_PARAMS, words + (hint or "; list the resource templates")
                     )
@@ -276,7 +280,7 @@ class Dispatch:
         if argument.name not in known:
             words = (
                 f"{ref.name if isinstance(ref, t.PromptReference) else ref.uri} has no argument "
-                f"{cut(argument.name)!r}; there are {sorted(known)}"
+                f"{truncate(argument.name)!r}; there are {sorted(known)}"
             )
             raise Fault(FaultKind.INVALID_PARAMS, words)
         completer = entry.completers.get(argument.name)
@@ -295,14 +299,16 @@ class Dispatch:
         found = None
         try:
             if row == "tools/call":
-                entry = self._catalogue.tools.get(read(CallToolRequestParams, params).name)
+                entry = self._catalogue.tools.get(decode_as(CallToolRequestParams, params).name)
             elif row == "prompts/get":
-                entry = self._catalogue.prompts.get(read(t.GetPromptRequestParams, params).name)
+                entry = self._catalogue.prompts.get(
+                    decode_as(t.GetPromptRequestParams, params).name
+                )
             elif row == "resources/read":
-                uri = read(t.ReadResourceRequestParams, params).uri
+                uri = decode_as(t.ReadResourceRequestParams, params).uri
                 found = self._catalogue.find_resource(uri)
             elif row == "resources/subscribe":
-                uri = read(t.SubscribeRequestParams, params).uri
+                uri = decode_as(t.SubscribeRequestParams, params).uri
                 found = self._catalogue.find_resource(uri)
         except Fault:
             return frozenset()
@@ -311,10 +317,10 @@ class Dispatch:
 
     # ------------------------------------------------------------ subscriptions
 
-    async def _subscribe(self, turn: Turn) -> t.Noun:
+    async def _subscribe(self, turn: Turn) -> t.ProtocolType:
         from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
 
-        uri = read(t.SubscribeRequestParams, turn.exchange.request.params).uri
+        uri = decode_as(t.SubscribeRequestParams, turn.exchange.request.params).uri
         session = turn.session
         if session is None:
             words = "a subscription needs a session, and this server keeps none; read it again"
@@ -343,13 +349,13 @@ class Dispatch:
         templates = self._catalogue.templates
         return [*fixed, *(one for one in templates if one.noun.uri_template.startswith(start))]
 
-    async def _unsubscribe(self, turn: Turn) -> t.Noun:
-        uri = read(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
+    async def _unsubscribe(self, turn: Turn) -> t.ProtocolType:
+        uri = decode_as(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
         if turn.session is not None:
             turn.session.subscriptions.discard(uri)
         return t.EmptyResult()
 
-    async def _listen(self, turn: Turn) -> t.Noun:
+    async def _listen(self, turn: Turn) -> t.ProtocolType:
         offered = self._identity().capabilities
         assert isinstance(offered, t.ServerCapabilities)
         resources = offered.resources
@@ -369,7 +375,7 @@ class Dispatch:
 
         subscription = Subscription(turn.exchange, pushed, None if granted is None else allowed)
         principal, size = turn.exchange.principal, subscription.held_bytes
-        if not self._listen_bytes.take(principal, size):
+        if not self._listen_bytes.reserve(principal, size):
             raise _too_many_subscriptions()
         listener = Listener(subscription, turn)
         self._listeners.add(listener)
@@ -377,7 +383,7 @@ class Dispatch:
             return await listener.run(self._catalogue.news)
         finally:
             self._listeners.discard(listener)
-            self._listen_bytes.give(principal, size)
+            self._listen_bytes.release(principal, size)
 
     def may_hear(self, uri: str, granted: frozenset[str] | None) -> bool:
         """Whether a caller with these scopes may hear of a resource, as of its contents."""
@@ -393,11 +399,11 @@ class Dispatch:
 
 
 def _too_many_subscriptions() -> Fault:
-    from colonnade.protocol.http.security import UNAVAILABLE, Refusal
+    from colonnade.protocol.http.security import UNAVAILABLE, HttpError
 
     words = "too many resources are listened to at once; end a subscription, or try again later"
     retry = (("Retry-After", "60"),)
-    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
+    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
 
 
 def _granted(turn: Turn) -> frozenset[str] | None:
@@ -426,6 +432,6 @@ def _admit(entry: Entry, turn: Turn) -> None:
         granted = _granted(turn)
         lacking = sorted(entry.scopes - granted) if granted is not None else []
         if lacking:
-            from colonnade.protocol.http.security import FORBIDDEN, Refusal
+            from colonnade.protocol.http.security import FORBIDDEN, HttpError
 
-            raise Refusal(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")
+            raise HttpError(FORBIDDEN, f"this needs the scope {' '.join(lacking)}")

@@ -73,7 +73,7 @@ def no_attribute(owner: object, name: str) -> AttributeError:
 def _said(hint: str | None, name: str, known: list[str], *, listed: bool = True) -> str:
     if hint:
         return f"; {hint}"
-    from colonnade.protocol.schema.error_messages import likely
+    from colonnade.protocol.schema.error_messages import suggestion
 
     options = f"; there are {', '.join(known)}" if listed else ""
-    return likely(name, known) or options
+    return suggestion(name, known) or options

@@ -137,10 +137,12 @@ class Mount:
             noun = replace(noun, name=key)
         return replace(entry, noun=noun, run=self._layered(entry.run))
 
-    def _layered(self, run: Callable[..., Awaitable[t.Noun]]) -> Callable[..., Awaitable[t.Noun]]:
+    def _layered(
+        self, run: Callable[..., Awaitable[t.ProtocolType]]
+    ) -> Callable[..., Awaitable[t.ProtocolType]]:
         """What runs, inside the layers that the mounted server has by then."""
 
-        def layered(turn: Turn, *arguments: Any) -> Awaitable[t.Noun]:
+        def layered(turn: Turn, *arguments: Any) -> Awaitable[t.ProtocolType]:
             if not self._layers:
                 return run(turn, *arguments)
             inner: Handler = lambda turn: run(turn, *arguments)  # noqa: E731

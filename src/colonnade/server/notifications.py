@@ -94,7 +94,7 @@ class Listener:
         # Whether it was acknowledged and nothing is being told; and what is waited for then.
         self._idle: asyncio.Future[None] | None = None
 
-    async def run(self, news: News) -> t.Noun:
+    async def run(self, news: News) -> t.ProtocolType:
         """Acknowledge, then pass news on until one side ends it."""
         unwatch = news.watch(self._hear)
         try:
@@ -122,7 +122,7 @@ class Listener:
     async def _pass_on(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for (method, _), params in waiting.items():
-            frame = self._subscription.news(method, params)
+            frame = self._subscription.notification(method, params)
             if frame is not None:
                 await self._turn.wire.send(frame)
 
@@ -132,7 +132,7 @@ class Listener:
             return
         if self._idle is not None and not self._waiting and not self._idle.done():
             # Most keep up, and there may be thousands: no task is woken for them.
-            frame = self._subscription.news(method, params)
+            frame = self._subscription.notification(method, params)
             if frame is None or self._turn.wire.post(frame):
                 return
         self._waiting[method, uri] = params  # the same news twice is one

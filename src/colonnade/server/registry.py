@@ -18,7 +18,7 @@ from colonnade.server.notifications import News
 
 if TYPE_CHECKING:
     from colonnade.protocol.http.param_headers import ParamHeader
-    from colonnade.protocol.uritemplate import Template
+    from colonnade.protocol.uritemplate import UriTemplate
     from colonnade.server.context.context import Context
     from colonnade.server.handlers.completion import Completer
 
@@ -33,13 +33,17 @@ Values = dict[str, str | list[str]]
 class RunTool(Protocol):
     """Answers `tools/call`. Who reads the arguments looks whether a member is there twice."""
 
-    def __call__(self, turn: Turn, params: t.CallToolRequestParams, /) -> Awaitable[t.Noun]: ...
+    def __call__(
+        self, turn: Turn, params: t.CallToolRequestParams, /
+    ) -> Awaitable[t.ProtocolType]: ...
 
 
 class RunPrompt(Protocol):
     """Answers `prompts/get`."""
 
-    def __call__(self, turn: Turn, params: "t.GetPromptRequestParams", /) -> Awaitable[t.Noun]: ...
+    def __call__(
+        self, turn: Turn, params: "t.GetPromptRequestParams", /
+    ) -> Awaitable[t.ProtocolType]: ...
 
 
 class RunResource(Protocol):
@@ -52,7 +56,7 @@ class RunResource(Protocol):
         values: Values,
         context: "Context | None" = None,
         /,
-    ) -> Awaitable[t.Noun]: ...
+    ) -> Awaitable[t.ProtocolType]: ...
 
 
 class Entry(Struct, kw_only=True, eq=False):
@@ -89,7 +93,7 @@ class TemplateEntry(Entry, kw_only=True, eq=False):
     """Many resources, by a template."""
 
     noun: "t.ResourceTemplate"
-    template: "Template"
+    template: "UriTemplate"
     run: RunResource
 
 

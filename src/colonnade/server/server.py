@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 from colonnade.errors import LocalProtocolError
 from colonnade.ports import Handler, Middleware, Store, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.link.events import Told
-from colonnade.protocol.negotiation import Identity, Peer, Shapers
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.negotiation import Encoders, Identity, Peer
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.server.decorators import Offering, checked_ttls
 from colonnade.server.dispatch import Dispatch, Listing
@@ -143,7 +143,7 @@ class Server(Offering):
         self._declares = _kinds(declares)
         self._seen: frozenset[str] = frozenset()
         self._identity: Identity | None = None
-        self._shapers: Shapers = {}
+        self._shapers: Encoders = {}
         self._running: asyncio.Future[None] | None = None
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
@@ -184,7 +184,7 @@ class Server(Offering):
 
     def _interviewed(
         self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
-    ) -> Awaitable[t.Noun]:
+    ) -> Awaitable[t.ProtocolType]:
         return self._interviewer.run(turn, params, body, once)
 
     @cached_property
@@ -380,7 +380,7 @@ class Server(Offering):
             completions={} if "completions" in kinds else None,
             logging={} if logs else None,
         )
-        return Identity(self.info, capabilities, self.instructions, shapers=self._shapers)
+        return Identity(self.info, capabilities, self.instructions, encoders=self._shapers)
 
     def _kinds(self) -> frozenset[str]:
         """What there is, and what was announced: a list may be empty, and change (R0975)."""
@@ -424,13 +424,13 @@ class Server(Offering):
             raise LocalProtocolError(f"{uri} cannot be read from a handler")
         return result
 
-    def told(self, told: Told, peer: Peer | None) -> None:
+    def told(self, told: NotificationReceived, peer: Peer | None) -> None:
         """A client's notification that belongs to no request.
 
         None is passed on. That the roots have changed is no news here: `ctx.roots()` asks anew
         each time, nothing is kept of them, and the newest revision has no such notice.
         """
-        log.debug("a client says %s", told.row.name)
+        log.debug("a client says %s", told.method.name)
 
     def param_headers(self, tool: str) -> "tuple[ParamHeader, ...]":
         """The arguments of a tool that clients mirror in headers."""
@@ -627,7 +627,7 @@ def _limited(per_s: float) -> Middleware:
     """So many completions a second for each caller; what counts them is loaded with the first."""
     made: list[Middleware] = []
 
-    def limited(turn: Turn, handler: Handler) -> Awaitable[t.Noun]:
+    def limited(turn: Turn, handler: Handler) -> Awaitable[t.ProtocolType]:
         if not made:
             from colonnade.middleware import limits
 

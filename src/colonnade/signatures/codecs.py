@@ -13,16 +13,16 @@ import msgspec
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol.schema.error_messages import (
-    MAX_WORDS,
-    Problem,
-    cut,
-    endless,
+    MAX_TEXT_CHARS,
+    ValidationProblem,
     expected_format,
-    told,
+    has_non_finite,
+    join_problems,
+    truncate,
 )
-from colonnade.protocol.schema.validate import Schema, Validator, inlined
+from colonnade.protocol.schema.validate import Schema, Validator, inline_references
 from colonnade.signatures.coerce import parse
-from colonnade.signatures.json_schema import describe
+from colonnade.signatures.json_schema import schema_of
 from colonnade.signatures.string_types import (
     CHECKS,
     has_endless_decimal,
@@ -30,7 +30,7 @@ from colonnade.signatures.string_types import (
     with_texts,
     write_text,
 )
-from colonnade.signatures.type_hints import Names, PlainWalk, Unfit
+from colonnade.signatures.type_hints import MsgspecVisitor, Namespace, UnsupportedByMsgspec
 
 ENDLESS = "NaN and Infinity are not JSON; return None or a string for them"
 
@@ -42,7 +42,7 @@ class Codec(ABC):
     """One annotation, both ways."""
 
     # Whether scalars are to be put right for it; pydantic does that itself, by its own rules.
-    loosens: ClassVar[bool]
+    coerces: ClassVar[bool]
 
     def __init__(
         self, where: str, schema: Schema, decode: Callable[[bytes], Any], titles: Titles
@@ -62,12 +62,14 @@ class Codec(ABC):
         """What says all that is wrong with a value that `decode` refused."""
         return self.validator
 
-    def further(self, error: Exception, value: Any, found: list[Problem]) -> list[Problem]:
+    def further(
+        self, error: Exception, value: Any, found: list[ValidationProblem]
+    ) -> list[ValidationProblem]:
         """What a failed `decode` says beyond what the schema says already."""
         return []
 
     @cached_property
-    def takes_any_text(self) -> bool:
+    def takes_any_string(self) -> bool:
         """Whether every text fits, and is written as it is."""
         return self.schema == {"type": "string"}
 
@@ -76,12 +78,12 @@ class Codec(ABC):
         """The JSON of a value, which fits the schema. Raises `LocalProtocolError`."""
 
     @abstractmethod
-    def complain(self, error: Exception, value: Any) -> list[Problem]:
+    def problems_of(self, error: Exception, value: Any) -> list[ValidationProblem]:
         """What a failed `decode` says, in our words and without the value."""
 
-    def misfit(self, problems: list[Problem]) -> LocalProtocolError:
+    def misfit(self, problems: list[ValidationProblem]) -> LocalProtocolError:
         """A value that was returned does not fit the type that was promised."""
-        return LocalProtocolError(f"{self.where}: {told(problems)}")
+        return LocalProtocolError(f"{self.where}: {join_problems(problems)}")
 
 
 # What msgspec says about text of a format, and the format.
@@ -101,13 +103,15 @@ _STEP = r"\.(\w+)|\[(\d+)\]"
 _EXACT = (str, int, bool)
 
 
-class PlainCodec(Codec):
+class MsgspecCodec(Codec):
     """An annotation that msgspec reads. Raises `Unfit` for others."""
 
-    loosens = True
+    coerces = True
 
-    def __init__(self, annotation: Any, where: str, names: Names, outgoing: bool = False) -> None:
-        walk = PlainWalk(where, names)
+    def __init__(
+        self, annotation: Any, where: str, names: Namespace, outgoing: bool = False
+    ) -> None:
+        walk = MsgspecVisitor(where, names)
         walk.notes.outgoing = outgoing
         self.type: Any = walk.walk(annotation)
         # Whether msgspec needs no help from here, so that it may read the type inside of another.
@@ -117,10 +121,10 @@ class PlainCodec(Codec):
             info = msgspec.inspect.type_info(self.type)
             decode = msgspec.json.Decoder(self.type, dec_hook=read_text).decode
         except Exception as error:  # what it cannot build: TypeError, NameError, RecursionError, …
-            raise Unfit(cut(str(error), MAX_WORDS)) from None
+            raise UnsupportedByMsgspec(truncate(str(error), MAX_TEXT_CHARS)) from None
         # Whose values all fit, and are written as they are: whatever their length or size.
         self._exact = self.type if self.type in _EXACT else None
-        schema = inlined(describe(info, walk.notes))
+        schema = inline_references(schema_of(info, walk.notes))
         if walk.notes.decimals:
             decode = _finite(decode)
         super().__init__(where, schema, decode, walk.notes.titles)
@@ -137,18 +141,18 @@ class PlainCodec(Codec):
             if type(value) is self._exact:
                 return encoded  # nothing could be wrong with it
             # msgspec writes null for NaN and Infinity, and nobody would notice.
-            if b"null" in encoded and endless(msgspec.to_builtins(value, enc_hook=show)):
+            if b"null" in encoded and has_non_finite(msgspec.to_builtins(value, enc_hook=show)):
                 raise ValueError(ENDLESS)
         except Exception as error:  # also what properties of the author raise
             raise LocalProtocolError(f"{self.where}: JSON cannot carry it: {error}") from None
         try:
             self.decode(encoded)
         except Exception as error:
-            found = self.validator.check(parse(encoded)) or self.complain(error, None)
+            found = self.validator.check(parse(encoded)) or self.problems_of(error, None)
             raise self.misfit(found) from None
         return encoded
 
-    def complain(self, error: Exception, value: Any) -> list[Problem]:
+    def problems_of(self, error: Exception, value: Any) -> list[ValidationProblem]:
         return [_translated(error)]
 
 
@@ -184,19 +188,19 @@ def show(value: Any) -> Any:
 _encode = msgspec.json.Encoder(enc_hook=show).encode
 
 
-def _translated(error: Exception) -> Problem:
+def _translated(error: Exception) -> ValidationProblem:
     """What msgspec, or a check of the author, found wrong; without the value."""
     found = re.match(_WHERE, str(error))
     words, place = found.groups() if found else (str(error), "")
     path = tuple(_steps(place))
     if not isinstance(error, msgspec.ValidationError):
-        return Problem(path, "was refused")
+        return ValidationProblem(path, "was refused")
     for start, name in _FORMAT_WORDS.items():
         if words.startswith(start):
-            return Problem(path, expected_format(name))
+            return ValidationProblem(path, expected_format(name))
     if words.startswith("Invalid enum value"):
         words = "expected another value"
-    return Problem(path, cut(words.replace("`", ""), MAX_WORDS))
+    return ValidationProblem(path, truncate(words.replace("`", ""), MAX_TEXT_CHARS))
 
 
 def _steps(place: str) -> Iterator[str | int]:

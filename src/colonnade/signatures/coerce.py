@@ -16,8 +16,8 @@ import msgspec
 
 from colonnade.protocol.json_checks import depth, may_be_deep
 from colonnade.protocol.jsonrpc import MAX_DEPTH
-from colonnade.protocol.schema.error_messages import kind_of
-from colonnade.protocol.schema.validate import Schema, Types, admitted
+from colonnade.protocol.schema.error_messages import json_type
+from colonnade.protocol.schema.validate import Schema, Types, admitted_types
 
 # Digits and sign of a number in text; Python itself stops reading integers at 4,300.
 MAX_NUMBER = 400
@@ -39,12 +39,12 @@ _SPAN = r"(?a)(-?)(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,6})?)"
 _TIMES = frozenset({"date-time", "date", "time", "duration"})
 
 
-def loosen(value: Any, schema: Schema, *, scalars: bool = True) -> Any:
+def coerce(value: Any, schema: Schema, *, scalars: bool = True) -> Any:
     """The value as the schema means it, a copy; without `scalars`, only JSON in strings."""
-    return _Loosening(schema, scalars).fix(value, schema)
+    return _Coercion(schema, scalars).fix(value, schema)
 
 
-class _Loosening:
+class _Coercion:
     def __init__(self, root: Schema, scalars: bool) -> None:
         self._root = root
         self._scalars = scalars
@@ -88,7 +88,7 @@ class _Loosening:
                 return _number(text, value, "number" in kinds)
         if text[:1] in ("{", "["):
             parsed = parse(text.encode(errors="surrogatepass"))
-            if parsed is not msgspec.UNSET and kind_of(parsed) in kinds:
+            if parsed is not msgspec.UNSET and json_type(parsed) in kinds:
                 return self.fix(parsed, schema)
         return value
 
@@ -100,7 +100,7 @@ class _Loosening:
     def _admitted(self, schema: Any) -> Types:
         kinds = self._kinds.get(id(schema))
         if kinds is None:
-            kinds = self._kinds[id(schema)] = admitted(schema, self._root)
+            kinds = self._kinds[id(schema)] = admitted_types(schema, self._root)
         return kinds
 
     def _places(self, schema: Any, kind: str) -> list[Schema]:

@@ -21,7 +21,7 @@ _SPHINX_TYPE = r":(?:type|rtype)\b[^:]*:"
 _RULE = r"-{3,}\s*$"
 
 
-class Docs(Struct, frozen=True):
+class ParsedDocstring(Struct, frozen=True):
     """A docstring, read: all text but the parameters, its first paragraph, the parameters."""
 
     text: str
@@ -29,13 +29,13 @@ class Docs(Struct, frozen=True):
     parameters: dict[str, str]
 
 
-def parse_docstring(docstring: str | None) -> Docs:
+def parse_docstring(docstring: str | None) -> ParsedDocstring:
     """Read a docstring of any of the three styles; an absent one is empty."""
     whole = inspect.cleandoc(docstring or "")
     parameters: dict[str, str] = {}
     if ":" not in whole and "---" not in whole:  # without which no style names a parameter
         text = _spaced(whole)
-        return Docs(text, _paragraph(text), parameters)
+        return ParsedDocstring(text, _paragraph(text), parameters)
     lines = whole.splitlines()
     kept: list[str] = []
     position = 0
@@ -55,7 +55,7 @@ def parse_docstring(docstring: str | None) -> Docs:
             kept.append(line)
             position += 1
     text = _spaced("\n".join(kept))
-    return Docs(text, _paragraph(text), parameters)
+    return ParsedDocstring(text, _paragraph(text), parameters)
 
 
 def _read_google(lines: list[str], start: int, parameters: dict[str, str]) -> int:

@@ -10,11 +10,11 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from colonnade.errors import Fault, FaultKind
-from colonnade.protocol.schema.error_messages import Problem, told
+from colonnade.protocol.schema.error_messages import ValidationProblem, join_problems
 from colonnade.protocol.schema.validate import Schema
 from colonnade.signatures.codecs import Codec
-from colonnade.signatures.signature import Unreadable, choose, read
-from colonnade.signatures.type_hints import Names, literal_key, refuse
+from colonnade.signatures.signature import DecodingError, codec_for, decode_value
+from colonnade.signatures.type_hints import Namespace, literal_key, refuse
 
 # The one field of a form that asks for a plain value.
 VALUE = "value"
@@ -30,15 +30,15 @@ _READ: dict[str, tuple[str, ...]] = {
 }
 
 
-class Form:
+class ElicitationForm:
     """The schema of a form, and the reading of its answer.
 
     Raises `LocalProtocolError` for a type that no form can ask for.
     """
 
-    def __init__(self, annotation: Any, *, names: Names | None = None) -> None:
+    def __init__(self, annotation: Any, *, names: Namespace | None = None) -> None:
         self._where = f"a form for {getattr(annotation, '__name__', annotation)}"
-        self._codec: Codec = choose(annotation, self._where, names or Names({}, {}))
+        self._codec: Codec = codec_for(annotation, self._where, names or Namespace({}, {}))
         schema = self._codec.schema
         self._plain = schema.get("type") != "object" or "properties" not in schema
         self._absent: dict[str, None] = {}
@@ -64,15 +64,15 @@ class Form:
         try:
             members = _members.decode(content)
         except Exception:
-            raise _fault([Problem((), "expected an object of fields, in JSON")]) from None
+            raise _fault([ValidationProblem((), "expected an object of fields, in JSON")]) from None
         answer: Any = {**self._absent, **members}
         if self._plain:
             if VALUE not in answer:
-                raise _fault([Problem((), f"missing required {VALUE!r}")])
+                raise _fault([ValidationProblem((), f"missing required {VALUE!r}")])
             answer = answer[VALUE]
         try:
-            return read(self._codec, msgspec.json.encode(answer))
-        except Unreadable as error:
+            return decode_value(self._codec, msgspec.json.encode(answer))
+        except DecodingError as error:
             raise _fault(error.problems) from None
 
     def _field(self, name: str, schema: Schema) -> Schema:
@@ -145,5 +145,5 @@ def _title(name: str) -> str:
     return words[:1].upper() + words[1:].lower()
 
 
-def _fault(problems: list[Problem]) -> Fault:
-    return Fault(FaultKind.INVALID_PARAMS, told(problems))
+def _fault(problems: list[ValidationProblem]) -> Fault:
+    return Fault(FaultKind.INVALID_PARAMS, join_problems(problems))

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias, cast
 import msgspec
 from msgspec import inspect as mi
 
-from colonnade.protocol.schema.bounds import Schema, row_items
-from colonnade.protocol.schema.error_messages import kind_of
-from colonnade.protocol.schema.validate import Types, admitted
+from colonnade.protocol.schema.bounds import Schema, tuple_items
+from colonnade.protocol.schema.error_messages import json_type
+from colonnade.protocol.schema.validate import Types, admitted_types
 from colonnade.signatures.string_types import text_format
-from colonnade.signatures.type_hints import Notes, Unfit, literal_key
+from colonnade.signatures.type_hints import SchemaNotes, UnsupportedByMsgspec, literal_key
 
 _Fields: TypeAlias = mi.StructType | mi.DataclassType | mi.TypedDictType | mi.NamedTupleType
 
@@ -31,7 +31,7 @@ _KEYS: dict[type[mi.Type], Schema] = {
 }
 
 
-def describe(info: mi.Type, notes: Notes) -> Schema:
+def schema_of(info: mi.Type, notes: SchemaNotes) -> Schema:
     """The schema of a type. Raises `Unfit` where msgspec and pydantic would disagree."""
     writer = _Writer(notes)
     schema = writer.write(info)
@@ -41,7 +41,7 @@ def describe(info: mi.Type, notes: Notes) -> Schema:
 class _Writer:
     """Writes one type after another; classes go under `$defs`, by name."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: SchemaNotes) -> None:
         self.definitions: Schema = {}
         self._notes = notes
         self._names: dict[Any, str] = {}
@@ -54,12 +54,14 @@ class _Writer:
             }
         write = _WRITERS.get(type(info))
         if write is None:
-            raise Unfit(type(info).__name__.removesuffix("Type").lower())
+            raise UnsupportedByMsgspec(type(info).__name__.removesuffix("Type").lower())
         return write(self, info)
 
     def union(self, info: mi.UnionType) -> Schema:
         members = [self.write(one) for one in info.types]
-        _refuse_merged(info.types, [admitted(one, {"$defs": self.definitions}) for one in members])
+        _refuse_merged(
+            info.types, [admitted_types(one, {"$defs": self.definitions}) for one in members]
+        )
         return {"anyOf": members}
 
     def literal(self, info: mi.LiteralType) -> Schema:
@@ -86,13 +88,13 @@ class _Writer:
     def _names_of(self, key: mi.Type) -> Schema:
         bare = key.type if isinstance(key, mi.Metadata) else key
         if isinstance(bare, mi.CustomType | mi.DecimalType):
-            raise Unfit(f"{bare.__class__.__name__.removesuffix('Type')} as a key")
+            raise UnsupportedByMsgspec(f"{bare.__class__.__name__.removesuffix('Type')} as a key")
         words: Schema = {k: v for k, v in self.write(key).items() if k != "type"}
         if type(bare) in _KEYS:
             return _KEYS[type(bare)] or words
         choices: list[Any] = words.get("enum", [] if "format" in words else [None])
         if not all(type(choice) in (str, int) for choice in choices):
-            raise Unfit("keys that are neither text nor numbers")
+            raise UnsupportedByMsgspec("keys that are neither text nor numbers")
         return {**words, "enum": [str(choice) for choice in choices]} if choices else words
 
     def decimal(self, info: mi.DecimalType) -> Schema:
@@ -102,7 +104,7 @@ class _Writer:
     def text(self, info: mi.CustomType) -> Schema:
         format = text_format(info.cls)
         if format is None:
-            raise Unfit(info.cls.__name__)
+            raise UnsupportedByMsgspec(info.cls.__name__)
         return {"type": "string", "format": format}
 
     def fields(self, info: _Fields) -> Schema:
@@ -156,16 +158,16 @@ def _refuse_merged(types: tuple[mi.Type, ...], admits: list[Types]) -> None:
     """msgspec merges members of one JSON type; pydantic tries each by itself."""
     bare = [one.type if isinstance(one, mi.Metadata) else one for one in types]
     if mi.AnyType() in bare and any(one not in (mi.AnyType(), mi.NoneType()) for one in bare):
-        raise Unfit("a union with Any")
+        raise UnsupportedByMsgspec("a union with Any")
     for kind in ("string", "number", "integer"):
         both = {kind, "number"} if kind == "integer" else {kind}
         alike = [one for one, kinds in zip(bare, admits, strict=True) if kinds & both]
         literal = [one for one in alike if isinstance(one, mi.LiteralType)]
         plain = [one for one in alike if one in (mi.StrType(), mi.IntType(), mi.FloatType())]
         if len(alike) > 1 and len(literal) + len(plain) < len(alike):
-            raise Unfit("a union of members that look alike in JSON")
+            raise UnsupportedByMsgspec("a union of members that look alike in JSON")
         if literal and mi.FloatType() in plain and kind == "integer":
-            raise Unfit("a union of a Literal and float")
+            raise UnsupportedByMsgspec("a union of a Literal and float")
 
 
 def _given(**facts: Any) -> Schema:
@@ -174,11 +176,11 @@ def _given(**facts: Any) -> Schema:
 
 def _row(places: list[Schema], least: int) -> Schema:
     schema: Schema = {"type": "array", "prefixItems": places} if places else {"type": "array"}
-    return {**schema, "items": row_items(places), "minItems": least, "maxItems": len(places)}
+    return {**schema, "items": tuple_items(places), "minItems": least, "maxItems": len(places)}
 
 
 def _enumerated(values: list[Any]) -> Schema:
-    kinds = {kind_of(value) for value in values}
+    kinds = {json_type(value) for value in values}
     return {"type": kinds.pop(), "enum": values} if len(kinds) == 1 else {"enum": values}
 
 

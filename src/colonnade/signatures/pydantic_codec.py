@@ -11,11 +11,22 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from colonnade.protocol.schema.bounds import mapped, row_items
-from colonnade.protocol.schema.error_messages import MAX_WORDS, Problem, cut, endless
-from colonnade.protocol.schema.validate import Schema, inlined
+from colonnade.protocol.schema.bounds import map_subschemas, tuple_items
+from colonnade.protocol.schema.error_messages import (
+    MAX_TEXT_CHARS,
+    ValidationProblem,
+    has_non_finite,
+    truncate,
+)
+from colonnade.protocol.schema.validate import Schema, inline_references
 from colonnade.signatures.codecs import ENDLESS, Codec
-from colonnade.signatures.type_hints import Names, Walk, family, gather, refuse
+from colonnade.signatures.type_hints import (
+    AnnotationVisitor,
+    Namespace,
+    collect_metadata,
+    metadata_library,
+    refuse,
+)
 
 _BOUNDS = {
     "ge": ("minimum",),
@@ -35,13 +46,15 @@ def installed() -> bool:
     return find_spec("pydantic") is not None
 
 
-class ModelWalk(Walk):
+class PydanticVisitor(AnnotationVisitor):
     """Towards pydantic."""
 
     def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
-        theirs = [item for item in items if family(item)]
-        bounds, notes, _ = gather([item for item in items if not family(item)], self.where)
-        gather(theirs, self.where)
+        theirs = [item for item in items if metadata_library(item)]
+        bounds, notes, _ = collect_metadata(
+            [item for item in items if not metadata_library(item)], self.where
+        )
+        collect_metadata(theirs, self.where)
         if bounds.pop("tz", None) is not None or any(_zoned(item) for item in theirs):
             refuse(self.where, "write pydantic.AwareDatetime or pydantic.NaiveDatetime")
         notes.pop("extra", None)
@@ -52,7 +65,7 @@ class ModelWalk(Walk):
         return Annotated[(inner, *theirs)] if theirs else inner
 
     def enter(self, cls: Any) -> bool:
-        return not family(cls)
+        return not metadata_library(cls)
 
     def synonym(self, annotation: Any) -> Any:
         return Any if annotation is object else super().synonym(annotation)
@@ -71,15 +84,17 @@ class ModelWalk(Walk):
         return annotation
 
 
-class ModelCodec(Codec):
+class PydanticCodec(Codec):
     """An annotation that pydantic reads. Raises `LocalProtocolError` where it cannot either."""
 
-    loosens = False
+    coerces = False
 
-    def __init__(self, annotation: Any, where: str, names: Names, why: str, outgoing: bool) -> None:
+    def __init__(
+        self, annotation: Any, where: str, names: Namespace, why: str, outgoing: bool
+    ) -> None:
         import pydantic
 
-        rewritten = ModelWalk(where, names).walk(annotation)
+        rewritten = PydanticVisitor(where, names).walk(annotation)
         try:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")
@@ -89,12 +104,14 @@ class ModelCodec(Codec):
                     schema_generator=_quiet(),
                 )
         except Exception as error:  # NameError, TypeError and pydantic's own, by turns
-            words = cut(str(error).partition("\n")[0].partition(". Set `arb")[0], MAX_WORDS)
+            words = truncate(
+                str(error).partition("\n")[0].partition(". Set `arb")[0], MAX_TEXT_CHARS
+            )
             refuse(where, _no_json(annotation, f"{why}; pydantic: {words}", outgoing))
         for warning in heard:
             if warning.category.__name__ == "UnsupportedFieldAttributeWarning":
-                refuse(where, cut(str(warning.message), MAX_WORDS))
-        schema = inlined(_untitled(schema, rewritten))
+                refuse(where, truncate(str(warning.message), MAX_TEXT_CHARS))
+        schema = inline_references(_untitled(schema, rewritten))
         super().__init__(where, schema, self._adapter.validate_json, {})
 
     def encode(self, value: Any) -> bytes:
@@ -104,10 +121,10 @@ class ModelCodec(Codec):
             except ValueError:  # such as a dict where a model was promised
                 value = self._adapter.validate_python(value)
                 encoded = self._dump(value)
-            if b"null" in encoded and endless(self._adapter.dump_python(value, mode="json")):
+            if b"null" in encoded and has_non_finite(self._adapter.dump_python(value, mode="json")):
                 raise ValueError(ENDLESS)
         except Exception as error:  # also what serializers of the author raise
-            raise self.misfit(self.complain(error, None)) from None
+            raise self.misfit(self.problems_of(error, None)) from None
         if found := self.validator.check(msgspec.json.decode(encoded)):  # R0377
             raise self.misfit(found)
         return encoded
@@ -116,16 +133,21 @@ class ModelCodec(Codec):
         # Not validated again: the author's validators may not take what they made.
         return self._adapter.dump_json(value, by_alias=True, warnings="error")
 
-    def complain(self, error: Exception, value: Any) -> list[Problem]:
+    def problems_of(self, error: Exception, value: Any) -> list[ValidationProblem]:
         """pydantic's words, without its input values and addresses."""
         if not hasattr(error, "errors"):
-            return [Problem((), cut(str(error).partition("\n")[0], MAX_WORDS))]
+            return [ValidationProblem((), truncate(str(error).partition("\n")[0], MAX_TEXT_CHARS))]
         found: list[dict[str, Any]] = cast(Any, error).errors(
             include_url=False, include_context=False, include_input=False
         )
-        return [Problem(_path(one["loc"], value), cut(one["msg"], MAX_WORDS)) for one in found]
+        return [
+            ValidationProblem(_path(one["loc"], value), truncate(one["msg"], MAX_TEXT_CHARS))
+            for one in found
+        ]
 
-    def further(self, error: Exception, value: Any, found: list[Problem]) -> list[Problem]:
+    def further(
+        self, error: Exception, value: Any, found: list[ValidationProblem]
+    ) -> list[ValidationProblem]:
         """What the author's validators and pydantic's own types refuse, which no schema says.
 
         Not what a member of a union says that nobody meant: a part of its place is no part of
@@ -134,12 +156,16 @@ class ModelCodec(Codec):
         told = {problem.path for problem in found}
         errors: list[dict[str, Any]] = cast(Any, error).errors() if hasattr(error, "errors") else []
         paths = {one["loc"] for one in errors if one["type"] != "missing"}
-        complaints = self.complain(error, value) if errors else []
+        complaints = self.problems_of(error, value) if errors else []
         return [one for one in complaints if one.path in paths and one.path not in told]
 
 
 def _no_json(annotation: Any, why: str, outgoing: bool) -> str:
-    name = annotation.__name__ if isinstance(annotation, type) else cut(str(annotation), MAX_WORDS)
+    name = (
+        annotation.__name__
+        if isinstance(annotation, type)
+        else truncate(str(annotation), MAX_TEXT_CHARS)
+    )
     why = why.removeprefix(f"{name}; ")
     plain = "plain types, a dataclass, a TypedDict or a pydantic model"
     if outgoing:
@@ -179,11 +205,11 @@ def _quiet() -> Any:
     """pydantic's schemas without a title made up for every field."""
     from pydantic.json_schema import GenerateJsonSchema
 
-    class Quiet(GenerateJsonSchema):
+    class UntitledJsonSchema(GenerateJsonSchema):
         def field_title_should_be_set(self, schema: Any) -> bool:
             return False
 
-    return Quiet
+    return UntitledJsonSchema
 
 
 def _untitled(schema: Schema, annotation: Any) -> Schema:
@@ -194,10 +220,10 @@ def _untitled(schema: Schema, annotation: Any) -> Schema:
         return clean(cast(Schema, child)) if isinstance(child, dict) else child
 
     def clean(document: Schema) -> Schema:
-        copy = mapped(document, change)
+        copy = map_subschemas(document, change)
         copy.pop("discriminator", None)
         if copy.get("type") == "array" and "items" not in copy:
-            copy["items"] = row_items(copy.get("prefixItems", ()))
+            copy["items"] = tuple_items(copy.get("prefixItems", ()))
         for theirs, words in _BOUNDS.items():  # on a union they stand there in pydantic's words
             bound = copy.pop(theirs, None)
             if isinstance(bound, int | float):

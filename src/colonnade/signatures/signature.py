@@ -22,25 +22,25 @@ from msgspec.structs import asdict, replace
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.protocol.jsonrpc import MAX_DEPTH
-from colonnade.protocol.schema.bounds import mapped
+from colonnade.protocol.schema.bounds import map_subschemas
 from colonnade.protocol.schema.error_messages import (
     MAX_OPTIONS,
     MAX_PROBLEMS,
-    Problem,
-    cut,
+    ValidationProblem,
     expected,
-    kind_of,
-    likely,
-    told,
+    join_problems,
+    json_type,
+    suggestion,
+    truncate,
 )
-from colonnade.protocol.schema.validate import Schema, admitted
-from colonnade.signatures.codecs import Codec, PlainCodec
-from colonnade.signatures.coerce import loosen, nests_too_deep, parse
-from colonnade.signatures.docstrings import Docs, parse_docstring
+from colonnade.protocol.schema.validate import Schema, admitted_types
+from colonnade.signatures.codecs import Codec, MsgspecCodec
+from colonnade.signatures.coerce import coerce, nests_too_deep, parse
+from colonnade.signatures.docstrings import ParsedDocstring, parse_docstring
 from colonnade.signatures.type_hints import (
-    Names,
-    Unfit,
-    family,
+    Namespace,
+    UnsupportedByMsgspec,
+    metadata_library,
     refuse,
     refuse_value,
     signature_of,
@@ -48,23 +48,23 @@ from colonnade.signatures.type_hints import (
 )
 
 
-class Unreadable(Exception):
+class DecodingError(Exception):
     """These bytes are no value of the annotation; the problems say why."""
 
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__(told(problems))
+    def __init__(self, problems: list[ValidationProblem]) -> None:
+        super().__init__(join_problems(problems))
         self.problems = problems
 
 
-def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False) -> Codec:
+def codec_for(annotation: Any, where: str, names: Namespace, *, outgoing: bool = False) -> Codec:
     """The codec for an annotation. Raises `LocalProtocolError` with a way out if there is none."""
     try:
-        return PlainCodec(annotation, where, names, outgoing)
-    except Unfit as unfit:
+        return MsgspecCodec(annotation, where, names, outgoing)
+    except UnsupportedByMsgspec as unfit:
         from colonnade.signatures import pydantic_codec as signature_models
 
         if signature_models.installed():
-            return signature_models.ModelCodec(annotation, where, names, str(unfit), outgoing)
+            return signature_models.PydanticCodec(annotation, where, names, str(unfit), outgoing)
         refuse(
             where,
             f"this needs pydantic ({unfit}); pip install pydantic, or use plain types: "
@@ -72,25 +72,25 @@ def choose(annotation: Any, where: str, names: Names, *, outgoing: bool = False)
         )
 
 
-def read(codec: Codec, raw: bytes) -> Any:
+def decode_value(codec: Codec, raw: bytes) -> Any:
     """A value of the annotation from bytes: as they stand, else put right. Raises `Unreadable`."""
     value = parse(raw)
     if value is msgspec.UNSET:
-        raise Unreadable([Problem((), "not JSON that can be read")])
+        raise DecodingError([ValidationProblem((), "not JSON that can be read")])
     with suppress(Exception):
         return codec.decode(raw)
     try:
-        loose = loosen(value, codec.schema, scalars=codec.loosens)
+        loose = coerce(value, codec.schema, scalars=codec.coerces)
         return codec.decode(msgspec.json.encode(loose))
     except Exception as error:  # also what checks of the author raise, whatever it is
-        found = codec.reporter.check(loosen(value, codec.schema))
-        found += codec.further(error, value, found) if found else codec.complain(error, value)
-        raise Unreadable(found[:MAX_PROBLEMS]) from None
+        found = codec.reporter.check(coerce(value, codec.schema))
+        found += codec.further(error, value, found) if found else codec.problems_of(error, value)
+        raise DecodingError(found[:MAX_PROBLEMS]) from None
 
 
 # Which parameters a caller cannot send: some names, or a judge of (name, annotation). The judge is
 # asked again with the default inside `Annotated`, so that `x: T = Marker()` says the same.
-Hides: TypeAlias = Collection[str] | Callable[[str, Any], bool]
+HiddenParameters: TypeAlias = Collection[str] | Callable[[str, Any], bool]
 
 EMPTY: Any = inspect.Parameter.empty
 _KINDS = {
@@ -109,7 +109,7 @@ _OF_THE_PARAMETER = (
 _SHORTENED = (str, int, bool, types.NoneType)
 
 
-class Hidden(Struct, frozen=True):
+class HiddenParameter(Struct, frozen=True):
     """A parameter that callers do not see: who fills it is decided elsewhere."""
 
     name: str
@@ -121,7 +121,7 @@ class Parameter(Struct, frozen=True, eq=False):
     """One argument that callers may send: its name in the function and on the wire."""
 
     name: str
-    wire: str
+    wire_name: str
     required: bool
     codec: Codec
     schema: Schema
@@ -132,7 +132,7 @@ class Signature:
     """A function's arguments, ready to be decoded, and the schema that says so."""
 
     def __init__(
-        self, function: Any, *, hidden: Hides = (), name: str = "", closed: bool = True
+        self, function: Any, *, hidden: HiddenParameters = (), name: str = "", closed: bool = True
     ) -> None:
         """Read a function. Raises `LocalProtocolError` for what no caller could send.
 
@@ -140,9 +140,9 @@ class Signature:
         """
         plain = unwrapped(function)
         self.name: str = name or getattr(plain, "__name__", type(function).__name__)
-        self.docs: Docs = parse_docstring(plain.__doc__ or _own_doc(function))
-        self.hidden: dict[str, Hidden] = {}
-        self.names: Names = Names.of(function)
+        self.docs: ParsedDocstring = parse_docstring(plain.__doc__ or _own_doc(function))
+        self.hidden: dict[str, HiddenParameter] = {}
+        self.names: Namespace = Namespace.of(function)
         self.returns: Any = EMPTY
         self._closed = closed
         self.parameters: tuple[Parameter, ...] = tuple(self._collect(function, hidden))
@@ -151,7 +151,7 @@ class Signature:
 
     # ------------------------------------------------------------ registration
 
-    def _collect(self, function: Any, hidden: Hides) -> "list[Parameter]":
+    def _collect(self, function: Any, hidden: HiddenParameters) -> "list[Parameter]":
         try:
             signature = signature_of(function)
         except (TypeError, ValueError) as error:
@@ -168,7 +168,9 @@ class Signature:
                 continue
             annotation = self._annotation(parameter, where, hidden)
             if _hides(hidden, parameter, annotation):
-                self.hidden[parameter.name] = Hidden(parameter.name, annotation, parameter.default)
+                self.hidden[parameter.name] = HiddenParameter(
+                    parameter.name, annotation, parameter.default
+                )
             elif parameter.kind in _KINDS:
                 refuse(where, _KINDS[parameter.kind])
             else:
@@ -176,7 +178,9 @@ class Signature:
         _refuse_twins(found, self.name)
         return found
 
-    def _annotation(self, parameter: inspect.Parameter, where: str, hidden: Hides) -> Any:
+    def _annotation(
+        self, parameter: inspect.Parameter, where: str, hidden: HiddenParameters
+    ) -> Any:
         if parameter.annotation is EMPTY:
             return Any
         try:
@@ -201,7 +205,7 @@ class Signature:
             fill = _copying(default)
         if default is None:  # `x: int = None` says that None will do
             annotation = _optional(annotation)
-        codec = choose(annotation, where, self.names)
+        codec = codec_for(annotation, where, self.names)
         schema = dict(codec.schema)
         words = self.docs.parameters.get(parameter.name)
         if words and "description" not in schema:
@@ -214,9 +218,9 @@ class Signature:
 
     def _write(self) -> Schema:
         definitions: Schema = {}
-        properties = {p.wire: _hoisted(p.schema, definitions) for p in self.parameters}
+        properties = {p.wire_name: _hoisted(p.schema, definitions) for p in self.parameters}
         schema: Schema = {"type": "object", "properties": properties}
-        if required := [p.wire for p in self.parameters if p.required]:
+        if required := [p.wire_name for p in self.parameters if p.required]:
             schema["required"] = required
         if self._closed:
             schema["additionalProperties"] = False
@@ -235,9 +239,9 @@ class Signature:
             if attribute.startswith("__"):  # not for structs
                 attribute = f"dunder{attribute}"
                 self._renamed.append((attribute, parameter.name))
-            wires[attribute] = parameter.wire
+            wires[attribute] = parameter.wire_name
             kind: Any = Raw
-            if isinstance(parameter.codec, PlainCodec) and parameter.codec.alone:
+            if isinstance(parameter.codec, MsgspecCodec) and parameter.codec.alone:
                 kind = parameter.codec.type
             else:
                 self._models.append((parameter.name, parameter.codec.decode))
@@ -259,20 +263,20 @@ class Signature:
         """
         if self.returns in (EMPTY, type(None)):
             return None
-        return choose(self.returns, f"{self.name}: return", self.names, outgoing=True)
+        return codec_for(self.returns, f"{self.name}: return", self.names, outgoing=True)
 
     # ------------------------------------------------------------ calls
 
     @cached_property
-    def _glance(self) -> Callable[[Raw], dict[str, Any]] | None:
+    def _plain_decoder(self) -> Callable[[Raw], dict[str, Any]] | None:
         """Made on use. A dict does not mind members that nobody declared: their length shows."""
         fields: dict[str, Any] = {}
         for parameter in self.parameters:
             codec = parameter.codec
             if (
                 parameter.fill is not None
-                or parameter.wire != parameter.name
-                or not isinstance(codec, PlainCodec)
+                or parameter.wire_name != parameter.name
+                or not isinstance(codec, MsgspecCodec)
                 or not _is_shortened(codec.type)
             ):
                 return None
@@ -281,13 +285,13 @@ class Signature:
         made = cast("Any", TypedDict)("Arguments", fields)
         return msgspec.json.Decoder(made).decode
 
-    def glance(self, raw: Raw) -> dict[str, Any] | None:
+    def decode_plain(self, raw: Raw) -> dict[str, Any] | None:
         """The same as `decode`, for arguments that are plain and right; None for all others.
 
         They are known by their length: written again, nothing becomes longer, and what was there
         twice or is not declared is gone. So these need no `refuse_repeats`.
         """
-        decode = self._glance
+        decode = self._plain_decoder
         if decode is None or not raw:
             return None
         try:
@@ -301,7 +305,9 @@ class Signature:
         raw = bytes(raw) or b"{}"
         # Shorter than this, it cannot nest too deep.
         if len(raw) > 2 * MAX_DEPTH and nests_too_deep(raw):
-            raise _fault([Problem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")])
+            raise _fault(
+                [ValidationProblem((), f"nested deeper than {MAX_DEPTH} levels; flatten it")]
+            )
         try:
             found = asdict(self._decode(raw))
             if self._bare:
@@ -325,21 +331,25 @@ class Signature:
         try:
             members = _members.decode(raw)
         except Exception:
-            raise _fault([Problem((), "expected an object of arguments, in JSON")]) from None
+            raise _fault(
+                [ValidationProblem((), "expected an object of arguments, in JSON")]
+            ) from None
         found: dict[str, Any] = {}
-        problems: list[Problem] = []
+        problems: list[ValidationProblem] = []
         for parameter in self.parameters:
-            sent = members.pop(parameter.wire, None)
+            sent = members.pop(parameter.wire_name, None)
             if sent is None:
                 if parameter.required:
-                    problems.append(Problem((), f"missing required argument {parameter.wire!r}"))
+                    problems.append(
+                        ValidationProblem((), f"missing required argument {parameter.wire_name!r}")
+                    )
                 continue
             try:
-                found[parameter.name] = read(parameter.codec, bytes(sent))
-            except Unreadable as error:
+                found[parameter.name] = decode_value(parameter.codec, bytes(sent))
+            except DecodingError as error:
                 problems += [_placed(problem, parameter, sent) for problem in error.problems]
         if self._closed:
-            known = [parameter.wire for parameter in self.parameters]
+            known = [parameter.wire_name for parameter in self.parameters]
             problems += _unknown(list(members)[:MAX_PROBLEMS], known)
         if problems:
             raise _fault(problems)
@@ -364,30 +374,30 @@ def _own_doc(function: Any) -> str | None:
     return None if isinstance(function, partial) else function.__doc__
 
 
-def _fault(problems: list[Problem]) -> Fault:
-    return Fault(FaultKind.INVALID_PARAMS, told(problems))
+def _fault(problems: list[ValidationProblem]) -> Fault:
+    return Fault(FaultKind.INVALID_PARAMS, join_problems(problems))
 
 
-def _placed(problem: Problem, parameter: Parameter, sent: Raw) -> Problem:
-    words = problem.words
+def _placed(problem: ValidationProblem, parameter: Parameter, sent: Raw) -> ValidationProblem:
+    words = problem.message
     if bytes(sent).strip() == b"null" and not parameter.required:
         words += "; leave it out to use the default"
-    return Problem((parameter.wire, *problem.path), words)
+    return ValidationProblem((parameter.wire_name, *problem.path), words)
 
 
-def _unknown(names: list[str], known: list[str]) -> Iterator[Problem]:
+def _unknown(names: list[str], known: list[str]) -> Iterator[ValidationProblem]:
     """One for each; what there is instead is listed once."""
     listed = f"; there are {', '.join(map(repr, known[:MAX_OPTIONS])) or 'none'}"
     for name in names:
-        hint = likely(name, known)
-        yield Problem((), f"unknown argument {cut(name)!r}{hint or listed}")
+        hint = suggestion(name, known)
+        yield ValidationProblem((), f"unknown argument {truncate(name)!r}{hint or listed}")
         listed = listed if hint else ""
 
 
 # ---------------------------------------------------------------- what a parameter says
 
 
-class _Said(Struct, frozen=True):
+class _FieldSettings(Struct, frozen=True):
     """What a Field says about its parameter: another name for it, and a default to pass."""
 
     alias: str = ""
@@ -396,12 +406,14 @@ class _Said(Struct, frozen=True):
 
 
 def _is_field(one: Any) -> bool:
-    return any(kind.__name__ == "FieldInfo" for kind in type(one).__mro__) and bool(family(one))
+    return any(kind.__name__ == "FieldInfo" for kind in type(one).__mro__) and bool(
+        metadata_library(one)
+    )
 
 
-def _split(annotation: Any, where: str) -> tuple[Any, _Said]:
+def _split(annotation: Any, where: str) -> tuple[Any, _FieldSettings]:
     """The annotation without what its Field says about the parameter, and that."""
-    said = _Said()
+    said = _FieldSettings()
     if typing.get_origin(annotation) is not Annotated:
         return annotation, said
     items: list[Any] = []
@@ -418,7 +430,7 @@ def _split(annotation: Any, where: str) -> tuple[Any, _Said]:
     return Annotated[(annotation.__origin__, *items)], said
 
 
-def _read_field(field: Any, said: _Said, where: str) -> _Said:
+def _read_field(field: Any, said: _FieldSettings, where: str) -> _FieldSettings:
     blank = type(field)()
     alias = field.validation_alias or field.alias
     if alias is not None and not isinstance(alias, str):
@@ -478,15 +490,15 @@ def _with_default(schema: Schema, codec: Codec, default: Any, where: str) -> Sch
     try:
         return {**schema, "default": msgspec.json.decode(codec.encode(default))}
     except LocalProtocolError:
-        kinds, kind = admitted(codec.schema, codec.schema), kind_of(default)
+        kinds, kind = admitted_types(codec.schema, codec.schema), json_type(default)
         fits = kind in kinds or (kind == "integer" and "number" in kinds)
         if isinstance(default, str | int | float) and not fits:
             words = expected(kinds, kind)
-            refuse(where, f"its default {cut(repr(default))} does not fit: {words}")
+            refuse(where, f"its default {truncate(repr(default))} does not fit: {words}")
         return schema
 
 
-def _hides(hidden: Hides, parameter: inspect.Parameter, annotation: Any) -> bool:
+def _hides(hidden: HiddenParameters, parameter: inspect.Parameter, annotation: Any) -> bool:
     """Whether callers do not see it; a marker may stand in `Annotated` or be the default."""
     if not callable(hidden):
         return parameter.name in hidden
@@ -497,7 +509,7 @@ def _hides(hidden: Hides, parameter: inspect.Parameter, annotation: Any) -> bool
 
 
 def _refuse_twins(parameters: list[Parameter], name: str) -> None:
-    wires = [parameter.wire for parameter in parameters]
+    wires = [parameter.wire_name for parameter in parameters]
     for wire in wires:
         if wires.count(wire) > 1:
             refuse(name, f"two parameters are called {wire!r} on the wire; give each its own alias")
@@ -515,7 +527,7 @@ def _hoisted(schema: Schema, definitions: Schema) -> Schema:
     def moved(document: Any) -> Any:
         if not isinstance(document, dict):
             return document
-        copied = mapped(cast(Schema, document), lambda _, child: moved(child))
+        copied = map_subschemas(cast(Schema, document), lambda _, child: moved(child))
         if copied.get("$ref") in names:
             copied["$ref"] = f"#/$defs/{names[copied['$ref']]}"
         return copied

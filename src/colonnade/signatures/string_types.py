@@ -60,7 +60,7 @@ def read_text(cls: Any, value: Any) -> Any:
             return _compile(value) if cls.__module__ == "re" else cls(value)
     except Exception:
         pass
-    raise ValueError(f"no text of the format {text_format(cls)}")
+    raise ValueError(f"no a string of the format {text_format(cls)}")
 
 
 def _compile(text: str) -> Any:

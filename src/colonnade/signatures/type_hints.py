@@ -23,6 +23,125 @@ from msgspec import Meta
 from colonnade.errors import LocalProtocolError
 from colonnade.signatures.string_types import Utf8, is_decimal, text_format
 
+# The bounds that annotated_types and msgspec both know, by the former's class names.
+_BOUNDS = {
+    "Gt": "gt",
+    "Ge": "ge",
+    "Lt": "lt",
+    "Le": "le",
+    "MultipleOf": "multiple_of",
+    "MinLen": "min_length",
+    "MaxLen": "max_length",
+}
+BOUNDS = frozenset({*_BOUNDS.values(), "pattern", "tz"})
+_META = (*_BOUNDS.values(), *("pattern", "tz", "title", "description", "examples"))
+_META_EXTRA = ("extra_json_schema", "extra")
+# What a pydantic Field may say and msgspec can say as well.
+_FIELD_NOTES = ("title", "description", "examples")
+_FIELD_READ = frozenset(
+    {*_FIELD_NOTES, "annotation", "metadata", "deprecated", "json_schema_extra"}
+)
+
+
+class UnsupportedByMsgspec(Exception):
+    """msgspec cannot read this as it is meant; the words say what it is."""
+
+
+# The items of one `Annotated`: bounds and notes that msgspec knows, and the rest.
+AnnotatedMetadata: TypeAlias = tuple[dict[str, Any], dict[str, Any], list[Any]]
+
+
+def collect_metadata(items: Iterable[Any], where: str) -> AnnotatedMetadata:
+    """Account for each item. Raises `LocalProtocolError` for one that nobody understands."""
+    bounds: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
+    foreign: list[Any] = []
+    for item in items:
+        for name, value in _say(item, where):
+            kind = bounds if name in BOUNDS else notes
+            if name == "foreign" or kind.get(name, value) != value:
+                foreign.append(item)
+            else:
+                kind[name] = value
+    return bounds, notes, foreign
+
+
+def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """What one item says, as arguments of `Meta`; `foreign` where msgspec cannot say it."""
+    if item is None:  # pydantic's conint() and its kin leave some
+        return
+    whose, name = metadata_library(item), type(item).__name__
+    if isinstance(item, Meta):
+        for attribute in (*_META, *_META_EXTRA):
+            if (value := getattr(item, attribute)) is not None:
+                yield attribute, value
+    elif isinstance(item, str):
+        yield "description", item
+    elif whose == "pydantic":
+        yield from _say_field(item, where)
+    elif hasattr(item, "__is_annotated_types_grouped_metadata__"):
+        for inner in item:
+            yield from _say(inner, where)
+    elif whose == "annotated_types" and name in _BOUNDS:
+        yield _BOUNDS[name], getattr(item, _BOUNDS[name])
+    elif whose == "annotated_types" and name == "Timezone" and item.tz in (None, ...):
+        yield "tz", item.tz is ...
+    elif whose == "annotated_types" and name in ("Predicate", "Not"):
+        yield "foreign", item
+    elif isinstance(documentation := getattr(item, "documentation", None), str):
+        yield "description", documentation
+    else:
+        refuse(
+            where,
+            f"{name!r} in Annotated means nothing here; leave it out, or say it with a string, "
+            "msgspec.Meta, annotated_types or pydantic.Field",
+        )
+
+
+def _say_field(item: Any, where: str) -> Iterator[tuple[str, Any]]:
+    """A pydantic Field that only bounds and describes is as good as `Meta`; more is foreign."""
+    field_info = next((one for one in type(item).__mro__ if one.__name__ == "FieldInfo"), None)
+    if field_info is None:
+        yield "foreign", item
+        return
+    blank = field_info()
+    said = [slot for slot in field_slots(item) if getattr(item, slot) != getattr(blank, slot)]
+    extra: Any = item.json_schema_extra
+    if not _FIELD_READ.issuperset(said) or callable(extra):
+        yield "foreign", item
+        return
+    for inner in item.metadata:
+        yield from _say(inner, where)
+    for name in _FIELD_NOTES:
+        if (value := getattr(item, name)) is not None:
+            yield name, value
+    if item.deprecated:
+        extra = {"deprecated": True, **cast(dict[str, Any], extra or {})}
+    if extra:
+        yield "extra_json_schema", extra
+
+
+def field_slots(field: Any) -> list[str]:
+    """The public attributes of a pydantic Field."""
+    owner: Any = next(one for one in type(field).__mro__ if one.__name__ == "FieldInfo")
+    return [slot for slot in cast(Sequence[str], owner.__slots__) if not slot.startswith("_")]
+
+
+def metadata_library(item: Any) -> str:
+    """Whose metadata this is, without importing anyone."""
+    kinds = item.__mro__ if isinstance(item, type) else type(item).__mro__
+    roots = {kind.__module__.partition(".")[0] for kind in kinds}
+    hooks = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
+    if roots & {"pydantic", "pydantic_core"} or any(hasattr(item, hook) for hook in hooks):
+        return "pydantic"
+    return "annotated_types" if "annotated_types" in roots else ""
+
+
+def refuse(where: str, words: str) -> NoReturn:
+    """The author's annotation cannot be used: say where, why, and what to do."""
+    raise LocalProtocolError(f"{where}: {words}")
+
+
 # From Python 3.14 on annotations are evaluated when they are asked for (PEP 649), so that a name
 # which only a type checker imports would be a bare NameError there. As a ForwardRef it comes to
 # `Names.evaluate`, which says where it stands and what to do.
@@ -43,7 +162,7 @@ def annotations_of(cls: Any) -> dict[str, Any]:
     return inspect.get_annotations(cls, **_ANNOTATIONS)
 
 
-class Names:
+class Namespace:
     """The names that a function's annotations may use."""
 
     def __init__(self, globals_: dict[str, Any], locals_: dict[str, Any]) -> None:
@@ -51,7 +170,7 @@ class Names:
         self._locals = locals_
 
     @classmethod
-    def of(cls, function: Any) -> "Names":
+    def of(cls, function: Any) -> "Namespace":
         """The names around a function: its module's, its closure's, its enclosing functions'."""
         inner = unwrapped(function)
         locals_ = _enclosing(inner)
@@ -142,125 +261,6 @@ def _unknown(error: NameError, where: str) -> LocalProtocolError:
     )
 
 
-# The bounds that annotated_types and msgspec both know, by the former's class names.
-_BOUNDS = {
-    "Gt": "gt",
-    "Ge": "ge",
-    "Lt": "lt",
-    "Le": "le",
-    "MultipleOf": "multiple_of",
-    "MinLen": "min_length",
-    "MaxLen": "max_length",
-}
-BOUNDS = frozenset({*_BOUNDS.values(), "pattern", "tz"})
-_META = (*_BOUNDS.values(), *("pattern", "tz", "title", "description", "examples"))
-_META_EXTRA = ("extra_json_schema", "extra")
-# What a pydantic Field may say and msgspec can say as well.
-_FIELD_NOTES = ("title", "description", "examples")
-_FIELD_READ = frozenset(
-    {*_FIELD_NOTES, "annotation", "metadata", "deprecated", "json_schema_extra"}
-)
-
-
-class Unfit(Exception):
-    """msgspec cannot read this as it is meant; the words say what it is."""
-
-
-# The items of one `Annotated`: bounds and notes that msgspec knows, and the rest.
-Facts: TypeAlias = tuple[dict[str, Any], dict[str, Any], list[Any]]
-
-
-def gather(items: Iterable[Any], where: str) -> Facts:
-    """Account for each item. Raises `LocalProtocolError` for one that nobody understands."""
-    bounds: dict[str, Any] = {}
-    notes: dict[str, Any] = {}
-    foreign: list[Any] = []
-    for item in items:
-        for name, value in _say(item, where):
-            kind = bounds if name in BOUNDS else notes
-            if name == "foreign" or kind.get(name, value) != value:
-                foreign.append(item)
-            else:
-                kind[name] = value
-    return bounds, notes, foreign
-
-
-def _say(item: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """What one item says, as arguments of `Meta`; `foreign` where msgspec cannot say it."""
-    if item is None:  # pydantic's conint() and its kin leave some
-        return
-    whose, name = family(item), type(item).__name__
-    if isinstance(item, Meta):
-        for attribute in (*_META, *_META_EXTRA):
-            if (value := getattr(item, attribute)) is not None:
-                yield attribute, value
-    elif isinstance(item, str):
-        yield "description", item
-    elif whose == "pydantic":
-        yield from _say_field(item, where)
-    elif hasattr(item, "__is_annotated_types_grouped_metadata__"):
-        for inner in item:
-            yield from _say(inner, where)
-    elif whose == "annotated_types" and name in _BOUNDS:
-        yield _BOUNDS[name], getattr(item, _BOUNDS[name])
-    elif whose == "annotated_types" and name == "Timezone" and item.tz in (None, ...):
-        yield "tz", item.tz is ...
-    elif whose == "annotated_types" and name in ("Predicate", "Not"):
-        yield "foreign", item
-    elif isinstance(documentation := getattr(item, "documentation", None), str):
-        yield "description", documentation
-    else:
-        refuse(
-            where,
-            f"{name!r} in Annotated means nothing here; leave it out, or say it with a string, "
-            "msgspec.Meta, annotated_types or pydantic.Field",
-        )
-
-
-def _say_field(item: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """A pydantic Field that only bounds and describes is as good as `Meta`; more is foreign."""
-    field_info = next((one for one in type(item).__mro__ if one.__name__ == "FieldInfo"), None)
-    if field_info is None:
-        yield "foreign", item
-        return
-    blank = field_info()
-    said = [slot for slot in field_slots(item) if getattr(item, slot) != getattr(blank, slot)]
-    extra: Any = item.json_schema_extra
-    if not _FIELD_READ.issuperset(said) or callable(extra):
-        yield "foreign", item
-        return
-    for inner in item.metadata:
-        yield from _say(inner, where)
-    for name in _FIELD_NOTES:
-        if (value := getattr(item, name)) is not None:
-            yield name, value
-    if item.deprecated:
-        extra = {"deprecated": True, **cast(dict[str, Any], extra or {})}
-    if extra:
-        yield "extra_json_schema", extra
-
-
-def field_slots(field: Any) -> list[str]:
-    """The public attributes of a pydantic Field."""
-    owner: Any = next(one for one in type(field).__mro__ if one.__name__ == "FieldInfo")
-    return [slot for slot in cast(Sequence[str], owner.__slots__) if not slot.startswith("_")]
-
-
-def family(item: Any) -> str:
-    """Whose metadata this is, without importing anyone."""
-    kinds = item.__mro__ if isinstance(item, type) else type(item).__mro__
-    roots = {kind.__module__.partition(".")[0] for kind in kinds}
-    hooks = ("__get_pydantic_core_schema__", "__get_pydantic_json_schema__")
-    if roots & {"pydantic", "pydantic_core"} or any(hasattr(item, hook) for hook in hooks):
-        return "pydantic"
-    return "annotated_types" if "annotated_types" in roots else ""
-
-
-def refuse(where: str, words: str) -> NoReturn:
-    """The author's annotation cannot be used: say where, why, and what to do."""
-    raise LocalProtocolError(f"{where}: {words}")
-
-
 if TYPE_CHECKING:
     from dataclasses import Field
 
@@ -284,13 +284,13 @@ _FIELD_WORDS = ("title", "description", "examples")
 _SCALARS = (str, int, float, bool, type(None))
 
 
-class Walk(ABC):
+class AnnotationVisitor(ABC):
     """One pass over an annotation and the fields of the classes in it.
 
     Subclasses say what becomes of metadata (`dress`) and what a class must be like (`enter`).
     """
 
-    def __init__(self, where: str, names: Names) -> None:
+    def __init__(self, where: str, names: Namespace) -> None:
         self.where = where
         self.names = names
         self.inside: str | None = None  # the class whose fields are looked at: they cannot change
@@ -425,7 +425,7 @@ class Walk(ABC):
     def circle(self, annotation: Any) -> Any: ...
 
 
-class Notes:
+class SchemaNotes:
     """What the rewritten annotation does not carry and its schema should say."""
 
     def __init__(self) -> None:
@@ -438,17 +438,17 @@ class Notes:
         self.outgoing: bool = False  # whether it is written, and not read
 
 
-class PlainWalk(Walk):
+class MsgspecVisitor(AnnotationVisitor):
     """Towards msgspec. Raises `Unfit` where it would read the annotation differently."""
 
-    def __init__(self, where: str, names: Names) -> None:
+    def __init__(self, where: str, names: Namespace) -> None:
         super().__init__(where, names)
-        self.notes: Notes = Notes()
+        self.notes: SchemaNotes = SchemaNotes()
 
     def dress(self, base: Any, items: tuple[Any, ...]) -> Any:
-        bounds, notes, foreign = gather(items, self.where)
+        bounds, notes, foreign = collect_metadata(items, self.where)
         if foreign:
-            raise Unfit(f"{_name(cast(object, type(foreign[0])))} in Annotated")
+            raise UnsupportedByMsgspec(f"{_name(cast(object, type(foreign[0])))} in Annotated")
         inner = self.walk(base)
         if self.inside and not all(isinstance(item, Meta) for item in items if item is not None):
             self.rewriting("metadata of others than msgspec")
@@ -457,7 +457,7 @@ class PlainWalk(Walk):
                 inner = _bounded(inner, Meta(**bounds))
             return Annotated[inner, Meta(**notes)] if notes else inner
         except (TypeError, ValueError) as error:
-            raise Unfit(str(error)) from None
+            raise UnsupportedByMsgspec(str(error)) from None
 
     def standard(self, cls: type) -> Any:
         if cls is bytes:
@@ -478,12 +478,12 @@ class PlainWalk(Walk):
         members = [one for one in typing.get_args(found) if one is not type(None)]
         if _is_union(found) and len(members) > 1 and any(map(_has_bounds, members)):
             # msgspec 0.22 reads the bounds of one member as another's: wrong answers, and crashes.
-            raise Unfit("a union with bounds on a member")
+            raise UnsupportedByMsgspec("a union with bounds on a member")
         return found
 
     def field(self, cls: Any, name: str, hint: Any) -> None:
         if typing.get_origin(hint) is Annotated:
-            bounds, notes, foreign = gather(hint.__metadata__, self.where)
+            bounds, notes, foreign = collect_metadata(hint.__metadata__, self.where)
             if not bounds and not foreign and notes.keys() <= {"description"}:
                 # Only words: the class can stay as it is, and the schema says them.
                 self.notes.fields[cls, name] = notes
@@ -500,32 +500,36 @@ class PlainWalk(Walk):
         self.notes.titles[literal_key(member.value for member in cls)] = [m.name for m in cls]
 
     def enter(self, cls: Any) -> bool:
-        if family(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
-            raise Unfit(f"{cls.__name__} belongs to pydantic")
+        if metadata_library(cls) == "pydantic" or hasattr(cls, "__pydantic_config__"):
+            raise UnsupportedByMsgspec(f"{cls.__name__} belongs to pydantic")
         if getattr(cls, "__closed__", None) or _open_to(cls) is not None:
-            raise Unfit(f"{cls.__name__} says which further members it takes")
+            raise UnsupportedByMsgspec(f"{cls.__name__} says which further members it takes")
         for field in dataclass_fields(cls):
             self._enter_field(cls, field)
         for attribute in getattr(cls, "__attrs_attrs__", ()):
             if attribute.converter or not attribute.init or attribute.alias != attribute.name:
-                raise Unfit(f"{cls.__name__}.{attribute.name} has a converter, an alias or no init")
+                raise UnsupportedByMsgspec(
+                    f"{cls.__name__}.{attribute.name} has a converter, an alias or no init"
+                )
         return True
 
     def _enter_field(self, cls: Any, field: "Field[Any]") -> None:
         if not field.init:
-            raise Unfit(f"{cls.__name__}.{field.name} is not for callers to set (init=False)")
-        if family(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
-            raise Unfit(f"{cls.__name__}.{field.name} is described for pydantic")
+            raise UnsupportedByMsgspec(
+                f"{cls.__name__}.{field.name} is not for callers to set (init=False)"
+            )
+        if metadata_library(field.default) == "pydantic" or _FIELD_KEYS & field.metadata.keys():
+            raise UnsupportedByMsgspec(f"{cls.__name__}.{field.name} is described for pydantic")
         words = {key: field.metadata[key] for key in _FIELD_WORDS if key in field.metadata}
         if words:
             self.notes.fields[cls, field.name] = words
 
     def rewriting(self, what: str) -> None:
         if self.inside:
-            raise Unfit(f"{what}, inside {self.inside}")
+            raise UnsupportedByMsgspec(f"{what}, inside {self.inside}")
 
     def circle(self, annotation: Any) -> Any:
-        raise Unfit(f"{annotation} refers to itself")
+        raise UnsupportedByMsgspec(f"{annotation} refers to itself")
 
 
 def refuse_value(annotation: Any, where: str) -> None:
@@ -572,7 +576,7 @@ def _bounded(annotation: Any, meta: Meta) -> Any:
         return Annotated[annotation, meta]
     bare = [one for one in args if one is not type(None)]
     if len(bare) != 1:
-        raise Unfit("bounds on a union")
+        raise UnsupportedByMsgspec("bounds on a union")
     return Union[tuple(one if one is type(None) else Annotated[one, meta] for one in args)]  # noqa: UP007
 
 

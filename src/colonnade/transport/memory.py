@@ -23,8 +23,8 @@ from colonnade.protocol.jsonrpc import (
     needs_no_reading,
     plain_result,
 )
-from colonnade.protocol.link.events import Told
-from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Agreed, Link
+from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.link import MAX_S, TIMEOUT_S, Link, SendContext
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import RequestParams
@@ -45,7 +45,7 @@ Listener: TypeAlias = Callable[[Side, bytes], None]
 
 
 # Takes a request as it is, and gives its answer where it is there at once.
-Take: TypeAlias = Callable[[Request, Agreed], bytes | None]
+Take: TypeAlias = Callable[[Request, SendContext], bytes | None]
 
 
 class Reader(Protocol):
@@ -114,10 +114,10 @@ class End:
         else:
             other._read_now(other._reader, frame)
 
-    def hand(self, request: Request, terms: Agreed) -> bytes | None:
+    def hand(self, request: Request, terms: SendContext) -> bytes | None:
         """Send a request on its way: a plain call as it is, where the other side would read it now
         and find nothing wrong with how it is written. The answer, where it is there at once."""
-        other, take, head = self.other, self._direct, request.head
+        other, take, head = self.other, self._direct, request.split_params
         if (
             take is None
             or head is None
@@ -319,7 +319,7 @@ def serve_end(
     link = Link(Side.SERVER, service.identity, service.accepts, principal, lambda: service.identity)
     link.scopes = frozenset(scopes) if scopes is not None else None
 
-    def told(event: Told) -> None:
+    def told(event: NotificationReceived) -> None:
         service.told(event, link.peer)
 
     duplex = Duplex(link, end, service.answer, told=told, clock=loop_time, debug=debug)

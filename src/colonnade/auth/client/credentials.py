@@ -325,7 +325,7 @@ class Passport:
             nonces = sum(one.generation == last.generation for one in shown_before)
             self._nonce = nonce
             return bool(nonce) and nonce != last.nonce and nonces <= MAX_NONCES
-        asked = [one for one in challenges.ours if one.error == "insufficient_scope"]
+        asked = [one for one in challenges.token_challenges if one.error == "insufficient_scope"]
         if status == 403 and not asked:
             return False
         generations = list(dict.fromkeys(one.generation for one in shown_before))
@@ -362,7 +362,7 @@ class Passport:
         if self._failed is None or self._chance.now() >= self._failed[3]:
             self._failed = None
         elif self._failed[:2] == (refusal.generation, refusal.needs_scope):
-            raise self._failed[2].again()
+            raise self._failed[2].copy()
 
     @property
     def _generation(self) -> str:
@@ -403,7 +403,7 @@ class Passport:
             raise CannotConnect("the client was closed while it logged in")
         error = task.exception()
         if isinstance(error, ColonnadeError):
-            raise error.again()
+            raise error.copy()
         if error is not None:
             raise error
 

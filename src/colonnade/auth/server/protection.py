@@ -51,7 +51,7 @@ from colonnade.protocol.http.security import (
     UNAUTHORIZED,
     UNAVAILABLE,
     Headers,
-    Refusal,
+    HttpError,
 )
 
 # RFC 9449, 11.1: seconds, not minutes; clocks of clients are worse than those of servers.
@@ -194,7 +194,7 @@ class _Line(Struct):
     lock: asyncio.Lock
     length: int = 0
     # What came of it for the first of them, where it was nothing good.
-    failed: BadToken | Refusal | None = None
+    failed: BadToken | HttpError | None = None
 
 
 class Asked(Struct, frozen=True):
@@ -323,12 +323,12 @@ class Protection:
         given = asked.headers.get(b"authorization")
         # RS-04: whatever is in the query or the body is not looked at.
         if given is None or given.split(b" ", 1)[0].lower() not in (*_SCHEMES, b"\x00"):
-            raise Refusal(UNAUTHORIZED, "log in to use this server", headers=self._ways(asked))
+            raise HttpError(UNAUTHORIZED, "log in to use this server", headers=self._ways(asked))
         found = _CREDENTIALS.fullmatch(given)
         if found is None or len(found[2]) > MAX_TOKEN_CHARACTERS:
             words = "the Authorization header is malformed, or was sent twice"
             ways = self._ways(asked, "invalid_request", words)
-            raise Refusal(BAD_REQUEST, words, headers=ways)
+            raise HttpError(BAD_REQUEST, words, headers=ways)
         return (BEARER if found[1].lower() == b"bearer" else DPOP), found[2].decode("ascii")
 
     async def _believed(self, token: str, now: float, around: Surroundings) -> Trusted:
@@ -348,7 +348,7 @@ class Protection:
                 if line.failed is not None:
                     raise _again(line.failed)
                 return self._recalled(digest, now) or await self._asked(digest, token, now, around)
-        except (BadToken, Refusal) as error:
+        except (BadToken, HttpError) as error:
             line.failed = error
             raise
         finally:
@@ -446,13 +446,13 @@ class Protection:
         metadata: str,
         scheme: str = BEARER,
         granted: frozenset[str] = frozenset(),
-    ) -> Refusal:
+    ) -> HttpError:
         """403: what a request needs, all of it at once (R0730)."""
         scopes = sorted({*needed, *self.scopes})
         words = f"this needs the scope {' '.join(scopes)}"
         line = _line(scheme, metadata if self.issuers else "", scopes, "insufficient_scope", words)
         detail = f"granted {quoted(sorted(granted))}"
-        return Refusal(FORBIDDEN, words, headers=(("WWW-Authenticate", line),), detail=detail)
+        return HttpError(FORBIDDEN, words, headers=(("WWW-Authenticate", line),), detail=detail)
 
     # ------------------------------------------------------------ what strangers are told
 
@@ -475,7 +475,7 @@ class Protection:
         headers = [("WWW-Authenticate", _line(scheme, metadata, self.scopes, error, words))]
         if nonce:
             headers.append(("DPoP-Nonce", nonce))
-        raise Refusal(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None
+        raise HttpError(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None
 
 
 async def _use(proof: Proof, principal: str, store: Store, now: float) -> None:
@@ -504,7 +504,7 @@ def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: 
     return f"{scheme} {said}" if said else scheme
 
 
-def _again(error: BadToken | Refusal) -> BadToken | Refusal:
+def _again(error: BadToken | HttpError) -> BadToken | HttpError:
     """The same for somebody else: a traceback belongs to one."""
     if isinstance(error, BadToken):
         return BadToken(str(error), error.detail)
@@ -521,6 +521,6 @@ def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def _unavailable() -> Refusal:
+def _unavailable() -> HttpError:
     words = "who you are cannot be verified now; try again later"
-    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "5"),))
+    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "5"),))

@@ -32,8 +32,8 @@ from colonnade.client.tools import members, prompt_signature, required, taken
 from colonnade.errors import Fault, RemoteProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.protocol.schema.error_messages import kind_of, told
-from colonnade.protocol.schema.validate import Validator, admitted, inlined
+from colonnade.protocol.schema.error_messages import join_problems, json_type
+from colonnade.protocol.schema.validate import Validator, admitted_types, inline_references
 from colonnade.text import clean, cut, one_line
 
 # Of a word that is no argument, and of a name that is none.
@@ -122,7 +122,7 @@ def tool_arguments(tool: t.Tool, typed: Words) -> dict[str, Any]:
     problems += _absent(given, schema)
     if not problems and validator is not None:
         found = validator.check(given)
-        problems = [told(found)] if found else []
+        problems = [join_problems(found)] if found else []
     if problems:
         raise Trouble(f"{one_line(tool.name)}: {'; '.join(problems)}; it is {taken(tool)}")
     return given
@@ -133,7 +133,7 @@ def _opened(schema: dict[str, Any]) -> tuple[dict[str, Any], Validator | None]:
     try:
         validator = Validator(schema)
         validator.compile()
-        return inlined(schema), validator
+        return inline_references(schema), validator
     except (Fault, AttributeError, TypeError, ValueError, RecursionError):
         return schema, None  # the server will say what it thinks of the arguments
 
@@ -183,7 +183,7 @@ def _typed(words: list[Word], schema: dict[str, Any], *, is_usable: bool) -> dic
 
 def _admitted(own: Any, root: dict[str, Any]) -> frozenset[str]:
     try:
-        return admitted(own, root)
+        return admitted_types(own, root)
     except (AttributeError, TypeError, RecursionError):
         return frozenset({"string"})
 
@@ -201,7 +201,7 @@ def _value(text: str, own: Any, types: frozenset[str], root: dict[str, Any]) -> 
         found = text
     if isinstance(found, float) and found.is_integer() and "number" not in types:
         found = int(found)
-    kind = kind_of(found)
+    kind = json_type(found)
     if kind in types or (kind == "integer" and "number" in types):
         return found
     if "array" in types:

@@ -29,11 +29,11 @@ from colonnade.errors import ColonnadeError, LocalProtocolError
 from colonnade.host.config.settings import Config, Entry, Problem
 from colonnade.host.servers.supervisor import address_of, names_us
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.link.link import DISCOVER
-from colonnade.protocol.schema.bounds import Unsound, survey
-from colonnade.protocol.uritemplate import Template
+from colonnade.protocol.schema.bounds import UnusableSchema, estimate_costs
+from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.providers import anthropic
 from colonnade.providers.schemas import (
     OPENAI,
@@ -106,7 +106,7 @@ def lint(
 def _of_template(template: t.ResourceTemplate) -> Iterator[Finding]:
     text = template.uri_template
     try:
-        Template(text, expand_only=True)
+        UriTemplate(text, expand_only=True)
     except LocalProtocolError as error:
         yield Finding("warning", "template", template.name, f"clients cannot fill it in: {error}")
         return
@@ -167,8 +167,8 @@ def _of_schema(tool: t.Tool) -> Iterator[Finding]:
     if bare:
         yield warn("items", f"VS Code refuses an array without items: {listed(bare)}; say of what")
     try:
-        survey(schema)
-    except Unsound as error:
+        estimate_costs(schema)
+    except UnusableSchema as error:
         yield warn("schema", f"clients that check arguments cannot use its schema: {error}")
     try:
         strict(schema, OPENAI)
@@ -329,7 +329,7 @@ async def supported(client: Client) -> list[str] | None:
     if DISCOVER not in client.peer.revision.methods:
         return None
     raw = await client.conversation.request(DISCOVER, t.RequestParams(), client.timeout_s)
-    return read(t.DiscoverResult, raw).supported_versions
+    return decode_as(t.DiscoverResult, raw).supported_versions
 
 
 # ---------------------------------------------------------------- for people

@@ -103,7 +103,7 @@ def _template(one: t.ResourceTemplate) -> list[str]:
     return [uri, one_line(t.display_name(one)), kind, first_line(one.description)]
 
 
-def title_of(noun: t.Titled) -> str:
+def title_of(noun: t.HasTitle) -> str:
     """The title, where there is one that says more than the name."""
     title = one_line(t.display_name(noun))
     return title if title != noun.name else ""

@@ -177,14 +177,14 @@ def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | Non
         watch.loaded()
     server = _server_of(found)
     _tell_more(server, voice)
-    from colonnade.protocol.negotiation import called
+    from colonnade.protocol.negotiation import name_and_version
     from colonnade.transport.http_server.runner import announce, run
 
     def serve(started: Callable[[], None]) -> bool:
         def tell(site: "HttpRunner") -> None:
             started()
             if watch is not None and watch.since:
-                voice.say(f"{watch.since} changed; {called(server.info)} is served again")
+                voice.say(f"{watch.since} changed; {name_and_version(server.info)} is served again")
             else:
                 announce(site)
             if watch is not None:

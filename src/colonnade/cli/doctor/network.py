@@ -41,8 +41,8 @@ from colonnade.protocol import types as t
 from colonnade.protocol.http.challenges import Challenges, read_challenges
 from colonnade.protocol.http.rules import NOT_FOUND, headers_for_request
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
-from colonnade.protocol.jsonrpc import Failure, decode
-from colonnade.protocol.jsonrpc import Reply as Answered
+from colonnade.protocol.jsonrpc import ErrorResponse, decode
+from colonnade.protocol.jsonrpc import ResultResponse as Answered
 from colonnade.protocol.link.link import DISCOVER, Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
@@ -128,9 +128,9 @@ def _is_message(data: bytes, status: int) -> bool:
         frame = decode(data)
     except Fault:
         return False
-    if isinstance(frame, Failure) and status == NOT_FOUND:
+    if isinstance(frame, ErrorResponse) and status == NOT_FOUND:
         return frame.code == NEWEST.codes[FaultKind.METHOD_NOT_FOUND]
-    return isinstance(frame, Failure | Answered)
+    return isinstance(frame, ErrorResponse | Answered)
 
 
 # ---------------------------------------------------------------- http

@@ -37,7 +37,7 @@ from colonnade.errors import (
 from colonnade.host.agent.openai_model import Message, conversation, read_reply, shorten, words_of
 from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
-from colonnade.protocol.schema.error_messages import likely
+from colonnade.protocol.schema.error_messages import suggestion
 from colonnade.providers import openai
 from colonnade.providers.openai import read_call
 from colonnade.providers.schemas import without_fillers
@@ -289,7 +289,7 @@ async def run(
 
 def _meant(name: str) -> str:
     known = list(RunOptions.__annotations__)
-    return likely(name, known) or f"; there are {', '.join(known)}"
+    return suggestion(name, known) or f"; there are {', '.join(known)}"
 
 
 class _Turn:
@@ -421,7 +421,7 @@ def failure(name: str, server: str, error: ColonnadeError) -> str:
     if isinstance(error, RemoteError):
         return f"{name} was refused by {server}: {_short(error)}"
     if isinstance(error, ChannelError):
-        effect = "it had no effect" if error.unheard else EFFECT_UNKNOWN
+        effect = "it had no effect" if error.not_sent else EFFECT_UNKNOWN
         return f"{name} was not answered: {_short(error)}; {effect}"
     return f"{name} failed: {_short(error)}"
 

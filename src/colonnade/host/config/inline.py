@@ -108,12 +108,12 @@ def _split(key: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Setti
 
 def _unknown(name: str, known: list[str]) -> str:
     from colonnade.host.config.formats import MEANT
-    from colonnade.protocol.schema.error_messages import likely
+    from colonnade.protocol.schema.error_messages import suggestion
 
     if name == "login":
         return "'login' is for colonnade.toml; here it is Host(auth=…) that says who we are"
     meant = MEANT.get(name, "")
-    hint = f"; did you mean {meant!r}?" if meant in known else likely(name, known)
+    hint = f"; did you mean {meant!r}?" if meant in known else suggestion(name, known)
     return f"there is no {name!r} in an entry{hint or '; there are ' + ', '.join(known)}"
 
 

@@ -45,8 +45,8 @@ from colonnade.host.servers.supervisor import DRAIN_S, Supervised
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot
-from colonnade.protocol.schema.error_messages import cut
-from colonnade.protocol.uritemplate import Template
+from colonnade.protocol.schema.error_messages import truncate
+from colonnade.protocol.uritemplate import UriTemplate
 
 # Callers whose lists are kept, of one server; who has not looked for longest looks anew.
 MAX_CALLERS = 1000
@@ -58,7 +58,7 @@ TOLD: dict[str, tuple[Kind, ...]] = {
     "resources": ("resources", "templates"),
 }
 
-N = TypeVar("N", bound=t.Noun)
+N = TypeVar("N", bound=t.ProtocolType)
 
 
 def telling(said: str) -> str:
@@ -341,7 +341,7 @@ class Snapshot:
         if found is None:
             near = _near(name, [*self._known(kind, caller), *self._aliases])
             more = near or f"; names begin with their server and '{BETWEEN}': {_some(self._first)}"
-            words = f"there is no {ONE[kind]} {cut(name)!r}{more}"
+            words = f"there is no {ONE[kind]} {truncate(name)!r}{more}"
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return found
 
@@ -375,7 +375,7 @@ class Snapshot:
         named = offer.find(name)
         if named is None:
             near = _near_own(name, offer) or f"; list the {kind} to see their names"
-            words = f"server {holder.key!r} has no {ONE[kind]} {cut(name)!r}{near}"
+            words = f"server {holder.key!r} has no {ONE[kind]} {truncate(name)!r}{near}"
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return named.own
 
@@ -384,7 +384,7 @@ class Snapshot:
         found = self.hosted.get(key)
         if found is None:
             near = _near(key, self.hosted) or f"; {_some(self.hosted)}"
-            raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {cut(key)!r}{near}")
+            raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {truncate(key)!r}{near}")
         return found
 
     async def reader(self, uri: str, caller: str, wait_s: float) -> Hosted:
@@ -404,13 +404,13 @@ class Snapshot:
             return found[0]
         if found:
             names = _told([one.key for one in found])
-            words = f"{names} all have the resource {cut(uri)!r}; say which is meant: server="
+            words = f"{names} all have the resource {truncate(uri)!r}; say which is meant: server="
             raise Fault(FaultKind.INVALID_PARAMS, words)
         silent = [one.key for one, shelf in listed.items() if shelf.problem is not None]
         more = f"; {_told(silent)} could not be asked" if silent else ""
         if untried:
             more += f"; {_told(untried)} has more templates than are tried"
-        words = f"no server lists the resource {cut(uri)!r}{more}; server= asks one that may"
+        words = f"no server lists the resource {truncate(uri)!r}{more}; server= asks one that may"
         raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
 
     # ------------------------------------------------------------ all of it
@@ -457,14 +457,16 @@ class Snapshot:
 
 
 def _near(wanted: str, names: Iterable[str]) -> str:
-    near = get_close_matches(cut(wanted), list(names)[:MAX_COMPARED], n=MAX_NEAR)
+    near = get_close_matches(truncate(wanted), list(names)[:MAX_COMPARED], n=MAX_NEAR)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def _near_own(wanted: str, offer: Offer[Any, Any]) -> str:
     """The same in one server, where all names begin alike."""
     rests = {name.partition(BETWEEN)[2]: name for name in offer.nouns}
-    near = get_close_matches(cut(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1)
+    near = get_close_matches(
+        truncate(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1
+    )
     return f"; did you mean {rests[near[0]]!r}?" if near else ""
 
 
@@ -496,7 +498,7 @@ def _fits(offer: Offer[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool 
         if left < 0:
             return None
         with suppress(LocalProtocolError):  # what is no template fits nothing
-            if Template(text).match(uri) is not None:
+            if UriTemplate(text).match(uri) is not None:
                 return True
     return False
 

@@ -311,8 +311,8 @@ ABSENT = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
 # It may be, and one sentence tells it for all lists.
 SILENT = (*ABSENT, ChannelError)
 
-N = TypeVar("N", bound=t.Noun)
-H = TypeVar("H", bound=t.Noun)
+N = TypeVar("N", bound=t.ProtocolType)
+H = TypeVar("H", bound=t.ProtocolType)
 
 
 class Offer(Generic[H, N]):

@@ -35,9 +35,9 @@ from colonnade.host.servers.restarts import Start
 from colonnade.host.servers.status import Stderr
 from colonnade.ports import Carry, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.input_requests import AnyAnswer, Kind, Question
-from colonnade.protocol.link.events import Told
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
+from colonnade.protocol.link.events import NotificationReceived
 
 if TYPE_CHECKING:
     from colonnade.transport.process.child import Child
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LAST_REPORTS_S = 1.0
 
 # Puts a question to whoever made these calls, of which it is about one; the raw answer.
-Asking: TypeAlias = Callable[[tuple[Turn, ...], Question], Awaitable[Raw]]
+Asking: TypeAlias = Callable[[tuple[Turn, ...], InputRequest], Awaitable[Raw]]
 
 
 def hush(error: ChannelError) -> None:
@@ -56,7 +56,7 @@ def hush(error: ChannelError) -> None:
     error.__cause__ = error.__context__ = None
 
 
-async def by_wire(turns: tuple[Turn, ...], question: Question) -> Raw:
+async def by_wire(turns: tuple[Turn, ...], question: InputRequest) -> Raw:
     """Ask on the way back of the call that came last."""
     return await turns[-1].wire.ask(question)
 
@@ -90,30 +90,30 @@ class Questions(Answers):
     def __init__(
         self,
         sittings: Callable[[], Collection["Sitting"]],
-        asks: Collection[Kind],
+        asks: Collection[InputRequestKind],
         asking: Asking,
         roots: Collection[str],
     ) -> None:
         super().__init__(
-            on_elicit=_declared if Kind.ELICIT in asks else None,
-            on_sample=_declared if Kind.SAMPLE in asks else None,
+            on_elicit=_declared if InputRequestKind.ELICIT in asks else None,
+            on_sample=_declared if InputRequestKind.SAMPLE in asks else None,
             roots=tuple(roots) or None,
         )
         self._sittings = sittings
         self._asking = asking
 
-    async def to(self, question: Question) -> AnyAnswer:
+    async def to(self, question: InputRequest) -> AnyInputResponse:
         """The answer of whoever has calls here now."""
         return await self.of(question, tuple(self._sittings()))
 
-    async def of(self, question: Question, sittings: tuple["Sitting", ...]) -> AnyAnswer:
+    async def of(self, question: InputRequest, sittings: tuple["Sitting", ...]) -> AnyInputResponse:
         """The answer of whoever made these calls, for as long as one of them goes on."""
-        if question.kind is Kind.ROOTS:
+        if question.kind is InputRequestKind.ROOTS:
             return await super().to(question)
         if not sittings:
             words = "nobody has asked anything of this server that a question could be about"
             raise Fault(FaultKind.INVALID_REQUEST, words)
-        if question.kind is Kind.SAMPLE:
+        if question.kind is InputRequestKind.SAMPLE:
             self._count()
         turns = tuple(sitting.turn for sitting in sittings)
         asked = asyncio.ensure_future(self._asking(turns, question))
@@ -122,7 +122,7 @@ class Questions(Answers):
             sitting.asked.append(asked)
         try:
             raw = await asked
-            return question.read_answer(raw, turns[-1].exchange.peer.revision)
+            return question.decode_response(raw, turns[-1].exchange.peer.revision)
         except Fault as fault:
             words = "whoever was asked gave an answer that does not fit"
             raise Fault(FaultKind.INTERNAL, words) from fault
@@ -167,14 +167,14 @@ class SeatClient(Client):
         """Whether there is no conversation now."""
         return self._speaker.over
 
-    def told(self, told: Told) -> None:
+    def told(self, told: NotificationReceived) -> None:
         """A log is for the calls that are made at this moment, or for nobody."""
-        if told.row.name != LOG_MESSAGE:
+        if told.method.name != LOG_MESSAGE:
             super().told(told)
             return
         self._speaker.note()
         with contextlib.suppress(Fault):  # R0233: never answered
-            self._seat.logged(read(t.LoggingMessageNotificationParams, told.params))
+            self._seat.logged(decode_as(t.LoggingMessageNotificationParams, told.params))
 
     def gone(self) -> None:
         """The conversation has ended."""
@@ -204,7 +204,7 @@ class Sitting:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The result of a request for this call: whatever the server asks goes to its caller.
 
         All that was reported before the result is delivered before it, within reason.
@@ -255,11 +255,11 @@ class Sitting:
             with contextlib.suppress(ColonnadeError):
                 await self.turn.wire.send(frame)
 
-    async def to(self, question: Question) -> AnyAnswer:
+    async def to(self, question: InputRequest) -> AnyInputResponse:
         """The caller's answer to what its own call came to."""
         return await self.seat.questions.of(question, (self,))
 
-    async def to_all(self, questions: Mapping[str, Question]) -> dict[str, AnyAnswer]:
+    async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
         """The caller's answers, one after the other: there is one user."""
         return {key: await self.to(question) for key, question in questions.items()}
 
@@ -302,7 +302,7 @@ class Seat:
         self,
         way: Way,
         *,
-        asks: Collection[Kind],
+        asks: Collection[InputRequestKind],
         asking: Asking,
         roots: Collection[str],
         **options: Any,

@@ -43,7 +43,7 @@ from colonnade.host.servers.session import Asking, Seat, Sitting, by_wire, hush
 from colonnade.host.servers.status import State, Status, Stderr
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import Kind
+from colonnade.protocol.input_requests import InputRequestKind
 
 if TYPE_CHECKING:  # most servers ask nobody who they are
     from colonnade.auth.client.login import Auth
@@ -62,7 +62,7 @@ class Opener:
     def __init__(
         self,
         entry: Entry,
-        asks: Collection[Kind],
+        asks: Collection[InputRequestKind],
         asking: Asking,
         auth: "Callable[[str], Auth | None] | None" = None,
         ping_s: float | None = PING_S,
@@ -70,8 +70,11 @@ class Opener:
     ) -> None:
         settings = entry.settings
         shared = settings.sharing == "shared"
-        allowed = {Kind.ELICIT: settings.elicitation, Kind.SAMPLE: settings.sampling}
-        self.asks: frozenset[Kind] = frozenset(
+        allowed = {
+            InputRequestKind.ELICIT: settings.elicitation,
+            InputRequestKind.SAMPLE: settings.sampling,
+        }
+        self.asks: frozenset[InputRequestKind] = frozenset(
             kind for kind in asks if allowed.get(kind) and not shared
         )
         self._roots = () if shared else settings.roots
@@ -92,7 +95,7 @@ class Opener:
             late = TimedOut(f"it did not start within {seconds:g} s")
             raise self._failed(seat, late) from None
         except NO_CRASH as error:
-            error.about(self._entry.key)
+            error.with_server(self._entry.key)
             raise
         except ColonnadeError as error:
             raise self._failed(seat, error) from error
@@ -134,7 +137,7 @@ class Opener:
         output = error.output if isinstance(error, ChannelError) else NO_OUTPUT
         output = output or Output(stderr=seat.last_lines(QUOTED_LINES))
         failed = CannotConnect(error.sentence, server=error.server, output=output)
-        return failed.about(self._entry.key)
+        return failed.with_server(self._entry.key)
 
 
 # ---------------------------------------------------------------- targets
@@ -203,7 +206,7 @@ class Supervised:
         self,
         entry: Entry,
         *,
-        asks: Collection[Kind] = (),
+        asks: Collection[InputRequestKind] = (),
         asking: Asking = by_wire,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
@@ -284,11 +287,11 @@ class Supervised:
         *,
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """The result of a request for a call; asked once more of a fresh start where the server
         has ended meanwhile and that does no harm."""
 
-        def ask(sitting: Sitting) -> Awaitable[t.Noun]:
+        def ask(sitting: Sitting) -> Awaitable[t.ProtocolType]:
             return sitting.ask(method, params, timeout_s=timeout_s, on_progress=on_progress)
 
         return await self._twice(turn, ask, lambda error: may_repeat(method, error))
@@ -322,7 +325,7 @@ class Supervised:
     async def _sit(self, turn: Turn) -> Sitting:
         if self.draining:
             why = "its configuration has changed; ask again" if self._draining else self._closed
-            raise CannotConnect(why).about(self.key)
+            raise CannotConnect(why).with_server(self.key)
         caller = turn.exchange.principal
         seat = self._free(caller)
         if seat is None:
@@ -378,7 +381,7 @@ class Supervised:
         until = asyncio.get_running_loop().time() + self._settings.timeout_s
         while True:
             if self._closed is not None:
-                raise ConnectionLost(self._closed).about(self.key)
+                raise ConnectionLost(self._closed).with_server(self.key)
             seat = self._free(caller)
             if seat is not None:
                 return seat
@@ -386,7 +389,7 @@ class Supervised:
             if start is None or start.given_up:
                 refusal = self._crashes.refusal(self._clock(), caller)
                 if refusal is not None:
-                    raise refusal.about(self.key)
+                    raise refusal.with_server(self.key)
                 if not self._has_room():
                     await self._change(until)
                     continue
@@ -401,10 +404,10 @@ class Supervised:
 
     def _check_start(self, start: Start[Seat]) -> None:
         if start.task.cancelled():
-            raise ConnectionLost(self._closed or "the start was given up").about(self.key)
+            raise ConnectionLost(self._closed or "the start was given up").with_server(self.key)
         error = start.task.exception()
         if isinstance(error, CannotConnect):
-            raise error.again() from error  # each their own
+            raise error.copy() from error  # each their own
         if error is not None:
             raise error
 
@@ -424,7 +427,7 @@ class Supervised:
         if not await self._bell.wait(until):
             words = f"all {self._settings.max_seats} seats are taken by calls of others"
             hint = "try again later, or raise its max_seats"
-            raise CannotConnect(words, hint=hint).about(self.key)
+            raise CannotConnect(words, hint=hint).with_server(self.key)
 
     # ------------------------------------------------------------ starting
 
@@ -450,7 +453,7 @@ class Supervised:
         try:
             await self._opener.open(seat)
             if self._closed is not None:
-                raise ConnectionLost(self._closed).about(self.key)
+                raise ConnectionLost(self._closed).with_server(self.key)
         except BaseException as error:
             if isinstance(error, NO_CRASH):
                 self._last_error = str(error)
@@ -484,7 +487,7 @@ class Supervised:
         if seat not in self._seats or not seat.over:
             return
         now = self._clock()
-        lost = seat.why.about(self.key)
+        lost = seat.why.with_server(self.key)
         log.warning("%s", lost)
         # What it wrote may be about anything that it was asked.
         output = NO_OUTPUT if seat.mixed else lost.output

@@ -21,8 +21,8 @@ import msgspec
 from msgspec import UNSET, Raw, ValidationError, inspect, structs
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.protocol.jsonrpc import refuse_repeats
-from colonnade.protocol.types import ABSENT, Noun, UnknownContent, Whole
+from colonnade.protocol.jsonrpc import refuse_duplicate_members
+from colonnade.protocol.types import ABSENT, ProtocolType, UnknownContent, UnknownMembers
 
 T = TypeVar("T")
 
@@ -43,18 +43,18 @@ _Level = dict[str, Raw] | list[Raw] | str | int | float | bool | None
 _one_level: Final = cast("msgspec.json.Decoder[_Level]", msgspec.json.Decoder(_Level))
 
 
-def read(kind: type[T], raw: Raw | bytes) -> T:
+def decode_as(kind: type[T], raw: Raw | bytes) -> T:
     """The noun that `raw` holds; absent params (no bytes at all) are read as `{}`.
 
     Raises `Fault` (invalid params), whose words say what is wrong, where, and what to send.
     """
-    found = read_once(kind, raw)
+    found = decode_unchecked(kind, raw)
     # The decoder keeps the last of two members of one name; another reader may keep the first.
-    refuse_repeats(raw)
+    refuse_duplicate_members(raw)
     return found
 
 
-def read_once(kind: type[T], raw: Raw | bytes) -> T:
+def decode_unchecked(kind: type[T], raw: Raw | bytes) -> T:
     """The same for what nobody else reads, such as an answer to us: of two members the last."""
     decoder = _decoders.get(kind)
     if decoder is None:
@@ -90,7 +90,7 @@ def _without_bad(shape: inspect.Type, raw: Raw, wrong: list[str]) -> Raw:
     kept, bad = list[Raw](), list[str]()
     for item in items:
         try:
-            read_once(cast("inspect.StructType", shape).cls, item)
+            decode_unchecked(cast("inspect.StructType", shape).cls, item)
         except Fault as fault:
             bad.append(fault.message)
         else:
@@ -101,9 +101,9 @@ def _without_bad(shape: inspect.Type, raw: Raw, wrong: list[str]) -> Raw:
     return Raw(msgspec.json.encode(kept))
 
 
-def reread(kind: type[T], value: object) -> T:
+def convert_to(kind: type[T], value: object) -> T:
     """The noun that an already decoded value holds: `reread(ResultMeta, result.meta)`."""
-    return read(kind, write(value))
+    return decode_as(kind, encode_any(value))
 
 
 def _read_again(kind: type[T], raw: Raw | bytes) -> T:
@@ -171,7 +171,7 @@ def _loosen_object(
             return {key: _loosen(option.value_type, item) for key, item in members.items()}
     whole = msgspec.json.decode(raw)
     if isinstance(whole.get("type"), str) and _keeps_unknown(candidates):
-        return {"type": UnknownContent.__struct_config__.tag, "whole": Whole(whole)}
+        return {"type": UnknownContent.__struct_config__.tag, "whole": UnknownMembers(whole)}
     return whole
 
 
@@ -270,13 +270,13 @@ def _allowed(shape: inspect.Type, path: str) -> Iterator[str]:
 # --- and back ---
 
 
-class _Kept(Exception):  # a signal between the encoder's hook and its caller
+class _HasUnknownContent(Exception):  # a signal between the encoder's hook and its caller
     """There is a block in here that must be written as it came."""
 
 
 def _open(value: object) -> Any:
-    if isinstance(value, Whole):
-        raise _Kept
+    if isinstance(value, UnknownMembers):
+        raise _HasUnknownContent
     if isinstance(value, Raw):
         return msgspec.json.decode(value)
     raise TypeError(f"a value of type `{type(value).__name__}` has no form in JSON")
@@ -285,7 +285,7 @@ def _open(value: object) -> Any:
 _encoder: Final = msgspec.json.Encoder(enc_hook=_open)
 
 
-def write(value: object) -> bytes:
+def encode_any(value: object) -> bytes:
     """A noun, or anything made of nouns, as JSON; unknown blocks as they came, `Raw` verbatim.
 
     Raises `LocalProtocolError` for what JSON cannot hold.
@@ -293,13 +293,13 @@ def write(value: object) -> bytes:
     try:
         try:
             return _encoder.encode(value)
-        except _Kept:
+        except _HasUnknownContent:
             return _encoder.encode(_spread(value))
     except _UNWRITABLE as error:
         raise _unwritable(value, error) from error
 
 
-def plain(value: object) -> Any:
+def to_builtins(value: object) -> Any:
     """A noun, or anything made of nouns, as dicts, lists and scalars, ready for JSON.
 
     Raises `LocalProtocolError` for what JSON cannot hold.
@@ -307,7 +307,7 @@ def plain(value: object) -> Any:
     try:
         try:
             return msgspec.to_builtins(value, str_keys=True, enc_hook=_open)
-        except _Kept:
+        except _HasUnknownContent:
             return msgspec.to_builtins(_spread(value), str_keys=True, enc_hook=_open)
     except (msgspec.MsgspecError, *_UNWRITABLE) as error:
         raise _unwritable(value, error) from error
@@ -324,7 +324,7 @@ def _spread(value: object) -> object:
     """`value` with every noun made a dict, and so every unknown block what it was."""
     if isinstance(value, UnknownContent):
         return value.whole.members
-    if isinstance(value, Noun):
+    if isinstance(value, ProtocolType):
         return _spread_noun(value)
     if isinstance(value, dict):
         members = cast("dict[object, object]", value)
@@ -334,7 +334,7 @@ def _spread(value: object) -> object:
     return value
 
 
-def _spread_noun(noun: Noun) -> dict[str, object]:
+def _spread_noun(noun: ProtocolType) -> dict[str, object]:
     config = noun.__struct_config__
     spread: dict[str, object] = {}
     if config.tag_field is not None:

@@ -18,7 +18,7 @@ from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.revision import OutputRoot, Revision
-from colonnade.protocol.schema.bounds import Schema, mapped
+from colonnade.protocol.schema.bounds import Schema, map_subschemas
 from colonnade.protocol.types import CallToolResult, TextContent
 
 # The member that holds a result which is no object, where only objects may be results (D17).
@@ -54,7 +54,7 @@ def wrapped_schema(schema: Schema) -> Schema:
 
 def _moved(schema: Schema) -> Schema:
     """The schema with every reference into it following it to its new place."""
-    copy = mapped(schema, _moved_below)
+    copy = map_subschemas(schema, _moved_below)
     for keyword in _REFERENCES:
         target = copy.get(keyword)
         if isinstance(target, str) and _points_into_what_moves(target):
@@ -77,7 +77,7 @@ def _points_into_what_moves(target: str) -> bool:
 
 def without_boolean_schemas(schema: Schema) -> Schema:
     """The same schema with `true` and `false` as `{}` and `{"not": {}}` (D17)."""
-    shaped = mapped(schema, _as_object)
+    shaped = map_subschemas(schema, _as_object)
     return schema if shaped == schema else shaped
 
 
@@ -87,7 +87,7 @@ def _as_object(keyword: str, schema: Any) -> Any:
             return schema
         return {} if schema else {"not": {}}
     if isinstance(schema, dict):
-        return mapped(cast("Schema", schema), _as_object)
+        return map_subschemas(cast("Schema", schema), _as_object)
     return schema
 
 
@@ -99,21 +99,21 @@ SOUND_URI = "audio:content"
 MAX_KIND_CHARS = 80
 
 
-class Passing(Struct, frozen=True):
+class DowngradeContext(Struct, frozen=True):
     """What is known of one message: the revision that it came from, and whether its tool wraps."""
 
     origin: Revision | None = None
     wrap: bool = False
 
 
-OWN = Passing()
-WRAPPING = Passing(wrap=True)
+OWN = DowngradeContext()
+WRAPPING = DowngradeContext(wrap=True)
 
 Changes = dict[str, Any]
-Rule = Callable[["Fitter", Any, Changes, Passing], None]
+Rule = Callable[["Downgrader", Any, Changes, DowngradeContext], None]
 
 
-class Plan(Struct, frozen=True):
+class TypePlan(Struct, frozen=True):
     """What to do with a type of noun."""
 
     drops: tuple[tuple[str, Any], ...]
@@ -122,7 +122,7 @@ class Plan(Struct, frozen=True):
     rule: Rule | None
 
 
-class Plans(dict[type[t.Noun], Plan | None]):
+class TypePlans(dict[type[t.ProtocolType], TypePlan | None]):
     """The plans of one revision, each made when its type of noun is first seen."""
 
     def __init__(self, revision: Revision) -> None:
@@ -134,7 +134,7 @@ class Plans(dict[type[t.Noun], Plan | None]):
         """The names in `_meta` that other revisions give a meaning."""
         return frozenset(key for key in reserved() if not _known_key(key, self._revision))
 
-    def __missing__(self, noun: type[t.Noun]) -> Plan | None:
+    def __missing__(self, noun: type[t.ProtocolType]) -> TypePlan | None:
         drops = self._drops(noun)
         own = RULES.get(noun.__name__, NO_RULE)
         hidden = {name for name, _ in drops} | own.fields
@@ -144,27 +144,27 @@ class Plans(dict[type[t.Noun], Plan | None]):
             if name not in hidden and any(self._changes(kind) for kind in _reached(inner))
         )
         says = issubclass(noun, MESSAGES) and bool(self.foreign)
-        found = Plan(drops, walks, says, own.rule)
+        found = TypePlan(drops, walks, says, own.rule)
         plan = found if drops or walks or says or own.rule else None
         self[noun] = plan
         return plan
 
-    def _drops(self, noun: type[t.Noun]) -> tuple[tuple[str, Any], ...]:
-        marks = t.known(noun)
+    def _drops(self, noun: type[t.ProtocolType]) -> tuple[tuple[str, Any], ...]:
+        marks = t.field_ranges(noun)
         return tuple(
             (field.name, field.default)
             for field in fields(noun)
             if field.name in marks and not self._revision.knows(*marks[field.name])
         )
 
-    def _changes(self, noun: type[t.Noun]) -> bool:
+    def _changes(self, noun: type[t.ProtocolType]) -> bool:
         return noun.__name__ in RULES or bool(self._drops(noun))
 
 
-class Plain(dict[type[Any], bool]):
+class PlainBlocks(dict[type[Any], bool]):
     """Whether a block needs no second look, by its type: most results hold nothing else."""
 
-    def __init__(self, revision: Revision, plans: Plans) -> None:
+    def __init__(self, revision: Revision, plans: TypePlans) -> None:
         super().__init__()
         self._known = revision.blocks
         self._plans = plans
@@ -175,21 +175,21 @@ class Plain(dict[type[Any], bool]):
         return self[kind]
 
 
-class Fitter:
+class Downgrader:
     """Makes nouns fit one revision. There is one for each: `fitter(revision)`."""
 
     def __init__(self, revision: Revision) -> None:
         self.revision = revision
-        self._plans = Plans(revision)
+        self._plans = TypePlans(revision)
         self._any_root = revision.output_root is OutputRoot.ANY
         self._object_root = revision.output_root is OutputRoot.OBJECT
-        self.plain: Plain = Plain(revision, self._plans)
+        self.plain: PlainBlocks = PlainBlocks(revision, self._plans)
 
-    def fit(self, noun: t.Noun, passing: Passing = OWN) -> t.Noun:
+    def downgrade(self, noun: t.ProtocolType, passing: DowngradeContext = OWN) -> t.ProtocolType:
         """The noun as this revision knows it. Raises `LocalProtocolError` if it cannot be told."""
         kind = type(noun)
         if kind is CallToolResult:
-            usual = self.usual(noun, passing.wrap)
+            usual = self.plain_tool_result(noun, passing.wrap)
             if usual is not None:
                 return usual
         plan = self._plans[kind]
@@ -212,7 +212,7 @@ class Fitter:
             plan.rule(self, noun, changes, passing)
         return replace(noun, **changes) if changes else noun
 
-    def usual(self, result: Any, wrap: bool | None) -> CallToolResult | None:
+    def plain_tool_result(self, result: Any, wrap: bool | None) -> CallToolResult | None:
         """A tool's result, where it is nothing but blocks that may stay as they are, and a value.
 
         This is the hot path, guarded by `benchmarks/core.py`; the plan would come to the same.
@@ -234,10 +234,10 @@ class Fitter:
             content=result.content, structured_content={WRAPPED: value}, is_error=result.is_error
         )
 
-    def value(self, value: Any, passing: Passing = OWN) -> Any:
+    def value(self, value: Any, passing: DowngradeContext = OWN) -> Any:
         """A noun, or a list or dict of them."""
-        if isinstance(value, t.Noun):
-            return self.fit(value, passing)
+        if isinstance(value, t.ProtocolType):
+            return self.downgrade(value, passing)
         if isinstance(value, list | tuple):
             items = cast("list[Any]", value)
             return _kept(items, [self.value(item, passing) for item in items])
@@ -257,7 +257,7 @@ class Fitter:
 
     # ------------------------------------------------------------ content blocks
 
-    def block(self, block: Any, allowed: frozenset[str], passing: Passing) -> Any:
+    def block(self, block: Any, allowed: frozenset[str], passing: DowngradeContext) -> Any:
         """A content block as one of the kinds that are allowed here (D18)."""
         if isinstance(block, t.UnknownContent):
             if passing.origin is self.revision:
@@ -269,18 +269,20 @@ class Fitter:
                 "use TextContent(text=...) or another block"
             )
         if block.type in allowed:
-            return self.fit(block, passing)
+            return self.downgrade(block, passing)
         annotations = getattr(block, "annotations", None)
         if isinstance(block, t.AudioContent) and "resource" in allowed:
             sound = t.ResourceContents(uri=SOUND_URI, mime_type=block.mime_type, blob=block.data)
-            return self.fit(t.EmbeddedResource(resource=sound, annotations=annotations), passing)
-        return self.fit(TextContent(text=_in_words(block), annotations=annotations), passing)
+            return self.downgrade(
+                t.EmbeddedResource(resource=sound, annotations=annotations), passing
+            )
+        return self.downgrade(TextContent(text=_in_words(block), annotations=annotations), passing)
 
 
 @cache
-def fitter(revision: Revision) -> Fitter:
+def downgrader(revision: Revision) -> Downgrader:
     """The fitter for a revision; what it has worked out serves every conversation."""
-    return Fitter(revision)
+    return Downgrader(revision)
 
 
 def _kept(before: Any, after: list[Any]) -> Any:
@@ -296,25 +298,25 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @cache
-def inside(noun: type[t.Noun]) -> Mapping[str, tuple[type[t.Noun], ...]]:
+def inside(noun: type[t.ProtocolType]) -> Mapping[str, tuple[type[t.ProtocolType], ...]]:
     """The fields of a noun that may hold nouns, and which."""
-    hints = t.hints(noun)
+    hints = t.field_annotations(noun)
     held = {name: tuple(_nouns(hints[name])) for name in noun.__struct_fields__}
     return MappingProxyType({name: kinds for name, kinds in held.items() if kinds})
 
 
-def _nouns(hint: Any) -> list[type[t.Noun]]:
+def _nouns(hint: Any) -> list[type[t.ProtocolType]]:
     """The nouns that a field of this type may hold."""
-    if isinstance(hint, type) and issubclass(hint, t.Noun):
+    if isinstance(hint, type) and issubclass(hint, t.ProtocolType):
         return [hint]
     if get_origin(hint) in (list, dict, Union, UnionType, Annotated):
         return [noun for part in get_args(hint) for noun in _nouns(part)]
     return []
 
 
-def _reached(nouns: tuple[type[t.Noun], ...]) -> set[type[t.Noun]]:
+def _reached(nouns: tuple[type[t.ProtocolType], ...]) -> set[type[t.ProtocolType]]:
     """These nouns and all that are inside them, however deep."""
-    found: set[type[t.Noun]] = set()
+    found: set[type[t.ProtocolType]] = set()
     rest = list(nouns)
     while rest:
         noun = rest.pop()
@@ -327,17 +329,17 @@ def _reached(nouns: tuple[type[t.Noun], ...]) -> set[type[t.Noun]]:
 # ---------------------------------------------------------------- the protocol's names in `_meta`
 
 # The nouns that are a whole message's params or result.
-MESSAGES = (t.RequestParams, t.NotificationParams, t.Result, t.Answer)
+MESSAGES = (t.RequestParams, t.NotificationParams, t.Result, t.InputResponse)
 
 
 @cache
-def reserved() -> dict[str, list[tuple[t.Span, ...]]]:
+def reserved() -> dict[str, list[tuple[t.RevisionRange, ...]]]:
     """The names that some revision gives a meaning, each with its spans: all of one must hold."""
-    names: dict[str, list[tuple[t.Span, ...]]] = {}
+    names: dict[str, list[tuple[t.RevisionRange, ...]]] = {}
     for noun in (t.Envelope, t.RequestMeta, t.NotificationMeta, t.ResultMeta):
         for field in fields(noun):
-            span = t.known(noun).get(field.name, t.Span())
-            names.setdefault(field.encode_name, []).append((noun.span, span))
+            span = t.field_ranges(noun).get(field.name, t.RevisionRange())
+            names.setdefault(field.encode_name, []).append((noun.available, span))
     return names
 
 
@@ -352,7 +354,7 @@ def _unseen(kind: str) -> str:
     return f"[{kind} content that cannot be shown here]"
 
 
-def _in_words(block: t.Noun) -> str:
+def _in_words(block: t.ProtocolType) -> str:
     match block:
         case t.ResourceLink():
             name = block.title or block.name
@@ -376,10 +378,10 @@ def is_object(value: Any) -> bool:
 
 
 def _fit_content(
-    fitter: Fitter,
+    fitter: Downgrader,
     noun: "t.CallToolResult | t.ToolResultContent",
     changes: Changes,
-    passing: Passing,
+    passing: DowngradeContext,
 ) -> None:
     content, allowed = noun.content, fitter.revision.blocks
     if not all(fitter.plain[type(block)] for block in content):
@@ -398,7 +400,7 @@ def _fit_content(
 
 
 def _fit_prompt_message(
-    fitter: Fitter, noun: "t.PromptMessage", changes: Changes, passing: Passing
+    fitter: Downgrader, noun: "t.PromptMessage", changes: Changes, passing: DowngradeContext
 ) -> None:
     after = fitter.block(noun.content, fitter.revision.blocks, passing)
     if after is not noun.content:
@@ -415,7 +417,9 @@ def wraps(tool: t.Tool, revision: Revision) -> bool:
     )
 
 
-def _fit_tool(fitter: Fitter, noun: t.Tool, changes: Changes, passing: Passing) -> None:
+def _fit_tool(
+    fitter: Downgrader, noun: t.Tool, changes: Changes, passing: DowngradeContext
+) -> None:
     revision = fitter.revision
     if not revision.boolean_schemas:
         schema = without_boolean_schemas(noun.input_schema)
@@ -429,7 +433,7 @@ def _fit_tool(fitter: Fitter, noun: t.Tool, changes: Changes, passing: Passing) 
             schema = wrapped_schema(schema)
         if schema is not noun.output_schema:
             changes["output_schema"] = schema
-    if "title" in changes and revision.knows(*t.known(t.Tool)["annotations"]):
+    if "title" in changes and revision.knows(*t.field_ranges(t.Tool)["annotations"]):
         # The annotations had a title before the tool itself did.
         annotations = noun.annotations or t.ToolAnnotations()
         title = annotations.title or noun.title
@@ -439,7 +443,10 @@ def _fit_tool(fitter: Fitter, noun: t.Tool, changes: Changes, passing: Passing) 
 
 
 def _fit_described(
-    fitter: Fitter, noun: "t.Tool | t.Prompt | t.PromptArgument", changes: Changes, passing: Passing
+    fitter: Downgrader,
+    noun: "t.Tool | t.Prompt | t.PromptArgument",
+    changes: Changes,
+    passing: DowngradeContext,
 ) -> None:
     """Where the name is an identifier, the words for people begin with the title."""
     title, words = noun.title or "", noun.description or ""
@@ -448,7 +455,10 @@ def _fit_described(
 
 
 def _fit_named(
-    fitter: Fitter, noun: "t.Resource | t.ResourceTemplate", changes: Changes, passing: Passing
+    fitter: Downgrader,
+    noun: "t.Resource | t.ResourceTemplate",
+    changes: Changes,
+    passing: DowngradeContext,
 ) -> None:
     """Before it had a title, the name of a resource was what people read; its URI tells it."""
     if "title" in changes:
@@ -456,7 +466,10 @@ def _fit_named(
 
 
 def _fit_messages(
-    fitter: Fitter, noun: "t.CreateMessageRequestParams", changes: Changes, passing: Passing
+    fitter: Downgrader,
+    noun: "t.CreateMessageRequestParams",
+    changes: Changes,
+    passing: DowngradeContext,
 ) -> None:
     """Where a message holds one block, a message of several becomes several messages."""
     sampling = fitter.revision.sampling
@@ -467,7 +480,7 @@ def _fit_messages(
         turns = [fitter.block(block, sampling.blocks, passing) for block in blocks]
         if sampling.arrays and isinstance(content, list):
             turns = [_kept(content, turns)]
-        fit = cast("t.SamplingMessage", fitter.fit(message, passing))
+        fit = cast("t.SamplingMessage", fitter.downgrade(message, passing))
         messages += [fit if turn is content else replace(fit, content=turn) for turn in turns]
     after = _kept(noun.messages, messages) if len(messages) == len(noun.messages) else messages
     if after is not noun.messages:
@@ -475,7 +488,7 @@ def _fit_messages(
 
 
 def _fit_sampled(
-    fitter: Fitter, noun: "t.CreateMessageResult", changes: Changes, passing: Passing
+    fitter: Downgrader, noun: "t.CreateMessageResult", changes: Changes, passing: DowngradeContext
 ) -> None:
     sampling = fitter.revision.sampling
     before = noun.content
@@ -493,7 +506,7 @@ def _fit_sampled(
 
 
 def _fit_question(
-    fitter: Fitter, noun: "t.ElicitRequestParams", changes: Changes, passing: Passing
+    fitter: Downgrader, noun: "t.ElicitRequestParams", changes: Changes, passing: DowngradeContext
 ) -> None:
     if (noun.mode or "form") not in fitter.revision.elicitation.modes:
         raise LocalProtocolError(
@@ -503,7 +516,7 @@ def _fit_question(
 
 
 def _fit_field(
-    fitter: Fitter, noun: "t.PrimitiveSchema", changes: Changes, passing: Passing
+    fitter: Downgrader, noun: "t.PrimitiveSchema", changes: Changes, passing: DowngradeContext
 ) -> None:
     """Titled choices as names beside values; several choices as words, which can be read back."""
     facts = fitter.revision.elicitation
@@ -521,7 +534,7 @@ def _fit_field(
 
 
 def _fit_elicited(
-    fitter: Fitter, noun: "t.ElicitResult", changes: Changes, passing: Passing
+    fitter: Downgrader, noun: "t.ElicitResult", changes: Changes, passing: DowngradeContext
 ) -> None:
     """Several choices as words, for a peer that asked in words."""
     if fitter.revision.elicitation.multi_select:
@@ -534,28 +547,28 @@ def _fit_elicited(
         }
 
 
-class OwnRule(Struct, frozen=True):
+class TypeRule(Struct, frozen=True):
     """The rule of one type of noun, and the fields that it alone looks after."""
 
     rule: Rule | None
     fields: frozenset[str] = frozenset()
 
 
-NO_RULE = OwnRule(None)
+NO_RULE = TypeRule(None)
 # By the name of a noun, so that it is made by whoever needs one; no two share theirs.
-RULES: dict[str, OwnRule] = {
-    "CallToolResult": OwnRule(_fit_content, frozenset({"content"})),
-    "ToolResultContent": OwnRule(_fit_content, frozenset({"content"})),
-    "PromptMessage": OwnRule(_fit_prompt_message, frozenset({"content"})),
-    "Tool": OwnRule(_fit_tool),
-    "Prompt": OwnRule(_fit_described),
-    "PromptArgument": OwnRule(_fit_described),
-    "Resource": OwnRule(_fit_named),
-    "ResourceTemplate": OwnRule(_fit_named),
-    "CreateMessageRequestParams": OwnRule(_fit_messages, frozenset({"messages"})),
-    "SamplingMessage": OwnRule(None, frozenset({"content"})),  # its params see to it
-    "CreateMessageResult": OwnRule(_fit_sampled, frozenset({"content"})),
-    "ElicitRequestParams": OwnRule(_fit_question),
-    "PrimitiveSchema": OwnRule(_fit_field),
-    "ElicitResult": OwnRule(_fit_elicited),
+RULES: dict[str, TypeRule] = {
+    "CallToolResult": TypeRule(_fit_content, frozenset({"content"})),
+    "ToolResultContent": TypeRule(_fit_content, frozenset({"content"})),
+    "PromptMessage": TypeRule(_fit_prompt_message, frozenset({"content"})),
+    "Tool": TypeRule(_fit_tool),
+    "Prompt": TypeRule(_fit_described),
+    "PromptArgument": TypeRule(_fit_described),
+    "Resource": TypeRule(_fit_named),
+    "ResourceTemplate": TypeRule(_fit_named),
+    "CreateMessageRequestParams": TypeRule(_fit_messages, frozenset({"messages"})),
+    "SamplingMessage": TypeRule(None, frozenset({"content"})),  # its params see to it
+    "CreateMessageResult": TypeRule(_fit_sampled, frozenset({"content"})),
+    "ElicitRequestParams": TypeRule(_fit_question),
+    "PrimitiveSchema": TypeRule(_fit_field),
+    "ElicitResult": TypeRule(_fit_elicited),
 }

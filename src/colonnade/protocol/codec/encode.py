@@ -17,9 +17,16 @@ from msgspec.structs import replace
 
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import plain
-from colonnade.protocol.codec.downgrade import OWN, WRAPPED, WRAPPING, Passing, fitter, wraps
-from colonnade.protocol.jsonrpc import NOTHING, Head, encode, encode_reply, line
+from colonnade.protocol.codec.decode import to_builtins
+from colonnade.protocol.codec.downgrade import (
+    OWN,
+    WRAPPED,
+    WRAPPING,
+    DowngradeContext,
+    downgrader,
+    wraps,
+)
+from colonnade.protocol.jsonrpc import NOTHING, SplitParams, encode, encode_result, line
 from colonnade.protocol.revision import Revision
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult, TextContent
 
@@ -53,7 +60,7 @@ _encode = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 
 
-class Stamp(Struct, frozen=True):
+class ResultPrefix(Struct, frozen=True):
     """What the results of one type get: their own word, as a member and as the first bytes.
 
     `message` is a whole reply, with room for the id and for what follows those first bytes.
@@ -65,7 +72,7 @@ class Stamp(Struct, frozen=True):
     cacheable: bool
 
 
-class Shaper:
+class Encoder:
     """Writes nouns for peers of one revision.
 
     `info` is who we are: it goes into the `_meta` of results where the revision wants that.
@@ -79,15 +86,15 @@ class Shaper:
         envelope: t.Envelope | None = None,
     ) -> None:
         self.revision = revision
-        own = fitter(revision)
-        self._fit = own.fit
-        self._usual = own.usual
-        self._stamps: dict[type[t.Noun], Stamp | None] = {}
+        own = downgrader(revision)
+        self._fit = own.downgrade
+        self._usual = own.plain_tool_result
+        self._stamps: dict[type[t.ProtocolType], ResultPrefix | None] = {}
         # Whether it is said by a request, for each noun that was.
-        self._spoken: dict[type[t.Noun], bool] = {}
+        self._spoken: dict[type[t.ProtocolType], bool] = {}
         # By the identity of a noun, which is kept with its bytes so that it stays the only one.
-        self._kept: dict[int, tuple[t.Noun, bytes]] = {}
-        self._info = Raw(write(self.shape(info))) if info is not None else None
+        self._kept: dict[int, tuple[t.ProtocolType, bytes]] = {}
+        self._info = Raw(encode_finite(self.downgrade(info))) if info is not None else None
         self._envelope: dict[str, Any] = {}
         # The `_meta` of a request that has none of its own: alone, and as it begins before a token.
         self._meta, self._token_meta = NOTHING, b'{"%b":' % _TOKEN
@@ -96,7 +103,7 @@ class Shaper:
         self._tasks = envelope is None or _speaks_tasks(envelope.capabilities)
         if envelope is not None and not revision.handshake:
             self._envelope = {
-                name: Raw(write(own.value(value)))
+                name: Raw(encode_finite(own.value(value)))
                 for name, value in _members(envelope)
                 if value is not None
             }
@@ -106,7 +113,7 @@ class Shaper:
     # ------------------------------------------------------------ whole messages
 
     def result(
-        self, noun: t.Noun, origin: Revision | None = None, wrap: bool | None = None
+        self, noun: t.ProtocolType, origin: Revision | None = None, wrap: bool | None = None
     ) -> bytes:
         """The bytes of a result. `origin` is the revision of whoever it is passed on from.
 
@@ -115,15 +122,15 @@ class Shaper:
         list again is the very same bytes.
         """
         kind = type(noun)
-        if kind.listed and origin is None:
+        if kind.is_list_page and origin is None:
             return self._list(kind, noun)
         stamp, shaped = self._made(kind, noun, origin, wrap)
-        return _headed(stamp, write(shaped))
+        return _headed(stamp, encode_finite(shaped))
 
     def reply(
         self,
         raw_id: bytes,
-        noun: t.Noun,
+        noun: t.ProtocolType,
         origin: Revision | None = None,
         wrap: bool | None = None,
     ) -> bytes:
@@ -133,37 +140,37 @@ class Shaper:
             if _is_large(cast("t.CallToolResult", noun)):
                 _, shaped = self._made(kind, noun, origin, wrap, whole=True)
                 shaped = _written_once(cast("t.CallToolResult", shaped))
-                return line(write(Message(Raw(raw_id), shaped)))
+                return line(encode_finite(ToolResultMessage(Raw(raw_id), shaped)))
             usual = self._usual(noun, wrap)
             if usual is not None:
                 message = self._called or self._message()
-                return line(message % (raw_id, write(usual)[1:]))
-        elif kind.listed and origin is None:
-            return encode_reply(raw_id, self._list(kind, noun))
+                return line(message % (raw_id, encode_finite(usual)[1:]))
+        elif kind.is_list_page and origin is None:
+            return encode_result(raw_id, self._list(kind, noun))
         stamp, shaped = self._made(kind, noun, origin, wrap)
-        body = write(shaped)
+        body = encode_finite(shaped)
         if stamp is not None and len(body) > 2:
             return line(stamp.message % (raw_id, body[1:]))
-        return encode_reply(raw_id, _headed(stamp, body))
+        return encode_result(raw_id, _headed(stamp, body))
 
-    def _list(self, kind: type[t.Noun], noun: t.Noun) -> bytes:
+    def _list(self, kind: type[t.ProtocolType], noun: t.ProtocolType) -> bytes:
         kept = self._kept.get(id(noun))
         if kept is None:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
             stamp, shaped = self._made(kind, noun, None, None)
-            kept = self._kept[id(noun)] = (noun, _headed(stamp, write(shaped)))
+            kept = self._kept[id(noun)] = (noun, _headed(stamp, encode_finite(shaped)))
         return kept[1]
 
     def _made(
         self,
-        kind: type[t.Noun],
-        noun: t.Noun,
+        kind: type[t.ProtocolType],
+        noun: t.ProtocolType,
         origin: Revision | None,
         wrap: bool | None,
         *,
         whole: bool = False,
-    ) -> tuple[Stamp | None, t.Noun]:
+    ) -> tuple[ResultPrefix | None, t.ProtocolType]:
         """What to write: a stamp, for the first bytes that are always the same, and a noun.
 
         With `whole` there are no such bytes, and all is in the noun.
@@ -172,7 +179,9 @@ class Shaper:
             stamp = self._stamps[kind]
         except KeyError:
             stamp = self._stamp(kind)
-        passing = (WRAPPING if wrap else OWN) if origin is None else Passing(origin, bool(wrap))
+        passing = (
+            (WRAPPING if wrap else OWN) if origin is None else DowngradeContext(origin, bool(wrap))
+        )
         result: Any = self._fit(noun, passing)
         if stamp is None:
             return None, result
@@ -188,7 +197,7 @@ class Shaper:
             meta.setdefault(t.SERVER_INFO_KEY, self._info)
         return None, replace(result, meta=meta or None, result_type=given or word)
 
-    def params(self, noun: t.Noun, progress_token: int | None = None) -> bytes:
+    def params(self, noun: t.ProtocolType, progress_token: int | None = None) -> bytes:
         """The bytes of params; those of a request get the envelope where there is one."""
         kind = type(noun)
         asks = self._spoken.get(kind)
@@ -205,7 +214,7 @@ class Shaper:
                 shaped = self._with_envelope(shaped, progress_token)
             else:
                 meta = self._own_meta(progress_token)
-        body = write(shaped)
+        body = encode_finite(shaped)
         if meta:
             return b'{"_meta":%b%b%b' % (meta, b"," if len(body) > 2 else b"", body[1:])
         return body if body != b"{}" else b""
@@ -215,7 +224,7 @@ class Shaper:
             return self._meta
         return Raw(b"%b%d}" % (self._token_meta, progress_token))
 
-    def call(self, noun: t.Noun, progress_token: int | None) -> Head | None:
+    def call(self, noun: t.ProtocolType, progress_token: int | None) -> SplitParams | None:
         """The params of a call that says nothing but which tool, and with which arguments: what
         `params` would write, before it is. None for any other, and for a name that may be none:
         nothing is to be found wrong with it later, when somebody waits already."""
@@ -230,7 +239,7 @@ class Shaper:
             or noun.input_responses is not None
         ):
             return None
-        return Head(self._own_meta(progress_token), noun.name, None, noun.arguments)
+        return SplitParams(self._own_meta(progress_token), noun.name, None, noun.arguments)
 
     def _with_envelope(
         self, params: t.RequestParams, progress_token: int | None
@@ -243,11 +252,11 @@ class Shaper:
 
     # ------------------------------------------------------------ one noun
 
-    def shape(
-        self, noun: t.Noun, origin: Revision | None = None, wrap: bool | None = None
-    ) -> t.Noun:
+    def downgrade(
+        self, noun: t.ProtocolType, origin: Revision | None = None, wrap: bool | None = None
+    ) -> t.ProtocolType:
         """The noun as this revision knows it; the very same one where nothing had to change."""
-        return self._fit(noun, Passing(origin, bool(wrap)))
+        return self._fit(noun, DowngradeContext(origin, bool(wrap)))
 
     def wraps(self, tool: t.Tool) -> bool:
         """Whether the results of a tool are wrapped here, as its output schema is."""
@@ -255,33 +264,33 @@ class Shaper:
 
     # ------------------------------------------------------------ once for each type
 
-    def _check_spoken(self, kind: type[t.Noun]) -> bool:
-        if not self.revision.knows(*kind.span):
+    def _check_spoken(self, kind: type[t.ProtocolType]) -> bool:
+        if not self.revision.knows(*kind.available):
             raise LocalProtocolError(f"there is no {kind.__name__} in {self.revision.date}")
         asks = self._spoken[kind] = issubclass(kind, t.RequestParams)
         return asks
 
-    def _stamp(self, kind: type[t.Noun]) -> Stamp | None:
+    def _stamp(self, kind: type[t.ProtocolType]) -> ResultPrefix | None:
         self._check_spoken(kind)
         stamp = None
-        if self.revision.stamped and issubclass(kind, t.Result):
+        if self.revision.typed_results and issubclass(kind, t.Result):
             word = RESULT_TYPES.get(kind.__name__, COMPLETE)
             members: dict[str, Any] = {"resultType": word}
             if self._info is not None:
                 members["_meta"] = {t.SERVER_INFO_KEY: self._info}
             head = encode(members)[:-1] + b","
-            message = encode_reply(b"%b", head.replace(b"%", b"%%") + b"%b")
-            stamp = Stamp(word, head, message, "cache_scope" in kind.__struct_fields__)
+            message = encode_result(b"%b", head.replace(b"%", b"%%") + b"%b")
+            stamp = ResultPrefix(word, head, message, "cache_scope" in kind.__struct_fields__)
         self._stamps[kind] = stamp
         return stamp
 
     def _message(self) -> bytes:
         stamp = self._stamp(t.CallToolResult)
-        self._called = stamp.message if stamp is not None else encode_reply(b"%b", b"{%b")
+        self._called = stamp.message if stamp is not None else encode_result(b"%b", b"{%b")
         return self._called
 
 
-def _members(noun: t.Noun) -> list[tuple[str, Any]]:
+def _members(noun: t.ProtocolType) -> list[tuple[str, Any]]:
     names = zip(noun.__struct_encode_fields__, noun.__struct_fields__, strict=True)
     return [(wire, getattr(noun, name)) for wire, name in names]
 
@@ -299,7 +308,7 @@ def _with_cache_hints(result: "t.CacheableResult") -> "t.CacheableResult":
 # ---------------------------------------------------------------- numbers that are none
 
 
-def write(noun: object) -> bytes:
+def encode_finite(noun: object) -> bytes:
     """A noun, or a value, as JSON. Raises `LocalProtocolError`, for NaN and infinity too.
 
     The encoder writes those as null, and so only what has a null is looked at: quickly at first.
@@ -308,7 +317,7 @@ def write(noun: object) -> bytes:
         body = _encode(noun)
     except Exception:
         return encode(noun)  # which says what is wrong
-    if len(body) > LARGE and type(noun) is Message:
+    if len(body) > LARGE and type(noun) is ToolResultMessage:
         noun = noun.result
         if _has_no_numbers(noun):
             return body
@@ -317,7 +326,7 @@ def write(noun: object) -> bytes:
     return body
 
 
-class Message(Struct, frozen=True, gc=False):
+class ToolResultMessage(Struct, frozen=True, gc=False):
     """The answer of a tool, as it is written."""
 
     id: Raw
@@ -325,7 +334,7 @@ class Message(Struct, frozen=True, gc=False):
     jsonrpc: str = "2.0"
 
 
-def _headed(stamp: Stamp | None, body: bytes) -> bytes:
+def _headed(stamp: ResultPrefix | None, body: bytes) -> bytes:
     if stamp is None:
         return body
     return stamp.head + body[1:] if len(body) > 2 else stamp.head[:-1] + b"}"
@@ -340,7 +349,7 @@ def _is_large(result: CallToolResult) -> bool:
     return type(first) is TextContent and len(first.text) > LARGE
 
 
-class Written(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+class EncodedText(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     """A block of text that is written already."""
 
     text: Raw
@@ -357,7 +366,7 @@ def _written_once(result: CallToolResult) -> CallToolResult:
     if block.annotations is not None or block.meta is not None:
         return result
     raw = Raw(encode(value))
-    content: Any = [Written(raw)]
+    content: Any = [EncodedText(raw)]
     return replace(result, content=content, structured_content={WRAPPED: raw} if wrapped else raw)
 
 
@@ -372,7 +381,7 @@ def _has_no_numbers(noun: CallToolResult) -> bool:
         return False
     blocks = cast("list[Any]", noun.content)
     return all(
-        type(block) is Written
+        type(block) is EncodedText
         or (type(block) in _WORDS and block.annotations is None and block.meta is None)
         for block in blocks
     )
@@ -384,7 +393,7 @@ def _refuse_strange_numbers(noun: object) -> None:
             return
     except (TypeError, ValueError, OverflowError):
         pass  # there is more that MessagePack cannot hold
-    place = _strange_place(plain(noun))
+    place = _strange_place(to_builtins(noun))
     if place is not None:
         raise LocalProtocolError(
             f"{type(noun).__name__}, at `{place.lstrip('.')}`: JSON has no NaN and no infinity; "

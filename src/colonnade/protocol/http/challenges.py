@@ -62,25 +62,27 @@ class Challenges(Struct, frozen=True):
         return next((one for one in self.all if one.scheme == scheme), None)
 
     @property
-    def ours(self) -> tuple[Challenge, ...]:
+    def token_challenges(self) -> tuple[Challenge, ...]:
         """Those that an access token answers, DPoP before Bearer: a bound token is worth more."""
         found = (self.get(DPOP), self.get(BEARER))
         return tuple(one for one in found if one is not None)
 
     def parameter(self, name: str) -> str | None:
         """What the first of ours says that says it."""
-        return next((one.parameters[name] for one in self.ours if name in one.parameters), None)
+        return next(
+            (one.parameters[name] for one in self.token_challenges if name in one.parameters), None
+        )
 
     @property
     def scopes(self) -> tuple[str, ...] | None:
         """The scopes that this request needs; None where none of ours says."""
-        return next((one.scopes for one in self.ours if one.scopes is not None), None)
+        return next((one.scopes for one in self.token_challenges if one.scopes is not None), None)
 
     @property
     def reason(self) -> str:
         """Why it refused, for people: `invalid_token: the token has expired`; empty where none of
         ours says. Where scopes are missing, they are named."""
-        for one in self.ours:
+        for one in self.token_challenges:
             if one.error:
                 words = one.parameters.get("error_description", "")
                 if one.error == INSUFFICIENT_SCOPE and one.scopes:

@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, ProtocolError
 from colonnade.protocol.http.security import Headers
-from colonnade.protocol.json_checks import refuse_repeats
+from colonnade.protocol.json_checks import refuse_duplicate_members
 from colonnade.protocol.jsonrpc import MAX_DEPTH
 
 # All headers of a request get 8 to 64 KiB of the servers in use; one value gets less than that.
@@ -320,7 +320,7 @@ def _hides(arguments: object, path: tuple[str, ...]) -> bool:
 def _decode(arguments: Raw) -> object:
     if not arguments:
         return None
-    refuse_repeats(arguments)  # and whatever cannot be read
+    refuse_duplicate_members(arguments)  # and whatever cannot be read
     return _any.decode(arguments)
 
 

@@ -47,20 +47,28 @@ from colonnade.protocol.http.security import (
     TOO_MANY_REQUESTS,
     UNAUTHORIZED,
     Headers,
-    Refusal,
+    HttpError,
 )
-from colonnade.protocol.json_checks import FOREIGN
-from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Head, Notification, Reply, Request
+from colonnade.protocol.json_checks import DECODE_ERRORS
+from colonnade.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Frame,
+    Notification,
+    Request,
+    ResultResponse,
+    SplitParams,
+)
 from colonnade.protocol.methods import CLIENT, Method, Side
 from colonnade.protocol.negotiation import (
     HANDSHAKE_METHOD,
     Peer,
-    Recogniser,
-    Signs,
-    mismatch,
-    unsupported,
+    PeerDetector,
+    VersionHeaders,
+    header_mismatch,
+    unsupported_version,
 )
-from colonnade.protocol.revision import ALL, NEWEST, Asking, Revision, Revisions
+from colonnade.protocol.revision import ALL, NEWEST, InputRequests, Revision, Revisions
 from colonnade.protocol.types import ClientCapabilities
 
 # A UUID takes 36 characters; servers of others use signed tokens of up to some 2,000.
@@ -107,7 +115,7 @@ def status_of(
         if isinstance(outcome, LoginRequired):
             return UNAUTHORIZED
         return FORBIDDEN if isinstance(outcome, ScopeRequired) else BAD_REQUEST
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, HttpError):
         return outcome.status
     kind = outcome.kind
     revision = revision or NEWEST
@@ -127,15 +135,15 @@ def status_of(
 # ---------------------------------------------------------------- a request is let in
 
 
-class Admission(Struct, frozen=True):
+class AdmittedRequest(Struct, frozen=True):
     """A request that may be answered: by whom it was sent, its row, its params split once.
 
     `warning` is for the log: something that was forgiven.
     """
 
     peer: Peer
-    row: Method
-    head: Head
+    method: Method
+    params: SplitParams
     warning: str = ""
 
 
@@ -144,37 +152,37 @@ class Admission(Struct, frozen=True):
 ENDED: Final = Peer(NEWEST, ClientCapabilities())
 
 _SIGNS = {
-    (revision.date.encode(), routed): Signs(revision.date, routed)
+    (revision.date.encode(), routed): VersionHeaders(revision.date, routed)
     for revision in ALL
     for routed in (False, True)
 }
 _BY_HEADER = {revision.date.encode(): revision for revision in ALL}
 
 
-def signs(headers: Headers) -> Signs:
+def version_headers(headers: Headers) -> VersionHeaders:
     """What the headers say about the revision of their sender."""
     version = headers.get(b"mcp-protocol-version")
     routed = b"mcp-method" in headers
     if version is None:
-        return Signs(None, routed)
-    return _SIGNS.get((version, routed)) or Signs(_plain(version), routed)
+        return VersionHeaders(None, routed)
+    return _SIGNS.get((version, routed)) or VersionHeaders(_plain(version), routed)
 
 
 def admit(
     request: Request,
     headers: Headers,
-    recogniser: Recogniser,
+    recogniser: PeerDetector,
     known: Peer | None = None,
     extensions: frozenset[str] = frozenset(),
-) -> Admission | None:
+) -> AdmittedRequest | None:
     """Let a request in, or raise `Fault`; None for a handshake that may now be done.
 
     `known` is the peer of the session that the request names (`ENDED` where it is none any more),
     `extensions` are those that this server speaks. The faults come in the order of D4; whose they
     are is not known by then, so they are numbered and answered without a revision.
     """
-    head = request.head or jsonrpc.head(request.params)
-    peer = recogniser.recognise(request, head.meta, signs(headers), known)
+    head = request.split_params or jsonrpc.split_params(request.params)
+    peer = recogniser.detect(request, head.meta, version_headers(headers), known)
     if peer is ENDED or (peer is None and known is ENDED):
         raise unknown_session()
     warning = ""
@@ -196,16 +204,18 @@ def admit(
     # Most rows share one set of senders; hashing a member of an enum costs more than all the rest.
     if (
         row is None
-        or row.gives is None
+        or row.load_result is None
         or not (row.senders is CLIENT or Side.CLIENT in row.senders)
     ):
         words = f"{request.method[:80]!r} is not a method of this server"
         status = peer.revision.http.unknown_method_status  # R0867
-        raise Refusal(status, words, kind=FaultKind.METHOD_NOT_FOUND)
-    return Admission(peer, row, head, warning)
+        raise HttpError(status, words, kind=FaultKind.METHOD_NOT_FOUND)
+    return AdmittedRequest(peer, row, head, warning)
 
 
-def check_routing(headers: Headers, request: Request, row: Method | None, head: Head) -> None:
+def check_routing(
+    headers: Headers, request: Request, row: Method | None, head: SplitParams
+) -> None:
     """Raise `Fault` unless `Mcp-Method` and `Mcp-Name` say what the body says (R0870, R0909).
 
     `row` is None for an unknown method, which has no name to compare.
@@ -215,14 +225,14 @@ def check_routing(headers: Headers, request: Request, row: Method | None, head: 
         # The long way: whitespace around a value is forgiven, and it may hold anything.
         found = None if value is None else read_text(METHOD_HEADER, value)
         if found != request.method:
-            raise mismatch(METHOD_HEADER, found, request.method)
-    if row is None or row.named_by is None:
+            raise header_mismatch(METHOD_HEADER, found, request.method)
+    if row is None or row.name_param is None:
         return
-    name = head.name if row.named_by == "name" else name_of(row, head, request.params)
+    name = head.name if row.name_param == "name" else name_of(row, head, request.params)
     value = headers.get(b"mcp-name")
     if value is None or _name(value) != name:
         words = name if isinstance(name, str) else "nothing"
-        raise mismatch(NAME_HEADER, None if value is None else _name(value), words)
+        raise header_mismatch(NAME_HEADER, None if value is None else _name(value), words)
 
 
 @lru_cache(MAX_REMEMBERED)
@@ -234,17 +244,17 @@ def _plain(value: bytes) -> str:
     return value.strip(b" \t").decode("latin-1")
 
 
-def name_of(row: Method, head: Head, params: Raw) -> object:
+def name_of(row: Method, head: SplitParams, params: Raw) -> object:
     """What `Mcp-Name` mirrors: the member of the params that the row names, None for none."""
-    if row.named_by == "name":
+    if row.name_param == "name":
         return head.name
-    if row.named_by == "uri":
+    if row.name_param == "uri":
         return head.uri
-    if row.named_by is None or not params:
+    if row.name_param is None or not params:
         return None
     try:
-        return msgspec.json.decode(_members.decode(params).get(row.named_by, b"null"))
-    except FOREIGN as error:
+        return msgspec.json.decode(_members.decode(params).get(row.name_param, b"null"))
+    except DECODE_ERRORS as error:
         raise Fault(FaultKind.PARSE, f"params cannot be read: {error}") from None
 
 
@@ -254,9 +264,9 @@ _members = msgspec.json.Decoder(dict[str, Raw])
 # ---------------------------------------------------------------- what is no request
 
 
-def accept_post(frame: Notification | Reply | Failure, revision: Revision) -> int:
+def accept_post(frame: Notification | ResultResponse | ErrorResponse, revision: Revision) -> int:
     """The status for a frame that gets no answer; raises where it must not be posted (D29)."""
-    if isinstance(frame, Notification) or revision.asking is Asking.BY_REQUEST:
+    if isinstance(frame, Notification) or revision.input_requests is InputRequests.AS_REQUEST:
         return ACCEPTED  # R0249, R0852
     # R0851: where the server asks by result, nobody waits for a reply.
     raise Fault(FaultKind.INVALID_REQUEST, "a reply cannot be posted; send the request again")
@@ -307,7 +317,7 @@ def session_id(headers: Headers) -> str | None:
     text = _plain(value)
     if not valid_session_id(text):
         words = f"{SESSION_HEADER} has other characters than visible ASCII, or was sent twice"
-        raise Refusal(BAD_REQUEST, words)
+        raise HttpError(BAD_REQUEST, words)
     return text
 
 
@@ -316,16 +326,16 @@ def require_session(headers: Headers) -> str:
     named = session_id(headers)
     if named is None:
         words = f"{SESSION_HEADER} is missing; send the one that initialize was answered with"
-        raise Refusal(BAD_REQUEST, words)
+        raise HttpError(BAD_REQUEST, words)
     return named
 
 
-def unknown_session() -> Refusal:
+def unknown_session() -> HttpError:
     """404 for a session that ended, never was, or is another principal's (R0287).
 
     One answer for all three: a stranger must not learn which ids exist.
     """
-    return Refusal(NOT_FOUND, "no such session; send initialize again, without a session id")
+    return HttpError(NOT_FOUND, "no such session; send initialize again, without a session id")
 
 
 def check_owner(owner: str | None, principal: str) -> None:
@@ -340,7 +350,7 @@ def _second_handshake() -> Fault:
     return Fault(FaultKind.INVALID_REQUEST, words)
 
 
-class Ruling(Struct, frozen=True):
+class GoverningRevision(Struct, frozen=True):
     """The revision that governs a request, and for the log what was forgiven on the way."""
 
     revision: Revision
@@ -354,13 +364,13 @@ def version_header(headers: Headers, accepts: Revisions) -> Revision | None:
         return None
     named = accepts.get(_plain(value))
     if named is None:  # R0359
-        raise unsupported(_plain(value)[:80], accepts)
+        raise unsupported_version(_plain(value)[:80], accepts)
     return named
 
 
 def session_revision(
     headers: Headers, accepts: Revisions, session: Revision | None = None
-) -> Ruling:
+) -> GoverningRevision:
     """What governs a request without an envelope; `session` is what its session agreed on.
 
     A session's revision stays, whatever other one the header names (D7). Without a session the
@@ -370,16 +380,16 @@ def session_revision(
     named = version_header(headers, accepts)
     if session is not None:
         if named is None or named is session:
-            return Ruling(session)
-        return Ruling(
+            return GoverningRevision(session)
+        return GoverningRevision(
             session, f"{VERSION_HEADER} is {named.date}, the session speaks {session.date}"
         )
     if named is not None:
-        return Ruling(named)
+        return GoverningRevision(named)
     for revision in accepts:
         if revision.http.sessions and not revision.http.version_header:
-            return Ruling(revision)
-    raise mismatch(VERSION_HEADER, None, "")
+            return GoverningRevision(revision)
+    raise header_mismatch(VERSION_HEADER, None, "")
 
 
 def last_event_id(headers: Headers, revision: Revision) -> str | None:
@@ -393,12 +403,12 @@ def last_event_id(headers: Headers, revision: Revision) -> str | None:
     return text
 
 
-def unknown_event() -> Refusal:
+def unknown_event() -> HttpError:
     """400 for an event id that is none of this session's streams' (D28).
 
     An empty stream instead would leave the client waiting for an answer that never comes.
     """
-    return Refusal(BAD_REQUEST, f"{EVENT_HEADER} names no event that is kept; ask anew")
+    return HttpError(BAD_REQUEST, f"{EVENT_HEADER} names no event that is kept; ask anew")
 
 
 # ---------------------------------------------------------------- what a client sends
@@ -421,9 +431,9 @@ def headers_for_request(
     headers = headers_for_post(revision, session)
     if revision is not None and revision.http.routing_headers:  # R0849, R0895
         headers.append((METHOD_HEADER, row.name))
-        if row.named_by is not None:
+        if row.name_param is not None:
             if not isinstance(name, str):
-                raise LocalProtocolError(f"{row.name} needs {row.named_by!r} in its params")
+                raise LocalProtocolError(f"{row.name} needs {row.name_param!r} in its params")
             headers.append((NAME_HEADER, encode_text(name)))  # R0871
     return headers
 

@@ -51,7 +51,7 @@ EVENTS_TYPE: Final = "text/event-stream"
 Headers: TypeAlias = Mapping[bytes, bytes]
 
 
-class Refusal(Fault):
+class HttpError(Fault):
     """A fault with an HTTP status of its own, and the headers that go with that status."""
 
     def __init__(
@@ -81,7 +81,7 @@ _ONCE = frozenset({b"host", b"origin"})
 _SINGLE = _ONCE | {b"authorization", b"content-length", b"content-type", b"last-event-id"}
 
 
-def gather(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
+def combine_headers(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
     """Headers by name, from pairs whose names are in lower case, as ASGI has them.
 
     A header that has one value and came twice with two makes that value one that no check
@@ -91,9 +91,9 @@ def gather(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
     return found if len(found) == len(pairs) else _join(pairs)
 
 
-def fold(pairs: Iterable[tuple[bytes, bytes]]) -> Headers:
+def lowercase_headers(pairs: Iterable[tuple[bytes, bytes]]) -> Headers:
     """The same from pairs with names in any case (R0908)."""
-    return gather([(name.lower(), value) for name, value in pairs])
+    return combine_headers([(name.lower(), value) for name, value in pairs])
 
 
 def _join(pairs: Sequence[tuple[bytes, bytes]]) -> Headers:
@@ -275,24 +275,24 @@ def check_origin(headers: Headers, policy: HostPolicy) -> None:
     HTTP itself says. No Origin at all is fine: only browsers send it.
     """
     origin = headers.get(b"origin")
-    if origin is not None and not passes_origin(headers, policy):
-        raise Refusal(FORBIDDEN, f"Origin {_shown(origin)} is not allowed; add it to origins")
+    if origin is not None and not is_origin_allowed(headers, policy):
+        raise HttpError(FORBIDDEN, f"Origin {_shown(origin)} is not allowed; add it to origins")
     host = headers.get(b"host")
     parts = _host_parts(host)
     if not parts or parts[1] == "*":
-        raise Refusal(BAD_REQUEST, f"Host {_shown(host)} is not one host; send exactly one")
+        raise HttpError(BAD_REQUEST, f"Host {_shown(host)} is not one host; send exactly one")
     if not policy.allows_host(*parts):
-        raise Refusal(FORBIDDEN, f"Host {_shown(host)} is not this server; add it to hosts")
+        raise HttpError(FORBIDDEN, f"Host {_shown(host)} is not this server; add it to hosts")
 
 
-def passes_probe(headers: Headers, policy: HostPolicy) -> bool:
+def is_health_check_allowed(headers: Headers, policy: HostPolicy) -> bool:
     """Whether a health check may be answered: that of a load balancer names an address, or no host
     at all, where the endpoint is reached by a name.
 
     A web page that rebinds its own name is given away by that name: an address in `Host` is never
     rebound, and a browser always sends one.
     """
-    if b"origin" in headers and not passes_origin(headers, policy):
+    if b"origin" in headers and not is_origin_allowed(headers, policy):
         return False
     if b"host" not in headers:
         return True
@@ -314,7 +314,7 @@ def _host_parts(host: bytes | None) -> tuple[str, str] | None:
     return _canonical(found[1], found[2]) if found else None
 
 
-def passes_origin(headers: Headers, policy: HostPolicy) -> bool:
+def is_origin_allowed(headers: Headers, policy: HostPolicy) -> bool:
     """Whether pages of the origin that a request names may use the server.
 
     Those of the very host and port that the request was sent to may where a name is ours on every
@@ -356,17 +356,17 @@ _ZERO = re.compile(r"0(?:\.0{0,3})?")
 _ELEMENTS = re.compile(rf'(?:[^,"]|{_QUOTED}?)++')
 
 
-class Answers(Struct, frozen=True):
+class AcceptedTypes(Struct, frozen=True):
     """In which forms a client will take an answer."""
 
     json: bool
     events: bool
 
 
-_EITHER = Answers(json=True, events=True)
+_EITHER = AcceptedTypes(json=True, events=True)
 
 
-def accepted(accept: bytes | None) -> Answers:
+def parse_accept(accept: bytes | None) -> AcceptedTypes:
     """What an Accept header allows: everything without one; the closest range decides for each.
 
     An element that is no media range says nothing. Parameters but the weight are not looked at.
@@ -374,7 +374,7 @@ def accepted(accept: bytes | None) -> Answers:
     if accept is None or not accept.strip():
         return _EITHER
     if len(accept) > MAX_ACCEPT_BYTES:
-        return Answers(json=False, events=False)
+        return AcceptedTypes(json=False, events=False)
     wanted: dict[str, bool] = {}
     for element in _ELEMENTS.finditer(accept.decode("latin-1")):
         found = _MEDIA.fullmatch(element[0])
@@ -384,7 +384,7 @@ def accepted(accept: bytes | None) -> Answers:
         if _WEIGHT.fullmatch(weight):
             media = f"{found[1]}/{found[2]}".lower()
             wanted[media] = wanted.get(media, False) or not _ZERO.fullmatch(weight)
-    return Answers(json=_takes(wanted, JSON_TYPE), events=_takes(wanted, EVENTS_TYPE))
+    return AcceptedTypes(json=_takes(wanted, JSON_TYPE), events=_takes(wanted, EVENTS_TYPE))
 
 
 def _takes(wanted: dict[str, bool], media: str) -> bool:
@@ -416,7 +416,7 @@ def check_content_type(value: bytes | None) -> None:
             if charset == "utf-8" and names.count("charset") < 2:
                 return
     words = f"Content-Type {_shown(value)} is not {JSON_TYPE} in UTF-8; send that"
-    raise Refusal(UNSUPPORTED_MEDIA_TYPE, words)
+    raise HttpError(UNSUPPORTED_MEDIA_TYPE, words)
 
 
 # ---------------------------------------------------------------- the gate
@@ -427,7 +427,7 @@ def endpoint_methods(accepts: Revisions) -> tuple[str, ...]:
     return ("GET", "POST", "DELETE") if accepts.handshakes else ("POST",)
 
 
-class Gate:
+class EndpointChecks:
     """The checks before the body, for one endpoint, in the order of D4.
 
     Static headers are judged once: who sent the same ones before, and passed, passes again. Only
@@ -440,9 +440,9 @@ class Gate:
     def __init__(self, policy: HostPolicy, methods: tuple[str, ...]) -> None:
         self.policy = policy
         self.methods = methods
-        self._passed: dict[tuple[str | bytes | None, ...], Answers] = {}
+        self._passed: dict[tuple[str | bytes | None, ...], AcceptedTypes] = {}
 
-    def check(self, method: str, headers: Headers) -> Answers:
+    def check(self, method: str, headers: Headers) -> AcceptedTypes:
         """The forms that the client takes. Raises `Refusal`: 403 or 400, 405, 406, 415."""
         get = headers.get
         key = (method, get(b"host"), get(b"origin"), get(b"accept"), get(b"content-type"))
@@ -451,13 +451,15 @@ class Gate:
             check_encoding(headers[b"content-encoding"])
         return answers
 
-    def _check(self, method: str, headers: Headers, key: tuple[str | bytes | None, ...]) -> Answers:
+    def _check(
+        self, method: str, headers: Headers, key: tuple[str | bytes | None, ...]
+    ) -> AcceptedTypes:
         check_origin(headers, self.policy)
         if method not in self.methods:
             allow = ", ".join(self.methods)
             words = f"{method[:20]!r} is not answered here; use {allow}"
-            raise Refusal(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
-        answers = accepted(headers.get(b"accept"))
+            raise HttpError(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
+        answers = parse_accept(headers.get(b"accept"))
         if method == "POST":
             if not (answers.json or answers.events):
                 raise _unacceptable(f"{JSON_TYPE}, {EVENTS_TYPE}")
@@ -471,18 +473,18 @@ class Gate:
         return answers
 
 
-class RouteGate(Gate):
+class RouteChecks(EndpointChecks):
     """The checks before a route of the program's own: Origin, Host and method; the rest is its."""
 
     public = True
 
-    def check(self, method: str, headers: Headers) -> Answers:
+    def check(self, method: str, headers: Headers) -> AcceptedTypes:
         """Raises `Refusal`: 403 or 400, 405."""
         check_origin(headers, self.policy)
         if method not in self.methods:
             allow = ", ".join(self.methods)
             words = f"{method[:20]!r} is not answered here; use {allow}"
-            raise Refusal(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
+            raise HttpError(METHOD_NOT_ALLOWED, words, headers=(("Allow", allow),))
         return _EITHER
 
 
@@ -490,24 +492,24 @@ def check_encoding(value: bytes) -> None:
     """Raise 415 for a body that is packed: what it becomes could be of any size."""
     if value.strip().lower() not in (b"", b"identity"):
         words = f"Content-Encoding {_shown(value)} is not read here; send the body as it is"
-        raise Refusal(UNSUPPORTED_MEDIA_TYPE, words, headers=(("Accept-Encoding", "identity"),))
+        raise HttpError(UNSUPPORTED_MEDIA_TYPE, words, headers=(("Accept-Encoding", "identity"),))
 
 
-def require_events(answers: Answers) -> None:
+def require_events(answers: AcceptedTypes) -> None:
     """Raise 406 where an answer can only be a stream, and the client takes none."""
     if not answers.events:
         raise _unacceptable(EVENTS_TYPE)
 
 
-def _unacceptable(types: str) -> Refusal:
-    return Refusal(NOT_ACCEPTABLE, f"Accept leaves out what is answered here; list {types}")
+def _unacceptable(types: str) -> HttpError:
+    return HttpError(NOT_ACCEPTABLE, f"Accept leaves out what is answered here; list {types}")
 
 
 def check_size(size: int, limit: int = MAX_BODY_BYTES) -> None:
     """Raise 413 for a body that has, or will have, more bytes than the limit."""
     if size > limit:
         words = f"a body of more than {limit} bytes; send less, or raise the limit"
-        raise Refusal(CONTENT_TOO_LARGE, words)
+        raise HttpError(CONTENT_TOO_LARGE, words)
 
 
 def declared_size(headers: Headers) -> int:
@@ -515,7 +517,7 @@ def declared_size(headers: Headers) -> int:
     value = headers.get(b"content-length", b"0")
     # Twenty digits are more than any disk holds; int() of many more takes quadratic time.
     if not value.isdigit() or len(value) > 20:
-        raise Refusal(BAD_REQUEST, f"Content-Length {_shown(value)} is no length")
+        raise HttpError(BAD_REQUEST, f"Content-Length {_shown(value)} is no length")
     return int(value)
 
 
@@ -548,15 +550,15 @@ _VARIES: Final = (b"vary", b"origin")
 _PARAM = re.compile(rb"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 
 
-def beside(headers: Headers, policy: HostPolicy) -> Pairs | None:
+def cors_headers(headers: Headers, policy: HostPolicy) -> Pairs | None:
     """The headers of every answer to a page that is admitted; None for anybody else."""
     origin = headers.get(b"origin")
-    if origin is None or not passes_origin(headers, policy):
+    if origin is None or not is_origin_allowed(headers, policy):
         return None
     return [(b"access-control-allow-origin", origin), _SHOWN, _VARIES]
 
 
-def preflight(
+def preflight_headers(
     method: str, headers: Headers, policy: HostPolicy, methods: Sequence[str]
 ) -> Pairs | None:
     """The headers of the answer where a browser asks first; None for any other request.

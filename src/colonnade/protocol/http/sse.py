@@ -38,7 +38,7 @@ _LF, _CR = b"\n\r"
 _DATA = b"data: "
 
 
-class Event(Struct, frozen=True):
+class ServerSentEvent(Struct, frozen=True):
     """One event. `id` and `retry_ms` are what its own block said, not what still holds from before.
 
     `data` has its lines joined by LF and is not checked for UTF-8; `text()` checks.
@@ -54,7 +54,7 @@ class Event(Struct, frozen=True):
         return _decode(self.data, "data")
 
 
-class Parser:
+class EventStreamParser:
     """Reads one stream. Give each connection its own, and a resumed one the old `last_event_id`.
 
     >>> Parser().feed(b'id: 7\\ndata: {"jsonrpc":"2.0"}\\n\\n')
@@ -79,7 +79,7 @@ class Parser:
         self._id: str | None = None
         self._retry: int | None = None
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """The events that this chunk completes. Raises `Fault` on a stream that breaks a bound.
 
         Events before the break are returned first; then `fault` is set, and every later call
@@ -92,7 +92,7 @@ class Parser:
             )
         if self._head is not None:
             chunk = self._without_bom(self._head + chunk)
-        events: list[Event] = []
+        events: list[ServerSentEvent] = []
         try:
             if len(chunk) <= PIECE_BYTES:
                 self._take(chunk, events)
@@ -126,7 +126,7 @@ class Parser:
         self._head = None
         return head.removeprefix(_BOM)
 
-    def _take(self, piece: bytes, events: list[Event]) -> None:
+    def _take(self, piece: bytes, events: list[ServerSentEvent]) -> None:
         if not piece:
             return
         if self._after_cr:
@@ -191,14 +191,14 @@ class Parser:
                 "send less in one message or raise max_event_bytes",
             )
 
-    def _dispatch(self) -> Event | None:
+    def _dispatch(self) -> ServerSentEvent | None:
         data, name, id_, retry_ms = self._data, self._name, self._id, self._retry
         self._data, self._name, self._id, self._retry = None, "", None, None
         if id_ is not None:
             self.last_event_id = id_
         if data is None:
             return None
-        return Event(bytes(data), name or DEFAULT_EVENT, id_, retry_ms)
+        return ServerSentEvent(bytes(data), name or DEFAULT_EVENT, id_, retry_ms)
 
     def _refuse_line(self) -> NoReturn:
         raise Fault(
@@ -213,7 +213,7 @@ class Parser:
         self._data, self._name, self._id, self._retry = None, "", None, None
 
 
-def write(
+def encode_event(
     data: bytes,
     *,
     event: str | None = None,
@@ -244,9 +244,9 @@ def write(
     return b"%bdata: %b\n\n" % (head, data)
 
 
-def prime(id: str, retry_ms: int | None = None) -> bytes:
+def priming_event(id: str, retry_ms: int | None = None) -> bytes:
     """An id with empty data: from here on the client can reconnect and lose nothing (R0486)."""
-    return write(b"", id=id, retry_ms=retry_ms)
+    return encode_event(b"", id=id, retry_ms=retry_ms)
 
 
 def comment(text: str = "") -> bytes:

@@ -12,7 +12,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import RequestId
 from colonnade.protocol.link.handshake import Phase
-from colonnade.protocol.link.in_flight import Sent
+from colonnade.protocol.link.in_flight import OutgoingRequest
 from colonnade.protocol.methods import Method, Side
 from colonnade.protocol.negotiation import Peer
 
@@ -24,24 +24,24 @@ class Send(Struct, frozen=True):
     fault: Fault | None = None
 
 
-class Call(Struct, frozen=True, gc=False):
+class RequestReceived(Struct, frozen=True, gc=False):
     """The peer wants something: answer the exchange with `settle` or `fail`."""
 
     exchange: Exchange
 
 
-class Told(Struct, frozen=True):
+class NotificationReceived(Struct, frozen=True):
     """The peer has news; `subscription` is the listen request that it belongs to.
 
     The params are as they came: read them as the row says.
     """
 
-    row: Method
+    method: Method
     params: Raw
     subscription: RequestId | None = None
 
 
-class Answered(Struct, frozen=True):
+class RequestFinished(Struct, frozen=True):
     """One of our requests is over: its raw result, or what went wrong."""
 
     id: RequestId
@@ -49,36 +49,45 @@ class Answered(Struct, frozen=True):
     outcome: Raw | ColonnadeError
 
 
-class Progressed(Struct, frozen=True):
+class ProgressReceived(Struct, frozen=True):
     """One of our requests is getting on."""
 
     id: RequestId
     params: "t.ProgressNotificationParams"
 
 
-class Cancelled(Struct, frozen=True):
+class RequestCancelled(Struct, frozen=True):
     """The peer no longer wants an answer; the exchange is settled already."""
 
     exchange: Exchange
     reason: str | None
 
 
-class Opened(Struct, frozen=True):
+class PeerIdentified(Struct, frozen=True):
     """The handshake is done, or has come far enough to know the peer."""
 
     peer: Peer
 
 
-class Dropped(Struct, frozen=True):
+class MessageIgnored(Struct, frozen=True):
     """Something was ignored, as it must be; worth a line in the log."""
 
     why: str
 
 
-Event: TypeAlias = Send | Call | Told | Answered | Progressed | Cancelled | Opened | Dropped
+LinkEvent: TypeAlias = (
+    Send
+    | RequestReceived
+    | NotificationReceived
+    | RequestFinished
+    | ProgressReceived
+    | RequestCancelled
+    | PeerIdentified
+    | MessageIgnored
+)
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class LinkSnapshot(Struct, frozen=True, kw_only=True):
     """A link as plain data, so that another process can go on with it.
 
     `informed` is whether the peer said what it can do, or is only known to speak this revision.
@@ -92,4 +101,4 @@ class Record(Struct, frozen=True, kw_only=True):
     info: t.Implementation | None
     log_level: t.LoggingLevel | None
     next_id: int
-    sent: tuple[Sent, ...]
+    sent: tuple[OutgoingRequest, ...]

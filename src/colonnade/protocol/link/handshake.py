@@ -17,7 +17,7 @@ from colonnade.protocol.negotiation import (
     Identity,
     Peer,
     agree,
-    incapable,
+    missing_capability,
     negotiate,
 )
 from colonnade.protocol.revision import Revision, Revisions
@@ -58,7 +58,7 @@ TABLE: dict[Side, dict[Phase, dict[str, Phase]]] = {
 }
 
 # R0011, R0012: what may go before the handshake is done.
-EARLY = frozenset({"ping", "notifications/message"})
+ALLOWED_EARLY = frozenset({"ping", "notifications/message"})
 
 
 class Handshake:
@@ -161,7 +161,7 @@ class Handshake:
             raise LocalProtocolError("the link is closed")
         session = self.session
         if self.phase is Phase.OPENING and session is not None:
-            if method not in EARLY:
+            if method not in ALLOWED_EARLY:
                 raise LocalProtocolError(f"{method} before the handshake is done")
             return session
         if probed is None or probed.handshake or probed not in self.accepts:
@@ -173,7 +173,7 @@ class Handshake:
         return self.informed and peer is self.peer
 
 
-class Terms:
+class MethodRules:
     """The terms on which one side speaks, whoever the peer is.
 
     `current` is who we are by now: it counts for peers that agreed on nothing in a handshake.
@@ -187,7 +187,7 @@ class Terms:
         # What was found before, and depends on nothing that another request could change.
         self._received: dict[tuple[str, Revision], Method] = {}
 
-    def received(self, method: str, peer: Peer) -> Method:
+    def receivable(self, method: str, peer: Peer) -> Method:
         """The row of a method that the peer may send now. Raises `Fault` where it may not."""
         known = self._received.get((method, peer.revision))
         if known is not None:
@@ -207,10 +207,10 @@ class Terms:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{method} is not offered here")
         if method not in peer.revision.methods:  # R1207
             extension = row.needs.partition(".")[2]
-            raise incapable(f"{method} needs {extension}", extensions={extension: {}})
+            raise missing_capability(f"{method} needs {extension}", extensions={extension: {}})
         return row  # what the sender did not say of itself is not for us to miss
 
-    def sent(self, method: str, peer: Peer, *, notification: bool, informed: bool) -> Method:
+    def sendable(self, method: str, peer: Peer, *, notification: bool, informed: bool) -> Method:
         """The row of a method that we may send now. Raises `LocalProtocolError` where not.
 
         `informed` is whether the peer has said what it can do; else nothing is held against it.
@@ -248,7 +248,7 @@ class Terms:
         return self._mine if row.needed_of(sender) is self._side else peer.capabilities
 
 
-def fitting(row: Method, params: t.Noun | None) -> t.Noun:
+def params_for(row: Method, params: t.ProtocolType | None) -> t.ProtocolType:
     """Params of the kind that a method takes; the empty ones where none are given."""
     if params is None:
         try:

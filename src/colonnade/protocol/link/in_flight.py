@@ -21,12 +21,12 @@ from colonnade.protocol.jsonrpc import RequestId, encode, encode_batch, encode_n
 MAX_SENT = 10_000
 # While a person answers a question of the peer, no call runs out of time that the question may be
 # about; but even they are gone after so long.
-MAX_HELD_S = 600.0
+MAX_PAUSED_S = 600.0
 # From here on nobody counts tenths of a second.
-WHOLE_S = 10.0
+WHOLE_SECONDS_FROM_S = 10.0
 
 
-class Sent(Struct, gc=False):
+class OutgoingRequest(Struct, gc=False):
     """One request on its way: when to give up, and what was last heard of it.
 
     `limit` is the latest `deadline` that progress can bring about. Without a deadline it stays
@@ -42,10 +42,10 @@ class Sent(Struct, gc=False):
     wants_progress: bool = False
     last_progress: t.Number | None = None
     name: str | None = None
-    patience_s: float = MAX_HELD_S
+    max_pause_s: float = MAX_PAUSED_S
     # Questions that hold it, and since when the first of them does.
-    holds: int = 0
-    held_at: float = 0.0
+    pauses: int = 0
+    paused_at: float = 0.0
 
     @property
     def label(self) -> str:
@@ -57,19 +57,23 @@ class Sent(Struct, gc=False):
         """When its time has run out; None for what stays open."""
         if self.deadline is None:
             return None
-        return self.deadline + (self.patience_s if self.holds else 0.0)
+        return self.deadline + (self.max_pause_s if self.pauses else 0.0)
 
     @property
-    def waits(self) -> str:
+    def timeout_text(self) -> str:
         """How many seconds it is waited for, all in all, for people."""
         seconds = (self.limit if self.deadline is None else self.deadline) - self.sent_at
         if abs(seconds - self.timeout_s) < 0.001:
             return f"{self.timeout_s:g}"
-        return f"{seconds:.0f}" if seconds >= WHOLE_S else f"{max(round(seconds, 1), 0.1):g}"
+        return (
+            f"{seconds:.0f}"
+            if seconds >= WHOLE_SECONDS_FROM_S
+            else f"{max(round(seconds, 1), 0.1):g}"
+        )
 
-    def held_s(self, now: float) -> float:
+    def paused_s(self, now: float) -> float:
         """For how long its time has stood still by now."""
-        return min(now - self.held_at, self.patience_s) if self.holds else 0.0
+        return min(now - self.paused_at, self.max_pause_s) if self.pauses else 0.0
 
     def cancellation(self, reason: str | None) -> bytes:
         """The notice that nobody waits for it any more."""
@@ -77,20 +81,20 @@ class Sent(Struct, gc=False):
         return encode_notification("notifications/cancelled", encode(params))
 
 
-class Flight:
+class OutgoingRequests:
     """Our own requests in flight."""
 
-    def __init__(self, next_id: int = 1, sent: tuple[Sent, ...] = ()) -> None:
+    def __init__(self, next_id: int = 1, sent: tuple[OutgoingRequest, ...] = ()) -> None:
         self.next_id: int = next_id
-        self._sent: dict[RequestId | None, Sent] = {
-            call.id: replace(call, holds=0) for call in sent
+        self._sent: dict[RequestId | None, OutgoingRequest] = {
+            call.id: replace(call, pauses=0) for call in sent
         }
 
     def __len__(self) -> int:
         return len(self._sent)
 
     @property
-    def calls(self) -> tuple[Sent, ...]:
+    def calls(self) -> tuple[OutgoingRequest, ...]:
         """Those that still wait, oldest first; copies, so that nobody else moves a deadline."""
         return tuple(replace(call) for call in self._sent.values())
 
@@ -113,32 +117,32 @@ class Flight:
         max_s: float,
         wants_progress: bool,
         name: str | None = None,
-    ) -> Sent:
+    ) -> OutgoingRequest:
         """A new request under an id that was reserved. `name` is what it is about, for people."""
         least = timeout_s if timeout_s < max_s else max_s
         until, limit = now + least, now + max_s
-        call = Sent(id, method, now, until, limit, timeout_s, wants_progress, None, name)
+        call = OutgoingRequest(id, method, now, until, limit, timeout_s, wants_progress, None, name)
         self._sent[id] = call
         return call
 
-    def get(self, id: RequestId | None) -> Sent | None:
+    def get(self, id: RequestId | None) -> OutgoingRequest | None:
         """The request that waits under this id; `7` is not `"7"`."""
         return self._sent.get(id)
 
-    def settle(self, id: RequestId | None) -> Sent | None:
+    def settle(self, id: RequestId | None) -> OutgoingRequest | None:
         """Take a request out: it is answered, cancelled or timed out."""
         return self._sent.pop(id, None)
 
-    def keep_open(self, call: Sent) -> None:
+    def keep_open(self, call: OutgoingRequest) -> None:
         """From here on it may take as long as it likes."""
         call.deadline = None
 
-    def wanting(self, token: t.ProgressToken) -> Sent | None:
+    def by_progress_token(self, token: t.ProgressToken) -> OutgoingRequest | None:
         """The request that wants its progress reported under this token."""
         call = self.get(token)
         return call if call is not None and call.wants_progress else None
 
-    def progress(self, call: Sent, progress: t.Number, now: float) -> bool:
+    def progress(self, call: OutgoingRequest, progress: t.Number, now: float) -> bool:
         """Take note of progress; false where it did not go up (D32).
 
         Progress begins the time-out anew, but never beyond the limit (R0241).
@@ -147,34 +151,34 @@ class Flight:
             return False
         call.last_progress = progress
         if call.deadline is not None:
-            call.deadline = min(now - call.held_s(now) + call.timeout_s, call.limit)
+            call.deadline = min(now - call.paused_s(now) + call.timeout_s, call.limit)
         return True
 
-    def hold(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
         """The peer has asked us something: the time stands still for the call that it is about, or
         where nobody knows for all that wait by now; which they are. What is sent later waits for
         something else."""
         known = self.get(about)
         held = tuple(self._sent.values()) if about is None else (known,) if known else ()
         for call in held:
-            call.holds += 1
-            if call.holds == 1:
-                call.held_at = now
+            call.pauses += 1
+            if call.pauses == 1:
+                call.paused_at = now
         return tuple(call.id for call in held)
 
-    def release(self, held: tuple[int, ...], now: float) -> None:
+    def resume_timeouts(self, held: tuple[int, ...], now: float) -> None:
         """It was answered; the time goes on where it stood still."""
         for call in filter(None, map(self.get, held)):
-            held_s = call.held_s(now)
-            call.holds -= 1
-            if call.holds:
+            held_s = call.paused_s(now)
+            call.pauses -= 1
+            if call.pauses:
                 continue
-            call.patience_s -= held_s
+            call.max_pause_s -= held_s
             call.limit += held_s
             if call.deadline is not None:
                 call.deadline += held_s
 
-    def overdue(self, now: float) -> list[Sent]:
+    def overdue(self, now: float) -> list[OutgoingRequest]:
         """Those whose time has run out."""
         ends = ((call, call.ends_at) for call in self._sent.values())
         return [call for call, end in ends if end is not None and end <= now]
@@ -193,7 +197,7 @@ MAX_RUNNING = 1_000
 MAX_BATCHES = 16
 
 
-class Box:
+class PendingBatch:
     """One batch: the answers that are ready, how many are not, and which ids were used."""
 
     def __init__(self) -> None:
@@ -206,16 +210,16 @@ class Box:
         return encode_batch(self.frames) if self.frames and not self.open else None
 
 
-class Incoming:
+class IncomingRequests:
     """The peer's requests in work."""
 
     def __init__(self) -> None:
         # The batch in which what is being received stands.
-        self.batch: Box | None = None
+        self.batch: PendingBatch | None = None
         self._running: dict[RequestId | None, Exchange] = {}
         # The batches of those that came in one.
-        self._boxes: dict[Exchange, Box] = {}
-        self._waiting: set[Box] = set()
+        self._boxes: dict[Exchange, PendingBatch] = {}
+        self._waiting: set[PendingBatch] = set()
 
     def __len__(self) -> int:
         return len(self._running)
@@ -281,18 +285,18 @@ class Incoming:
         self.batch.frames.append(data)
         return None
 
-    def begin_batch(self) -> Box:
+    def begin_batch(self) -> PendingBatch:
         """What comes now stands in one batch."""
-        self.batch = Box()
+        self.batch = PendingBatch()
         return self.batch
 
-    def end_batch(self, box: Box) -> bytes | None:
+    def end_batch(self, box: PendingBatch) -> bytes | None:
         """The batch was read: its answer, if that is complete already."""
         self.batch = None
         self._waiting.add(box)
         return self._finished(box)
 
-    def _finished(self, box: Box) -> bytes | None:
+    def _finished(self, box: PendingBatch) -> bytes | None:
         if not box.open:
             self._waiting.discard(box)
         return box.take()

@@ -24,48 +24,54 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
-from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.codec.decode import decode_as
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange
 from colonnade.protocol.jsonrpc import (
     NOTHING,
     Batch,
-    Failure,
+    ErrorResponse,
     Frame,
-    Head,
     Notification,
-    Reply,
     Request,
     RequestId,
+    ResultResponse,
+    SplitParams,
     decode,
     encode,
-    encode_failure,
+    encode_error,
     encode_notification,
-    encode_reply,
     encode_request,
-    head,
+    encode_result,
     parse_id,
+    split_params,
 )
 from colonnade.protocol.link.events import (
-    Answered,
-    Call,
-    Cancelled,
-    Dropped,
-    Event,
-    Opened,
-    Progressed,
-    Record,
+    LinkEvent,
+    LinkSnapshot,
+    MessageIgnored,
+    NotificationReceived,
+    PeerIdentified,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
     Send,
-    Told,
 )
-from colonnade.protocol.link.handshake import EARLY, Handshake, Phase, Terms, fitting
-from colonnade.protocol.link.in_flight import Flight, Incoming, Sent
+from colonnade.protocol.link.handshake import (
+    ALLOWED_EARLY,
+    Handshake,
+    MethodRules,
+    Phase,
+    params_for,
+)
+from colonnade.protocol.link.in_flight import IncomingRequests, OutgoingRequest, OutgoingRequests
 from colonnade.protocol.methods import Method, Side
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, Recogniser
-from colonnade.protocol.revision import EVERY, Pushing, Revision, Revisions, number
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
+from colonnade.protocol.revision import EVERY, ChangeNotifications, Revision, Revisions, error_code
 
 if TYPE_CHECKING:
-    from colonnade.protocol.input_requests import Question
+    from colonnade.protocol.input_requests import InputRequest
 
 # R0237: every request has a time-out; these hold where the caller names none.
 TIMEOUT_S = 60.0
@@ -94,12 +100,12 @@ NOT_BY_HAND = {
 UNTAGGED = frozenset({"notifications/message"})
 
 
-class Agreed(Struct, frozen=True):
+class SendContext(Struct, frozen=True):
     """What is found out once for each method that is asked of one peer."""
 
     peer: Peer
     row: Method
-    shaper: Shaper
+    shaper: Encoder
 
 
 class Link:
@@ -128,13 +134,13 @@ class Link:
         self.scopes: frozenset[str] | None = None
         self._current = current
         self._handshake = Handshake(side, accepts)
-        self._terms = Terms(identity, current)
-        self._recogniser = Recogniser(accepts)
-        self._flight = Flight()
-        self._incoming = Incoming()
+        self._terms = MethodRules(identity, current)
+        self._recogniser = PeerDetector(accepts)
+        self._flight = OutgoingRequests()
+        self._incoming = IncomingRequests()
         self._closed = self._incoming.close
-        self._shapers: dict[Revision, Shaper] = {}
-        self._agreed: dict[str, Agreed] = {}
+        self._shapers: dict[Revision, Encoder] = {}
+        self._agreed: dict[str, SendContext] = {}
         self._logs = identity.logs
 
     @property
@@ -149,7 +155,7 @@ class Link:
 
     # ------------------------------------------------------------ what comes in
 
-    def receive(self, data: bytes, now: float) -> list[Event]:
+    def receive(self, data: bytes, now: float) -> list[LinkEvent]:
         """One message as it was read. Nothing is ever raised for what a peer sent."""
         try:
             frame = decode(data)
@@ -158,25 +164,29 @@ class Link:
         if self._handshake.phase is not CLOSED:  # the most frequent first
             if type(frame) is Request:
                 return self._receive_request(frame, None)
-            if type(frame) is Reply:
+            if type(frame) is ResultResponse:
                 return self._receive_outcome(frame)
         return self.take(frame, now)
 
-    def take(self, frame: Frame | Batch, now: float, parts: Head | None = None) -> list[Event]:
+    def take(
+        self, frame: Frame | Batch, now: float, parts: SplitParams | None = None
+    ) -> list[LinkEvent]:
         """One message that was decoded already.
 
         `parts` are the params of a request, split, where somebody has seen that it comes from
         the peer of this link: HTTP recognises it by its headers, too.
         """
         if self._handshake.phase is CLOSED:
-            return [Dropped("a message after the end")]
+            return [MessageIgnored("a message after the end")]
         if type(frame) is Request:
             return self._receive_request(frame, parts)
         if isinstance(frame, Batch):
             return self._receive_batch(frame, now)
         return self._receive_frame(frame, now, parts)
 
-    def _receive_frame(self, frame: Frame, now: float, parts: Head | None = None) -> list[Event]:
+    def _receive_frame(
+        self, frame: Frame, now: float, parts: SplitParams | None = None
+    ) -> list[LinkEvent]:
         if isinstance(frame, Request):
             return self._receive_request(frame, parts)
         try:
@@ -184,40 +194,42 @@ class Link:
                 return self._receive_notification(frame, now)
             return self._receive_outcome(frame)
         except Fault as fault:  # R0233: never answered
-            return [Dropped(fault.message)]
+            return [MessageIgnored(fault.message)]
 
-    def refuse(self, fault: Fault) -> list[Event]:
+    def refuse(self, fault: Fault) -> list[LinkEvent]:
         """What arrived is no message. A malformed reply ends the call that waits for it."""
         if self.phase is CLOSED:
-            return [Dropped(fault.message)]
+            return [MessageIgnored(fault.message)]
         call = self._flight.settle(fault.settles)
         if call is not None:
             return self._answered(call, fault)
-        if fault.unheard:
-            return [Dropped(fault.message)]
+        if fault.expects_no_response:
+            return [MessageIgnored(fault.message)]
         # D3: an error under the id of a running request would be taken for that one's answer.
         taken = fault.raw_id and self._incoming.uses(parse_id(fault.raw_id))
         return self._fault(fault, b"" if taken else fault.raw_id)
 
-    def _fault(self, fault: Fault, raw_id: bytes, revision: Revision | None = None) -> list[Event]:
+    def _fault(
+        self, fault: Fault, raw_id: bytes, revision: Revision | None = None
+    ) -> list[LinkEvent]:
         """Tell the peer, if this is a side that answers and there is somebody to tell."""
         session = self._handshake.session
         if self.side is Side.CLIENT and (session is None or not raw_id):
-            return [Dropped(fault.message)]
+            return [MessageIgnored(fault.message)]
         spoken = session.revision if session is not None else None
         null_id = spoken is not None and spoken.error_id_required  # D2
-        code = number(fault, revision or spoken)
-        data = encode_failure(raw_id, code, fault.message, fault.data, null_id=null_id)
+        code = error_code(fault, revision or spoken)
+        data = encode_error(raw_id, code, fault.message, fault.data, null_id=null_id)
         return _sending(self._incoming.answer(data), fault)
 
-    def _receive_batch(self, batch: Batch, now: float) -> list[Event]:
+    def _receive_batch(self, batch: Batch, now: float) -> list[LinkEvent]:
         try:
             if self.peer is None or not self.peer.revision.batches:
                 raise Fault(FaultKind.INVALID_REQUEST, "a batch; send messages one by one")
             box = self._incoming.begin_batch()
         except Fault as fault:
             return self._fault(fault, b"")
-        events: list[Event] = []
+        events: list[LinkEvent] = []
         for item in batch.items:
             if isinstance(item, Fault):
                 events += self.refuse(item)
@@ -227,16 +239,18 @@ class Link:
 
     # ------------------------------------------------------------ requests to us
 
-    def _receive_request(self, request: Request, known: Head | None) -> list[Event]:
+    def _receive_request(self, request: Request, known: SplitParams | None) -> list[LinkEvent]:
         if not self._incoming.claim(request.id):
             # D3: the first call goes on untouched, so its id must not be answered.
             fault = Fault(FaultKind.INVALID_REQUEST, "this id is in use by a running request")
-            return [*self._fault(fault, b""), Dropped("a request with an id that is in use")]
+            return [*self._fault(fault, b""), MessageIgnored("a request with an id that is in use")]
         peer = self._handshake.peer if known is not None else None
         try:
-            parts = known or request.head or head(request.params)
+            parts = known or request.split_params or split_params(request.params)
             if peer is None:
-                peer = self._recogniser.again(parts.meta) or self._recognise(request, parts.meta)
+                peer = self._recogniser.detect_repeated(parts.meta) or self._recognise(
+                    request, parts.meta
+                )
                 if peer is None:
                     return self._initialize(request)
             return self._serve(request, parts, peer)
@@ -246,14 +260,14 @@ class Link:
     def take_again(self, request: Request, peer: Peer) -> Exchange | None:
         """A request whose `_meta` says what that of an earlier one said, word for word: it comes
         from this peer. None where it has to be looked at once more, or must be refused."""
-        incoming, parts = self._incoming, request.head
+        incoming, parts = self._incoming, request.split_params
         if parts is None or self._handshake.phase is CLOSED or incoming.uses(request.id):
             return None
         try:
             exchange = Exchange(
                 request,
                 parts,
-                self._terms.received(request.method, peer),
+                self._terms.receivable(request.method, peer),
                 peer,
                 self._shapers[peer.revision],
                 self.principal,
@@ -272,7 +286,7 @@ class Link:
             known = self._handshake.peer
             if known is None and request.method == PING and self.accepts.handshakes:
                 known = Peer(self.accepts.handshakes[0], t.ClientCapabilities())  # D27
-            return self._recogniser.recognise(request, meta, None, known)
+            return self._recogniser.detect(request, meta, None, known)
         session = self._handshake.session
         if session is None:  # R0779: such a server sends no requests, and gets no answers
             raise Fault(FaultKind.METHOD_NOT_FOUND, "servers do not send requests here")
@@ -280,10 +294,10 @@ class Link:
             raise Fault(FaultKind.INVALID_REQUEST, "initialize is not answered yet")
         return session
 
-    def _serve(self, request: Request, parts: Head, peer: Peer) -> list[Event]:
+    def _serve(self, request: Request, parts: SplitParams, peer: Peer) -> list[LinkEvent]:
         incoming, revision = self._incoming, peer.revision
-        row = self._terms.received(request.method, peer)
-        if row.gives is None:
+        row = self._terms.receivable(request.method, peer)
+        if row.load_result is None:
             raise Fault(FaultKind.METHOD_NOT_FOUND, f"{row.name} is a notification")
         if incoming.batch is not None and not revision.batches:
             raise Fault(FaultKind.INVALID_REQUEST, "an enveloped request inside a batch")
@@ -293,7 +307,7 @@ class Link:
             parts,
             row,
             peer,
-            shaper if shaper is not None else self.shaper(revision),
+            shaper if shaper is not None else self.encoder(revision),
             self.principal,
             None if self._serving else self._question(row, request, peer),
             self._closed,
@@ -305,32 +319,36 @@ class Link:
         if row.name in ANSWERED_HERE:
             if row.name == SET_LEVEL:
                 self._set_level(request, peer)
-            done = exchange.shaper.result(t.EmptyResult())
-            return _sending(incoming.answer(encode_reply(request.raw_id, done)))
+            done = exchange.encoder.result(t.EmptyResult())
+            return _sending(incoming.answer(encode_result(request.raw_id, done)))
         incoming.open(exchange)
-        return [Call(exchange)]
+        return [RequestReceived(exchange)]
 
-    def _question(self, row: Method, request: Request, peer: Peer) -> "Question | None":
-        from colonnade.protocol.input_requests import asked  # on use: few servers ask
+    def _question(self, row: Method, request: Request, peer: Peer) -> "InputRequest | None":
+        from colonnade.protocol.input_requests import (
+            received_input_request,  # on use: few servers ask
+        )
 
-        return asked(row, request.params, self.identity.capabilities, peer.revision)
+        return received_input_request(
+            row, request.params, self.identity.capabilities, peer.revision
+        )
 
-    def _initialize(self, request: Request) -> list[Event]:
+    def _initialize(self, request: Request) -> list[LinkEvent]:
         if self._incoming.batch is not None:
             raise Fault(FaultKind.INVALID_REQUEST, "initialize inside a batch")  # D26, R0236
-        params = read(t.InitializeRequestParams, request.params)
+        params = decode_as(t.InitializeRequestParams, request.params)
         revision = self._handshake.answer(params)
         if self._current is not None:
             self.identity = self._current()
-            self._terms = Terms(self.identity, self._current)
+            self._terms = MethodRules(self.identity, self._current)
             self._logs = self.identity.logs
-        body = self.shaper(revision).result(self.identity.welcome(revision))
+        body = self.encoder(revision).result(self.identity.initialize_result(revision))
         peer = self._handshake.opened(params, revision)
-        return [Send(encode_reply(request.raw_id, body)), Opened(peer)]
+        return [Send(encode_result(request.raw_id, body)), PeerIdentified(peer)]
 
     def _set_level(self, request: Request, peer: Peer) -> None:
         """A level for the session, and for what already runs in it."""
-        level = read(t.SetLevelRequestParams, request.params).level
+        level = decode_as(t.SetLevelRequestParams, request.params).level
         now = self._handshake.set_level(peer, level)
         for exchange in self._incoming:
             if exchange.peer is peer:
@@ -338,92 +356,95 @@ class Link:
 
     # ------------------------------------------------------------ notifications to us
 
-    def _receive_notification(self, frame: Notification, now: float) -> list[Event]:
-        meta = head(frame.params).meta
+    def _receive_notification(self, frame: Notification, now: float) -> list[LinkEvent]:
+        meta = split_params(frame.params).meta
         if frame.method == CANCELLED:
             return self._receive_cancelled(frame)
         peer = self.peer
-        if peer is None and frame.method in EARLY:
+        if peer is None and frame.method in ALLOWED_EARLY:
             peer = self._handshake.session
         if peer is None:
-            return [Dropped(f"{frame.method[:80]} before the peer is known")]
-        row = self._terms.received(frame.method, peer)
+            return [MessageIgnored(f"{frame.method[:80]} before the peer is known")]
+        row = self._terms.receivable(frame.method, peer)
         if not row.is_notification:
-            return [Dropped(f"{row.name} without an id")]
+            return [MessageIgnored(f"{row.name} without an id")]
         if row.name == PROGRESS:
             return self._receive_progress(frame, now)
         if row.name == INITIALIZED and not self._handshake.advance(INITIALIZED):
-            return [Dropped(f"{INITIALIZED} out of turn")]
-        if peer.revision.pushing is Pushing.LISTEN and row.name not in UNTAGGED:
+            return [MessageIgnored(f"{INITIALIZED} out of turn")]
+        if (
+            peer.revision.change_notifications is ChangeNotifications.LISTEN
+            and row.name not in UNTAGGED
+        ):
             return self._receive_news(row, frame, meta)
-        return [Told(row, frame.params)]
+        return [NotificationReceived(row, frame.params)]
 
-    def _receive_progress(self, frame: Notification, now: float) -> list[Event]:
-        params = read(t.ProgressNotificationParams, frame.params)
-        call = self._flight.wanting(params.progress_token)
+    def _receive_progress(self, frame: Notification, now: float) -> list[LinkEvent]:
+        params = decode_as(t.ProgressNotificationParams, frame.params)
+        call = self._flight.by_progress_token(params.progress_token)
         if call is None:
-            return [Dropped("progress of no call")]
+            return [MessageIgnored("progress of no call")]
         if not self._flight.progress(call, params.progress, now):
-            return [Dropped(f"progress of {call.method} that did not go up")]
-        return [Progressed(call.id, params)]
+            return [MessageIgnored(f"progress of {call.method} that did not go up")]
+        return [ProgressReceived(call.id, params)]
 
-    def _receive_news(self, row: Method, frame: Notification, meta: Raw) -> list[Event]:
-        subscription = read(t.NotificationMeta, meta).subscription_id
+    def _receive_news(self, row: Method, frame: Notification, meta: Raw) -> list[LinkEvent]:
+        subscription = decode_as(t.NotificationMeta, meta).subscription_id
         call = self._flight.get(subscription)
         if call is None or call.method != LISTEN:
-            return [Dropped(f"{row.name} of no subscription")]
+            return [MessageIgnored(f"{row.name} of no subscription")]
         if row.name == ACKNOWLEDGED:
             self._flight.keep_open(call)
-        return [Told(row, frame.params, subscription)]
+        return [NotificationReceived(row, frame.params, subscription)]
 
-    def _receive_cancelled(self, frame: Notification) -> list[Event]:
-        params = read(t.CancelledNotificationParams, frame.params)
+    def _receive_cancelled(self, frame: Notification) -> list[LinkEvent]:
+        params = decode_as(t.CancelledNotificationParams, frame.params)
         exchange = self._incoming.get(params.request_id)
         if exchange is not None:
             rest = exchange.abandon()
-            return [Cancelled(exchange, params.reason), *_sending(rest)]
+            return [RequestCancelled(exchange, params.reason), *_sending(rest)]
         call = self._flight.get(params.request_id)
         if call is not None and call.method == LISTEN:
             # D1: the server ended a subscription; the result that may follow is a stray.
             self._flight.settle(call.id)
-            return [Answered(call.id, call.method, Raw(b"{}"))]
-        return [Dropped("a cancellation of an unknown or finished request")]
+            return [RequestFinished(call.id, call.method, Raw(b"{}"))]
+        return [MessageIgnored("a cancellation of an unknown or finished request")]
 
     # ------------------------------------------------------------ outcomes of our requests
 
-    def _receive_outcome(self, frame: Reply | Failure) -> list[Event]:
+    def _receive_outcome(self, frame: ResultResponse | ErrorResponse) -> list[LinkEvent]:
         call = self._flight.settle(frame.id)
-        if isinstance(frame, Reply):
-            return self._answered(call, frame.result) if call else [Dropped("a stray reply")]
+        if isinstance(frame, ResultResponse):
+            return self._answered(call, frame.result) if call else [MessageIgnored("a stray reply")]
         if call is None:
             about = f"{frame.code}, {frame.message[:200]}"
-            return [Dropped(f"an error that answers no request of ours: {about}")]
+            return [MessageIgnored(f"an error that answers no request of ours: {about}")]
         try:
-            data = read(object, frame.data) if frame.data else None
+            data = decode_as(object, frame.data) if frame.data else None
         except Fault:  # the call ends all the same
             data = None
         return self._answered(call, RemoteError(frame.code, frame.message, data))
 
-    def _answered(self, call: Sent, outcome: Raw | ColonnadeError) -> list[Event]:
-        over = Answered(call.id, call.method, outcome)
+    def _answered(self, call: OutgoingRequest, outcome: Raw | ColonnadeError) -> list[LinkEvent]:
+        over = RequestFinished(call.id, call.method, outcome)
         if call.method != HANDSHAKE_METHOD:
             return [over]
         if isinstance(outcome, ColonnadeError):
             self._handshake.step("refused")
             return [over]
         try:
-            peer = self._handshake.agree(read(t.InitializeResult, outcome))
+            peer = self._handshake.agree(decode_as(t.InitializeResult, outcome))
         except ColonnadeError as error:
-            return [Answered(call.id, call.method, error), *self.close()]  # D34
-        return [Send(encode_notification(INITIALIZED, b"")), Opened(peer), over]
+            return [RequestFinished(call.id, call.method, error), *self.close()]  # D34
+        return [Send(encode_notification(INITIALIZED, b"")), PeerIdentified(peer), over]
 
     # ------------------------------------------------------------ what goes out
 
-    def shaper(self, revision: Revision) -> Shaper:
+    def encoder(self, revision: Revision) -> Encoder:
         """The writer for a revision, made once."""
         shaper = self._shapers.get(revision)
         if shaper is None:
-            shaper = self._shapers[revision] = self.identity.shaper(revision)
+            shaper = self._shapers[revision] = self.identity.encoder(revision)
         return shaper
 
     def initialize(
@@ -431,7 +452,7 @@ class Link:
     ) -> Send:
         """Begin the handshake, with our newest revision that has one or with a chosen one."""
         revision = self._handshake.begin(revision)
-        body = self.shaper(revision).params(self.identity.greeting(revision))
+        body = self.encoder(revision).params(self.identity.initialize_params(revision))
         id = self._flight.reserve(HANDSHAKE_METHOD, timeout_s, timeout_s)
         self._flight.open(id, HANDSHAKE_METHOD, now, timeout_s, timeout_s, False)
         self._handshake.step("initialize")
@@ -473,14 +494,14 @@ class Link:
         max_s: float,
         progress: bool,
         revision: Revision | None,
-    ) -> tuple[Request, Agreed]:
+    ) -> tuple[Request, SendContext]:
         """The same before it is written, and before anybody waits for an answer: `expect` is for
         those who do. With it come the terms on which it is sent."""
         handshake, terms = self._handshake, self._agreed.get(method)
         if terms is None or terms.peer is not handshake.peer or handshake.phase is not OPEN:
             terms = self._agree(method, revision)
         row = terms.row
-        noun: Any = params if type(params) is row.params else fitting(row, params)
+        noun: Any = params if type(params) is row.params else params_for(row, params)
         if noun.meta and t.PROGRESS_TOKEN_KEY in noun.meta:
             # R0076: two callers could choose the same
             raise LocalProtocolError("ask for progress=True; the token is ours to choose")
@@ -507,12 +528,12 @@ class Link:
         name = getattr(params, "name", None)
         self._flight.open(cast("int", made.id), made.method, now, timeout_s, max_s, progress, name)
 
-    def _agree(self, method: str, probed: Revision | None) -> Agreed:
+    def _agree(self, method: str, probed: Revision | None) -> SendContext:
         """On what terms a request may be sent now; they hold for as long as its peer is ours."""
         peer = self._handshake.peer_for(method, probed)
         informed = self._handshake.knows(peer)
-        row = self._terms.sent(method, peer, notification=False, informed=informed)
-        terms = Agreed(peer, row, self.shaper(peer.revision))
+        row = self._terms.sendable(method, peer, notification=False, informed=informed)
+        terms = SendContext(peer, row, self.encoder(peer.revision))
         if peer is self._handshake.peer:
             self._agreed[method] = terms
         return terms
@@ -528,8 +549,8 @@ class Link:
             raise LocalProtocolError(f"{method} is written by {NOT_BY_HAND[method]}")
         peer = self._handshake.peer_for(method, None)
         informed = self._handshake.knows(peer)
-        row = self._terms.sent(method, peer, notification=True, informed=informed)
-        body = self.shaper(peer.revision).params(fitting(row, params))
+        row = self._terms.sendable(method, peer, notification=True, informed=informed)
+        body = self.encoder(peer.revision).params(params_for(row, params))
         return encode_notification(method, body)
 
     def cancel(self, id: RequestId, reason: str | None = None) -> bytes | None:
@@ -555,21 +576,21 @@ class Link:
         call = self._flight.get(id)
         return call.ends_at if call is not None else None
 
-    def hold(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
+    def pause_timeouts(self, now: float, about: RequestId | None = None) -> tuple[int, ...]:
         """A question of the peer is being answered: the call that it is `about` does not run out of
         time, nor where that is unknown any that waits by now. Gives what `release` takes."""
-        return self._flight.hold(now, about)
+        return self._flight.pause_timeouts(now, about)
 
-    def release(self, held: tuple[int, ...], now: float) -> None:
+    def resume_timeouts(self, held: tuple[int, ...], now: float) -> None:
         """It was answered, or given up."""
-        self._flight.release(held, now)
+        self._flight.resume_timeouts(held, now)
 
-    def tick(self, now: float) -> list[Event]:
+    def tick(self, now: float) -> list[LinkEvent]:
         """End what has waited too long, and tell the peer that nobody waits any more."""
-        events: list[Event] = []
+        events: list[LinkEvent] = []
         for call in self._flight.overdue(now):
             self._flight.settle(call.id)
-            error = TimedOut(f"no answer to {call.method} within {call.waits} s")
+            error = TimedOut(f"no answer to {call.method} within {call.timeout_text} s")
             events += self._answered(call, error)
             if call.method != HANDSHAKE_METHOD:
                 events.append(Send(call.cancellation("timed out")))
@@ -582,7 +603,7 @@ class Link:
         *,
         server: str | None = None,
         output: Output = NO_OUTPUT,
-    ) -> list[Event]:
+    ) -> list[LinkEvent]:
         """The end: everything that waits is told, and nothing is ever sent again.
 
         `more` is what else there is to say, after the name of the call; `server` is the one that
@@ -591,23 +612,23 @@ class Link:
         if self.phase is CLOSED:
             return []
         self._handshake.step("close")
-        events: list[Event] = []
+        events: list[LinkEvent] = []
         for call in self._flight.calls:
             self._flight.settle(call.id)
             words = f"{why} during {call.label}{more}"
             lost = ConnectionLost(words, server=server, output=output)
-            events.append(Answered(call.id, call.method, lost))
+            events.append(RequestFinished(call.id, call.method, lost))
         for exchange in self._incoming.clear():
             exchange.abandon()
-            events.append(Cancelled(exchange, why))
+            events.append(RequestCancelled(exchange, why))
         return events
 
     # ------------------------------------------------------------ as plain data
 
-    def record(self) -> Record:
+    def snapshot(self) -> LinkSnapshot:
         """All that another process needs to go on; running exchanges stay where they run."""
         peer = self.peer
-        return Record(
+        return LinkSnapshot(
             side=self.side,
             phase=self.phase,
             revision=peer.revision.date if peer else None,
@@ -621,35 +642,39 @@ class Link:
 
     @classmethod
     def restore(
-        cls, record: Record, identity: Identity, accepts: Revisions = EVERY, principal: str = ""
+        cls,
+        record: LinkSnapshot,
+        identity: Identity,
+        accepts: Revisions = EVERY,
+        principal: str = "",
     ) -> "Link":
         """A link from its record. Raises `LocalProtocolError` where we no longer speak so."""
         link = cls(record.side, identity, accepts, principal)
-        link._flight = Flight(record.next_id, record.sent)
+        link._flight = OutgoingRequests(record.next_id, record.sent)
         link._handshake.phase = record.phase
         if record.revision is not None:
             revision = accepts.get(record.revision)
             if revision is None:
                 raise LocalProtocolError(f"{record.revision} is not spoken here any more")
             theirs = t.ClientCapabilities if record.side is Side.SERVER else t.ServerCapabilities
-            capabilities = read(theirs, record.capabilities)
+            capabilities = decode_as(theirs, record.capabilities)
             link._handshake.peer = Peer(revision, capabilities, record.info, record.log_level)
             link._handshake.informed = record.informed
         return link
 
 
-def _sending(data: bytes | None, fault: Fault | None = None) -> list[Event]:
+def _sending(data: bytes | None, fault: Fault | None = None) -> list[LinkEvent]:
     return [Send(data, fault)] if data is not None else []
 
 
-def sends(events: Iterable[Event]) -> list[bytes]:
+def sends(events: Iterable[LinkEvent]) -> list[bytes]:
     """The bytes among events, in order."""
     return [event.data for event in events if isinstance(event, Send)]
 
 
-def _check_asking(noun: t.Noun, peer: Peer) -> None:
+def _check_asking(noun: t.ProtocolType, peer: Peer) -> None:
     """Raise `LocalProtocolError` for a question that this client cannot be asked."""
-    from colonnade.protocol.input_requests import Params, Question, check_asking
+    from colonnade.protocol.input_requests import InputRequest, InputRequestParams, check_sendable
 
-    if isinstance(noun, Params):
-        check_asking(Question(noun), peer)
+    if isinstance(noun, InputRequestParams):
+        check_sendable(InputRequest(noun), peer)

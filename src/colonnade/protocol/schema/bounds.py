@@ -59,7 +59,7 @@ _MEMBER, _ITEM = 0, 1
 _Link: TypeAlias = tuple[int, str | int | None, int]
 
 
-class Unsound(ValueError):
+class UnusableSchema(ValueError):
     """This document cannot be used; the words say why and what to do."""
 
 
@@ -100,7 +100,7 @@ def measure(value: Any, *, text: int = 64, square: bool = False) -> list[int]:
     layer: list[Any] = [value]
     while layer:
         if len(levels) > MAX_DEPTH:
-            raise Unsound(f"nested deeper than {MAX_DEPTH} levels; flatten it")
+            raise UnusableSchema(f"nested deeper than {MAX_DEPTH} levels; flatten it")
         weight, below = len(layer), list[Any]()
         for item in layer:
             if isinstance(item, dict):
@@ -118,7 +118,7 @@ def measure(value: Any, *, text: int = 64, square: bool = False) -> list[int]:
     return levels
 
 
-def survey(document: Any) -> list[int]:
+def estimate_costs(document: Any) -> list[int]:
     """How many steps a checker needs at most for one node of a value, at each depth of it.
 
     Raises `Unsound` for a document that is no schema, too large, or refers outside itself.
@@ -126,13 +126,13 @@ def survey(document: Any) -> list[int]:
     if isinstance(document, bool):
         return [1] * (MAX_DEPTH + 1)
     if not isinstance(document, dict):
-        raise Unsound("a schema is a JSON object; this is none")
+        raise UnusableSchema("a schema is a JSON object; this is none")
     if sum(measure(document, text=MAX_TEXT // MAX_NODES)) > MAX_NODES:
-        raise Unsound("the schema is too large; split it or describe less")
+        raise UnusableSchema("the schema is too large; split it or describe less")
     return _costs(_Graph(cast(Schema, document)).nodes)
 
 
-def children(document: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
+def subschemas(document: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
     """Every subschema that stands in this one, with its keyword and its place there."""
     for keyword in document:
         value = document[keyword]
@@ -147,7 +147,7 @@ def children(document: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
                     yield keyword, name, one
 
 
-def mapped(document: Schema, change: Callable[[str, Any], Any]) -> Schema:
+def map_subschemas(document: Schema, change: Callable[[str, Any], Any]) -> Schema:
     """A copy in which each subschema is what `change(keyword, subschema)` makes of it."""
     copy = dict(document)
     for keyword in document:
@@ -174,7 +174,7 @@ def dialect(document: Any) -> str:
         if bare == known.partition(":")[2]:
             return known
     # R0463
-    raise Unsound(
+    raise UnusableSchema(
         f"the dialect {named[:200]!r} is not supported; write {DRAFT_2020_12!r} or "
         f"'{DRAFT_07}#', or leave '$schema' out"
     )
@@ -203,20 +203,20 @@ class _Graph:
             if id(one) in self._index:
                 continue
             if len(self.nodes) >= MAX_SUBSCHEMAS:
-                raise Unsound(f"more than {MAX_SUBSCHEMAS} subschemas; split the schema")
+                raise UnusableSchema(f"more than {MAX_SUBSCHEMAS} subschemas; split the schema")
             base = self._name(one, base)
             self._index[id(one)] = len(self.nodes)
             self.nodes.append(_Node(one, base))
-            for keyword, _, child in children(one):
+            for keyword, _, child in subschemas(one):
                 if isinstance(child, dict):
                     waiting.append((cast(Schema, child), base))
                 elif not isinstance(child, bool):
-                    raise Unsound(f"what stands under {keyword!r} is no schema")
+                    raise UnusableSchema(f"what stands under {keyword!r} is no schema")
 
     def _name(self, document: Schema, base: str) -> str:
         """Remember by which names this subschema can be referred to; the base of what it holds."""
         if "$schema" in document and dialect(document) != self._dialect:
-            raise Unsound("a schema inside the schema names another dialect; use one")
+            raise UnusableSchema("a schema inside the schema names another dialect; use one")
         identity = document.get("$id")
         if isinstance(identity, str) and identity.startswith("#"):  # draft-07 spells anchors so
             self._anchors[base, identity[1:]] = document
@@ -232,7 +232,7 @@ class _Graph:
         return base
 
     def _connect(self, node: _Node) -> None:
-        for keyword, place, child in children(node.document):
+        for keyword, place, child in subschemas(node.document):
             if isinstance(child, bool):
                 if keyword not in _COSTLY_BOOLEANS:
                     continue
@@ -258,7 +258,7 @@ class _Graph:
         found = self._resources.get(uri)
         # R0756, R0758: what is not in the document is never fetched, and never taken for granted.
         if found is None:
-            raise Unsound(
+            raise UnusableSchema(
                 f"refers to {reference[:200]!r}, which is outside the schema and never fetched; "
                 "put the definition under '$defs'"
             )
@@ -272,7 +272,9 @@ class _Graph:
                 self._collect(cast(Schema, target), uri)
                 yield self._index[id(cast(Schema, target))]
             elif not isinstance(target, bool):
-                raise Unsound(f"refers to {reference[:200]!r}, and there is no such definition")
+                raise UnusableSchema(
+                    f"refers to {reference[:200]!r}, and there is no such definition"
+                )
 
     def _locate(self, resource: Schema, uri: str, fragment: str) -> Any:
         if not fragment:
@@ -298,7 +300,7 @@ def _joined(base: str, uri: str) -> str:
     try:
         return urljoin(base, uri).rstrip("#")
     except ValueError:  # brackets that hold no address
-        raise Unsound(f"{uri[:200]!r} is no URI; correct it, or leave it out") from None
+        raise UnusableSchema(f"{uri[:200]!r} is no URI; correct it, or leave it out") from None
 
 
 def _costs(nodes: list[_Node]) -> list[int]:
@@ -336,7 +338,7 @@ def _links(nodes: list[_Node], upwards: list[int]) -> list[dict[_Link, int]]:
                 ahead[link] = min(ahead.get(link, 0) + count, MAX_STEPS)
         total += len(ahead)
         if total > MAX_LINKS:
-            raise Unsound("its alternatives are too intertwined; split the schema")
+            raise UnusableSchema("its alternatives are too intertwined; split the schema")
     return links
 
 
@@ -369,11 +371,13 @@ def _order(nodes: list[_Node]) -> list[int]:
             if not incoming[target]:
                 order.append(target)
     if len(order) != len(nodes):
-        raise Unsound("a definition refers to itself without end; put a member or item between")
+        raise UnusableSchema(
+            "a definition refers to itself without end; put a member or item between"
+        )
     return order
 
 
-def row_items(places: Sequence[object]) -> Schema:
+def tuple_items(places: Sequence[object]) -> Schema:
     """The `items` of an array with these `prefixItems`, and no others: what any of them may be.
 
     It says nothing more, since no item is behind the last place. But clients refuse an array

@@ -15,13 +15,13 @@ MAX_PROBLEMS = 10
 # Past this many options the list is no longer read.
 MAX_OPTIONS = 20
 # Options that are looked through for the one that was meant.
-MAX_LIKELY = 200
+MAX_SUGGESTED_FROM = 200
 # Larger whole numbers are not written out: Python itself stops at 4,300 digits.
-MAX_WRITTEN = 10**20
+MAX_SHOWN_NUMBER = 10**20
 # Names of members come from the peer; long ones are cut.
-MAX_NAME = 80
+MAX_NAME_CHARS = 80
 # Patterns and words of the author's own checks.
-MAX_WORDS = 300
+MAX_TEXT_CHARS = 300
 
 _NOUNS = {
     "string": "a string",
@@ -38,7 +38,7 @@ _FORMATS = {
     "time": "a time such as 09:30:00",
     "duration": "an ISO 8601 duration such as PT1H30M",
     "uuid": "a UUID such as 123e4567-e89b-42d3-a456-426614174000",
-    "decimal": "a number, or one as text such as '12.50'",
+    "decimal": "a number, or a string such as '12.50'",
     "ipv4": "an IPv4 address such as 192.0.2.1",
     "ipv6": "an IPv6 address such as 2001:db8::1",
     "ipv4network": "an IPv4 network such as 192.0.2.0/24",
@@ -50,18 +50,18 @@ _FORMATS = {
 }
 
 
-class Problem(Struct, frozen=True):
+class ValidationProblem(Struct, frozen=True):
     """One thing that is wrong: where, as member names and indexes, and what."""
 
     path: tuple[str | int, ...]
-    words: str
+    message: str
 
     def __str__(self) -> str:
-        where = spell(self.path)
-        return f"{where}: {self.words}" if where else self.words
+        where = format_path(self.path)
+        return f"{where}: {self.message}" if where else self.message
 
 
-class Complaint(Protocol):
+class ValidatorError(Protocol):
     """An error of the validating library, as far as it is read here."""
 
     @property
@@ -72,7 +72,7 @@ class Complaint(Protocol):
     def kind(self) -> Any: ...
 
 
-def told(problems: Sequence[Problem]) -> str:
+def join_problems(problems: Sequence[ValidationProblem]) -> str:
     """All in one line, and how many there are beyond the bound."""
     words = [str(problem) for problem in problems[:MAX_PROBLEMS]]
     if len(problems) > MAX_PROBLEMS:
@@ -80,23 +80,23 @@ def told(problems: Sequence[Problem]) -> str:
     return "; ".join(words)
 
 
-def spell(path: Iterable[str | int]) -> str:
+def format_path(path: Iterable[str | int]) -> str:
     """`a.b[0]`, the way people write where something stands."""
     text = ""
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{cut(part)}" if text else cut(part)
+            text += f".{truncate(part)}" if text else truncate(part)
     return text
 
 
-def cut(text: str, limit: int = MAX_NAME) -> str:
+def truncate(text: str, limit: int = MAX_NAME_CHARS) -> str:
     """At most `limit` characters of a text that someone else chose."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def kind_of(value: Any) -> str:
+def json_type(value: Any) -> str:
     """The JSON type of a value."""
     if value is None:
         return "null"
@@ -118,32 +118,32 @@ def expected(types: Iterable[str], got: str) -> str:
 
 def expected_format(name: str) -> str:
     """What a string of this format looks like."""
-    return f"expected {_FORMATS.get(name, f'text of the format {cut(name)!r}')}, got other text"
+    return f"expected {_FORMATS.get(name, f'a string of the format {truncate(name)!r}')}, got another string"
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """What came, as far as it may be said: numbers are written out, text never is."""
     if isinstance(value, str):
-        return "other text"
+        return "another string"
     if isinstance(value, bool) or value is None:
         return _json(value)
     if isinstance(value, int | float):
-        return "a number of many digits" if abs(value) > MAX_WRITTEN else repr(value)
-    return _NOUNS[kind_of(value)]
+        return "a number of many digits" if abs(value) > MAX_SHOWN_NUMBER else repr(value)
+    return _NOUNS[json_type(value)]
 
 
-def likely(text: str, options: Sequence[Any]) -> str:
+def suggestion(text: str, options: Sequence[Any]) -> str:
     """`; did you mean 'celsius'?`, where a text comes close to one of the options."""
     import difflib  # on use: most callers get it right
 
-    known = [option for option in options[:MAX_LIKELY] if isinstance(option, str)]
-    near = difflib.get_close_matches(text[:MAX_NAME], known, 1)
-    return f"; did you mean {cut(near[0])!r}?" if near else ""
+    known = [option for option in options[:MAX_SUGGESTED_FROM] if isinstance(option, str)]
+    near = difflib.get_close_matches(text[:MAX_NAME_CHARS], known, 1)
+    return f"; did you mean {truncate(near[0])!r}?" if near else ""
 
 
-def one_of(options: Sequence[Any]) -> str:
+def expected_one_of(options: Sequence[Any]) -> str:
     """`expected one of 'a', 'b'`."""
-    shown = [cut(_json(option)) for option in options[:MAX_OPTIONS]]
+    shown = [truncate(_json(option)) for option in options[:MAX_OPTIONS]]
     if len(options) > MAX_OPTIONS:
         shown.append("…")
     return f"expected {shown[0]}" if len(shown) == 1 else f"expected one of {', '.join(shown)}"
@@ -156,7 +156,7 @@ def _json(value: Any) -> str:
     return repr(value)
 
 
-def endless(value: Any) -> bool:
+def has_non_finite(value: Any) -> bool:
     """Whether there is a NaN or an Infinity in a value of plain types."""
     waiting = [value]
     for one in waiting:
@@ -169,36 +169,42 @@ def endless(value: Any) -> bool:
     return False
 
 
-def explain(complaint: Complaint) -> list[Problem]:
+def explain(complaint: ValidatorError) -> list[ValidationProblem]:
     """One error of the validator as problems; of a union, those of the member that came closest."""
     path, kind = tuple(complaint.instance_path), complaint.kind
     facts: dict[str, Any] = kind.as_dict()
     if kind.name in ("anyOf", "oneOf"):
         return _explain_union(path, complaint, facts["context"])
     if kind.name == "type":
-        return [Problem(path, expected(facts["types"], kind_of(complaint.instance)))]
+        return [ValidationProblem(path, expected(facts["types"], json_type(complaint.instance)))]
     if kind.name == "propertyNames":
-        return [Problem(path, f"a name in it is wrong: {explain(facts['error'])[0].words}")]
+        return [
+            ValidationProblem(path, f"a name in it is wrong: {explain(facts['error'])[0].message}")
+        ]
     write = _WORDS.get(kind.name)
     if write is None:
-        return [Problem(path, f"does not satisfy {kind.name!r} of the schema")]
-    return [Problem(path, write(facts, complaint.instance))]
+        return [ValidationProblem(path, f"does not satisfy {kind.name!r} of the schema")]
+    return [ValidationProblem(path, write(facts, complaint.instance))]
 
 
 def _explain_union(
-    path: tuple[str | int, ...], complaint: Complaint, branches: list[list[Complaint]]
-) -> list[Problem]:
+    path: tuple[str | int, ...], complaint: ValidatorError, branches: list[list[ValidatorError]]
+) -> list[ValidationProblem]:
     if not all(branches):
-        return [Problem(path, "fits more than one of the alternatives, which exclude each other")]
+        return [
+            ValidationProblem(
+                path, "fits more than one of the alternatives, which exclude each other"
+            )
+        ]
     near = [branch for branch in branches if not _wrong_type(branch, path)]
     if near:
         best = min(near, key=len)
         return [problem for inner in best for problem in explain(inner)]
     types = [name for branch in branches for name in branch[0].kind.as_dict()["types"]]
-    return [Problem(path, expected(dict.fromkeys(types), kind_of(complaint.instance)))]
+    return [ValidationProblem(path, expected(dict.fromkeys(types), json_type(complaint.instance)))]
 
 
-def _wrong_type(branch: list[Complaint], path: tuple[str | int, ...]) -> bool:
+def _wrong_type(branch: list[ValidatorError], path: tuple[str | int, ...]) -> bool:
     first = branch[0]
     return first.kind.name == "type" and tuple(first.instance_path) == path
 
@@ -216,7 +222,9 @@ def _count(noun: str, direction: str) -> _Write:
 
 
 def _bound(direction: str) -> _Write:
-    return lambda facts, value: f"expected {direction} {facts['limit']}, got {shown(value)}"
+    return lambda facts, value: (
+        f"expected {direction} {facts['limit']}, got {describe_value(value)}"
+    )
 
 
 def _just(words: str) -> _Write:
@@ -224,17 +232,22 @@ def _just(words: str) -> _Write:
 
 
 def _unknown(facts: dict[str, Any], value: Any) -> str:
-    names = ", ".join(repr(cut(str(name))) for name in facts["unexpected"][:MAX_OPTIONS])
+    names = ", ".join(repr(truncate(str(name))) for name in facts["unexpected"][:MAX_OPTIONS])
     return f"unknown {names}"
 
 
 def _choice(options: Sequence[Any], value: Any) -> str:
-    words = f"{one_of(options)}, got {shown(value)}"
-    return words + likely(value, options) if isinstance(value, str) else words
+    words = f"{expected_one_of(options)}, got {describe_value(value)}"
+    return words + suggestion(value, options) if isinstance(value, str) else words
+
+
+def _pattern(facts: dict[str, Any]) -> str:
+    pattern = truncate(facts.get("pattern", "its pattern"), MAX_TEXT_CHARS)
+    return f"expected a string that matches {pattern}, got another string"
 
 
 _WORDS: dict[str, _Write] = {
-    "required": lambda facts, _: f"missing required {cut(facts['property'])!r}",
+    "required": lambda facts, _: f"missing required {truncate(facts['property'])!r}",
     "additionalProperties": _unknown,
     "unevaluatedProperties": _unknown,
     "enum": lambda facts, value: _choice(facts["options"], value),
@@ -244,7 +257,7 @@ _WORDS: dict[str, _Write] = {
     "exclusiveMinimum": _bound("more than"),
     "exclusiveMaximum": _bound("less than"),
     "multipleOf": lambda facts, value: (
-        f"expected a multiple of {facts['multiple_of']}, got {shown(value)}"
+        f"expected a multiple of {facts['multiple_of']}, got {describe_value(value)}"
     ),
     "minLength": _count("character", "at least"),
     "maxLength": _count("character", "at most"),
@@ -253,10 +266,7 @@ _WORDS: dict[str, _Write] = {
     "minProperties": _count("member", "at least"),
     "maxProperties": _count("member", "at most"),
     "uniqueItems": _just("expected items that differ from each other, got some twice"),
-    "pattern": lambda facts, _: (
-        f"expected text that matches {cut(facts.get('pattern', 'its pattern'), MAX_WORDS)}, "
-        "got other text"
-    ),
+    "pattern": lambda facts, _: _pattern(facts),
     "format": lambda facts, _: expected_format(facts["format"]),
     "falseSchema": _just("not allowed here"),
     "not": _just("a value of this kind is not allowed here"),

@@ -17,32 +17,32 @@ from colonnade.protocol.schema.bounds import (
     DRAFT_07,
     DRAFT_2020_12,
     Schema,
-    Unsound,
-    children,
+    UnusableSchema,
     dialect,
-    mapped,
+    estimate_costs,
+    map_subschemas,
     measure,
-    survey,
+    subschemas,
 )
 from colonnade.protocol.schema.error_messages import (
     MAX_PROBLEMS,
-    Complaint,
-    Problem,
+    ValidationProblem,
+    ValidatorError,
     explain,
-    kind_of,
-    spell,
+    format_path,
+    json_type,
 )
 
 __all__ = [
     "DRAFT_07",
     "DRAFT_2020_12",
-    "Problem",
     "Schema",
-    "Unsound",
+    "UnusableSchema",
+    "ValidationProblem",
     "Validator",
-    "admitted",
+    "admitted_types",
     "dialect",
-    "inlined",
+    "inline_references",
 ]
 
 # One step is 20 to 50 ns: a tenth of a second, about, for the worst value that is let through.
@@ -90,8 +90,8 @@ class Validator:
         self._square = False
         try:
             self._dialect = dialect(document)
-            self._costs = survey(document)
-        except Unsound as error:
+            self._costs = estimate_costs(document)
+        except UnusableSchema as error:
             raise self._refusal(str(error)) from None
 
     def compile(self) -> None:
@@ -99,24 +99,26 @@ class Validator:
         if self._compiled is None:
             self._compiled = self._compile()
 
-    def check(self, value: Any) -> list[Problem]:
+    def check(self, value: Any) -> list[ValidationProblem]:
         """What is wrong with a JSON value, at most `MAX_PROBLEMS`; nothing if it fits."""
         self.compile()
         try:
             weights = measure(value, square=self._square)
-        except Unsound as error:
-            return [Problem((), str(error))]
+        except UnusableSchema as error:
+            return [ValidationProblem((), str(error))]
         work = sum(weight * (1 + self._costs[depth]) for depth, weight in enumerate(weights))
         if work > MAX_WORK:
-            return [Problem((), "too large or too deep to be checked against the schema")]
+            return [ValidationProblem((), "too large or too deep to be checked against the schema")]
         try:
             if self._compiled.is_valid(value):
                 return []
             if work > MAX_EXPLAINED_WORK:
-                return [Problem((), "does not fit the schema, and is too large to say where")]
+                return [
+                    ValidationProblem((), "does not fit the schema, and is too large to say where")
+                ]
             return _explained(list(self._compiled.iter_errors(value)))
         except ValueError:  # a lone surrogate, bytes, a key that is no string
-            return [Problem((), "holds something that JSON cannot carry")]
+            return [ValidationProblem((), "holds something that JSON cannot carry")]
 
     def _compile(self) -> Any:
         import jsonschema_rs
@@ -132,7 +134,7 @@ class Validator:
             return self._make(jsonschema_rs.FancyRegexOptions(MAX_BACKTRACKS, size, size))
         except ValueError as error:
             words = str(error).partition("\n")[0][:200]
-            where = spell(getattr(error, "instance_path", ())) or "its root"
+            where = format_path(getattr(error, "instance_path", ())) or "its root"
             raise self._refusal(f"not a valid JSON Schema, at {where}: {words}") from None  # R0465
 
     def _make(self, pattern_options: Any) -> Any:
@@ -158,7 +160,7 @@ class Validator:
         return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
 
 
-def _explained(complaints: list[Complaint]) -> list[Problem]:
+def _explained(complaints: list[ValidatorError]) -> list[ValidationProblem]:
     """Where the choices are listed, the type need not be told as well."""
     listed = [c.instance_path for c in complaints if c.kind.name in ("enum", "const")]
     told = (c for c in complaints if c.kind.name != "type" or c.instance_path not in listed)
@@ -172,7 +174,7 @@ def _never_fetch(uri: str) -> NoReturn:
 # ---------------------------------------------------------------- what a schema admits
 
 
-def admitted(document: Any, root: Any) -> Types:
+def admitted_types(document: Any, root: Any) -> Types:
     """The JSON types that a schema lets through, read from its words; all where it says nothing.
 
     `root` is the document that references in it start from.
@@ -189,7 +191,7 @@ def _admitted(document: Any, definitions: Schema, seen: dict[str, Types]) -> Typ
         types &= frozenset(cast(list[str], named) if isinstance(named, list) else [str(named)])
     for options in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
         if isinstance(options, list):
-            types &= frozenset(kind_of(option) for option in cast(list[Any], options))
+            types &= frozenset(json_type(option) for option in cast(list[Any], options))
     for keyword in ("anyOf", "oneOf"):
         if keyword in schema:
             parts = (_admitted(one, definitions, seen) for one in schema[keyword])
@@ -217,7 +219,7 @@ def _definitions(root: Any) -> Schema:
 # ---------------------------------------------------------------- layout
 
 
-def inlined(document: Schema) -> Schema:
+def inline_references(document: Schema) -> Schema:
     """The same schema with definitions in place of references, so that the root says its type.
 
     Recursive definitions stay, under their names. Many hosts cannot follow references, and reject
@@ -233,7 +235,7 @@ def inlined(document: Schema) -> Schema:
     for reference, one in kept.items():
         _, holder, name = reference.split("/", 2)
         body.setdefault(holder, {})[name.replace("~1", "/").replace("~0", "~")] = one
-    if "type" not in body and admitted(body, body) == _OBJECT:
+    if "type" not in body and admitted_types(body, body) == _OBJECT:
         body = {"type": "object", **body}  # a union of objects: older revisions read the word
     return body
 
@@ -266,7 +268,7 @@ class _Inliner:
         if self._budget < 0:
             raise _TooMany
         schema = cast(Schema, document)
-        body = mapped(schema, lambda _, child: self.expand(child))
+        body = map_subschemas(schema, lambda _, child: self.expand(child))
         reference = body.get("$ref")
         if reference in self._recursive:
             self._used[reference] = None
@@ -329,5 +331,5 @@ def _references(document: Any) -> set[str]:
             schema = cast(Schema, one)
             if isinstance(schema.get("$ref"), str):
                 found.add(schema["$ref"])
-            waiting.extend(child for _, _, child in children(schema))
+            waiting.extend(child for _, _, child in subschemas(schema))
     return found

@@ -14,18 +14,18 @@ from importlib import import_module
 
 _MODULES = {
     "base": """
-        ABSENT Answer BAGGAGE_KEY BARE_RESERVED_KEYS CLIENT_CAPABILITIES_KEY CLIENT_INFO_KEY
-        CacheScope CacheableResult Cursor InputResponseRequestParams LOG_LEVEL_KEY ListResult
-        LoggingLevel MODEL_IMMEDIATE_RESPONSE_KEY NotificationParams Noun Number PROGRESS_TOKEN_KEY
-        PROTOCOL_VERSION_KEY PaginatedRequestParams PaginatedResult ProgressToken RELATED_TASK_KEY
-        RequestId RequestParams Result SERVER_INFO_KEY SUBSCRIPTION_ID_KEY Span TASKS_EXTENSION_ID
-        TRACEPARENT_KEY TRACESTATE_KEY hints known reserved_meta_key since until valid_extension_id
-        valid_meta_key
+        ABSENT BAGGAGE_KEY BARE_RESERVED_KEYS CLIENT_CAPABILITIES_KEY CLIENT_INFO_KEY CacheScope
+        CacheableResult Cursor InputResponse InputResponseRequestParams LOG_LEVEL_KEY ListResult
+        LoggingLevel MODEL_IMMEDIATE_RESPONSE_KEY NotificationParams Number PROGRESS_TOKEN_KEY
+        PROTOCOL_VERSION_KEY PaginatedRequestParams PaginatedResult ProgressToken ProtocolType
+        RELATED_TASK_KEY RequestId RequestParams Result RevisionRange SERVER_INFO_KEY
+        SUBSCRIPTION_ID_KEY TASKS_EXTENSION_ID TRACEPARENT_KEY TRACESTATE_KEY field_annotations
+        field_ranges reserved_meta_key since until valid_extension_id valid_meta_key
     """,
     "content": """
         Annotations AudioContent CallToolRequestParams CallToolResult ContentBlock EmbeddedResource
-        Icon IconTheme ImageContent ResourceContents ResourceLink Role TaskMetadata TaskSupport
-        TextContent Tool ToolAnnotations ToolExecution UnknownContent Weight Whole
+        Icon IconTheme ImageContent Priority ResourceContents ResourceLink Role TaskMetadata
+        TaskSupport TextContent Tool ToolAnnotations ToolExecution UnknownContent UnknownMembers
     """,
     "capabilities": """
         ClientCapabilities ClientTaskRequests ClientTasksCapability ElicitationCapability Envelope
@@ -36,7 +36,7 @@ _MODULES = {
     "server": """
         CancelledNotificationParams CompleteRequestParams CompleteResult Completion
         CompletionArgument CompletionContext DiscoverResult EmptyResult EnvelopedParams ErrorObject
-        GetPromptRequestParams GetPromptResult InitializeRequestParams InitializeResult
+        GetPromptRequestParams GetPromptResult HasTitle InitializeRequestParams InitializeResult
         LOGGING_LEVELS ListPromptsResult ListResourceTemplatesResult ListResourcesResult
         ListToolsResult LoggingMessageNotificationParams MAX_COMPLETIONS
         MissingRequiredClientCapabilityData NotificationMeta ProgressNotificationParams Prompt
@@ -44,13 +44,13 @@ _MODULES = {
         RelatedTaskMetadata RequestMeta Resource ResourceTemplate ResourceTemplateReference
         ResourceUpdatedNotificationParams ResultMeta SetLevelRequestParams SubscribeRequestParams
         SubscriptionFilter SubscriptionsAcknowledgedNotificationParams
-        SubscriptionsListenRequestParams SubscriptionsListenResult Titled UnsubscribeRequestParams
+        SubscriptionsListenRequestParams SubscriptionsListenResult UnsubscribeRequestParams
         UnsupportedProtocolVersionData display_name severe_enough
     """,
     "client": """
-        Block CreateMessageRequest CreateMessageRequestParams CreateMessageResult ElicitAction
-        ElicitMode ElicitRequest ElicitRequestParams ElicitResult ElicitSchema ElicitValue
-        ElicitationCompleteNotificationParams EnumItems EnumOption IncludeContext InputRequest
+        AnyInputRequest Block CreateMessageRequest CreateMessageRequestParams CreateMessageResult
+        ElicitAction ElicitMode ElicitRequest ElicitRequestParams ElicitResult ElicitSchema
+        ElicitValue ElicitationCompleteNotificationParams EnumItems EnumOption IncludeContext
         InputRequiredResult ListRootsRequest ListRootsRequestParams ListRootsResult ModelHint
         ModelPreferences PrimitiveSchema PrimitiveType Root SamplingMessage
         SamplingMessageContentBlock StringFormat ToolChoice ToolChoiceMode ToolResultContent

@@ -101,7 +101,7 @@ Number = int | float
 ABSENT = Raw(b"")
 
 
-class Span(Struct, frozen=True):
+class RevisionRange(Struct, frozen=True):
     """The first and the last revision that know something; `None` is an open end."""
 
     since: str | None = None
@@ -124,19 +124,19 @@ def until(last: str) -> Meta:
 
 
 @dataclass_transform(field_specifiers=(field,), kw_only_default=True, frozen_default=True)
-class Noun(Struct, kw_only=True, rename="camel", omit_defaults=True, frozen=True):
+class ProtocolType(Struct, kw_only=True, rename="camel", omit_defaults=True, frozen=True):
     """Anything that the protocol names. `None` and `UNSET` mean absent, and are not sent.
 
     Fields are given by name only. Each subclass says so again: msgspec does not hand that
     setting down, and a metaclass that did would double the time of making a noun.
     """
 
-    span: ClassVar[Span] = Span()
+    available: ClassVar[RevisionRange] = RevisionRange()
     # Whether it is a page of a list: asked for again and again while nothing in it changes.
-    listed: ClassVar[bool] = False
+    is_list_page: ClassVar[bool] = False
 
 
-def hints(noun: type[Noun]) -> dict[str, Any]:
+def field_annotations(noun: type[ProtocolType]) -> dict[str, Any]:
     """What is written beside the fields of `noun`: values, as no file of nouns has them as text."""
     written: dict[str, Any] = {}
     for base in reversed(noun.__mro__):
@@ -145,27 +145,27 @@ def hints(noun: type[Noun]) -> dict[str, Any]:
 
 
 @cache
-def known(noun: type[Noun]) -> Mapping[str, Span]:
+def field_ranges(noun: type[ProtocolType]) -> Mapping[str, RevisionRange]:
     """The fields of `noun` that some revision lacks, by attribute name, each with its span.
 
     Fields that are not in the mapping live as long as the noun itself (`noun.span`).
     """
-    marks: dict[str, Span] = {}
-    written = hints(noun)
+    marks: dict[str, RevisionRange] = {}
+    written = field_annotations(noun)
     for name in noun.__struct_fields__:
         for mark in getattr(written[name], "__metadata__", ()):
             if isinstance(mark, Meta) and mark.extra is not None:
-                marks[name] = Span(mark.extra["since"], mark.extra["until"])
+                marks[name] = RevisionRange(mark.extra["since"], mark.extra["until"])
     return MappingProxyType(marks)
 
 
-class RequestParams(Noun, kw_only=True):
+class RequestParams(ProtocolType, kw_only=True):
     """What the params of every request may hold."""
 
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
-class NotificationParams(Noun, kw_only=True):
+class NotificationParams(ProtocolType, kw_only=True):
     """What the params of every notification may hold."""
 
     meta: dict[str, Any] | None = field(default=None, name="_meta")
@@ -181,14 +181,14 @@ class InputResponseRequestParams(RequestParams, kw_only=True):
     request_state: Annotated[str | None, since("2026-07-28")] = None
 
 
-class Result(Noun, kw_only=True):
+class Result(ProtocolType, kw_only=True):
     """What every result may hold. `result_type` is any string here: who reads it judges it."""
 
     meta: dict[str, Any] | None = field(default=None, name="_meta")
     result_type: Annotated[str | None, since("2026-07-28")] = None
 
 
-class Answer(Noun, kw_only=True):
+class InputResponse(ProtocolType, kw_only=True):
     """What a client answers to a question.
 
     Not a `Result`: where answers travel inside the retried request they carry no `resultType`.
@@ -222,6 +222,6 @@ class CacheableResult(Result, kw_only=True):
 class ListResult(CacheableResult, kw_only=True):
     """One page of a list that may be kept."""
 
-    listed: ClassVar[bool] = True
+    is_list_page: ClassVar[bool] = True
 
     next_cursor: Cursor | None = None

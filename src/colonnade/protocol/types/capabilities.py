@@ -15,9 +15,9 @@ from colonnade.protocol.types.base import (
     PROGRESS_TOKEN_KEY,
     PROTOCOL_VERSION_KEY,
     LoggingLevel,
-    Noun,
     ProgressToken,
-    Span,
+    ProtocolType,
+    RevisionRange,
     since,
     until,
 )
@@ -27,7 +27,7 @@ from colonnade.protocol.types.content import Icon
 Settings = dict[str, Any]
 
 
-class Implementation(Noun, kw_only=True):
+class Implementation(ProtocolType, kw_only=True):
     """Who speaks: self-reported, for people and logs, never for decisions (R0767)."""
 
     name: str
@@ -41,19 +41,19 @@ class Implementation(Noun, kw_only=True):
 # --- what a client can do ---
 
 
-class RootsCapability(Noun, kw_only=True):
+class RootsCapability(ProtocolType, kw_only=True):
     list_changed: Annotated[bool | None, until("2025-11-25")] = None
 
 
-class SamplingCapability(Noun, kw_only=True):
+class SamplingCapability(ProtocolType, kw_only=True):
     context: Annotated[Settings | None, since("2025-11-25")] = None
     tools: Annotated[Settings | None, since("2025-11-25")] = None
 
 
-class ElicitationCapability(Noun, kw_only=True):
+class ElicitationCapability(ProtocolType, kw_only=True):
     """Which forms of question a client can put to its user; `{}` means forms only."""
 
-    span: ClassVar[Span] = Span(since="2025-06-18")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     form: Annotated[Settings | None, since("2025-11-25")] = None
     url: Annotated[Settings | None, since("2025-11-25")] = None
@@ -67,34 +67,34 @@ class ElicitationCapability(Noun, kw_only=True):
         return self.url is not None
 
 
-class TasksOfElicitation(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class TasksOfElicitation(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     create: Settings | None = None
 
 
-class TasksOfSampling(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class TasksOfSampling(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     create_message: Settings | None = None
 
 
-class ClientTaskRequests(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class ClientTaskRequests(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     elicitation: TasksOfElicitation | None = None
     sampling: TasksOfSampling | None = None
 
 
-class ClientTasksCapability(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class ClientTasksCapability(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     listing: Settings | None = field(default=None, name="list")
     cancel: Settings | None = None
     requests: ClientTaskRequests | None = None
 
 
-class ClientCapabilities(Noun, kw_only=True):
+class ClientCapabilities(ProtocolType, kw_only=True):
     experimental: dict[str, Settings] | None = None
     roots: RootsCapability | None = None
     sampling: SamplingCapability | None = None
@@ -106,40 +106,40 @@ class ClientCapabilities(Noun, kw_only=True):
 # --- what a server can do ---
 
 
-class ToolsCapability(Noun, kw_only=True):
+class ToolsCapability(ProtocolType, kw_only=True):
     list_changed: bool | None = None
 
 
-class PromptsCapability(Noun, kw_only=True):
+class PromptsCapability(ProtocolType, kw_only=True):
     list_changed: bool | None = None
 
 
-class ResourcesCapability(Noun, kw_only=True):
+class ResourcesCapability(ProtocolType, kw_only=True):
     list_changed: bool | None = None
     subscribe: bool | None = None
 
 
-class TasksOfTools(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class TasksOfTools(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     call: Settings | None = None
 
 
-class ServerTaskRequests(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class ServerTaskRequests(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     tools: TasksOfTools | None = None
 
 
-class ServerTasksCapability(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class ServerTasksCapability(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     listing: Settings | None = field(default=None, name="list")
     cancel: Settings | None = None
     requests: ServerTaskRequests | None = None
 
 
-class ServerCapabilities(Noun, kw_only=True):
+class ServerCapabilities(ProtocolType, kw_only=True):
     experimental: dict[str, Settings] | None = None
     logging: Settings | None = None
     completions: Annotated[Settings | None, since("2025-03-26")] = None
@@ -153,10 +153,10 @@ class ServerCapabilities(Noun, kw_only=True):
 # --- both at once ---
 
 
-class Envelope(Noun, kw_only=True):
+class Envelope(ProtocolType, kw_only=True):
     """What each request says of its sender, in `_meta`, where there is no handshake."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     version: str = field(name=PROTOCOL_VERSION_KEY)
     capabilities: ClientCapabilities = field(name=CLIENT_CAPABILITIES_KEY)

@@ -9,13 +9,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, field
 
 from colonnade.protocol.types.base import (
-    Answer,
+    InputResponse,
     NotificationParams,
-    Noun,
     Number,
+    ProtocolType,
     RequestParams,
     Result,
-    Span,
+    RevisionRange,
     since,
     until,
 )
@@ -23,12 +23,12 @@ from colonnade.protocol.types.content import (
     AudioContent,
     ContentBlock,
     ImageContent,
+    Priority,
     Role,
     TaskMetadata,
     TextContent,
     Tool,
     UnknownContent,
-    Weight,
 )
 
 # --- sampling ---
@@ -37,10 +37,10 @@ IncludeContext = Literal["none", "thisServer", "allServers"]
 ToolChoiceMode = Literal["auto", "required", "none"]
 
 
-class ToolUseContent(Noun, kw_only=True, tag_field="type", tag="tool_use"):
+class ToolUseContent(ProtocolType, kw_only=True, tag_field="type", tag="tool_use"):
     """A model wants a tool called."""
 
-    span: ClassVar[Span] = Span(since="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
     type: ClassVar[Literal["tool_use"]] = "tool_use"
 
     id: str
@@ -49,10 +49,10 @@ class ToolUseContent(Noun, kw_only=True, tag_field="type", tag="tool_use"):
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
-class ToolResultContent(Noun, kw_only=True, tag_field="type", tag="tool_result"):
+class ToolResultContent(ProtocolType, kw_only=True, tag_field="type", tag="tool_result"):
     """What came of a tool that a model wanted called."""
 
-    span: ClassVar[Span] = Span(since="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
     type: ClassVar[Literal["tool_result"]] = "tool_result"
 
     tool_use_id: str
@@ -69,18 +69,18 @@ SamplingMessageContentBlock = (
 Block = ContentBlock | ToolUseContent | ToolResultContent
 
 
-class ModelHint(Noun, kw_only=True):
+class ModelHint(ProtocolType, kw_only=True):
     name: str | None = None
 
 
-class ModelPreferences(Noun, kw_only=True):
+class ModelPreferences(ProtocolType, kw_only=True):
     hints: list[ModelHint] | None = None
-    cost_priority: Weight | None = None
-    speed_priority: Weight | None = None
-    intelligence_priority: Weight | None = None
+    cost_priority: Priority | None = None
+    speed_priority: Priority | None = None
+    intelligence_priority: Priority | None = None
 
 
-class SamplingMessage(Noun, kw_only=True):
+class SamplingMessage(ProtocolType, kw_only=True):
     """One turn; a list of blocks only since 2025-11-25."""
 
     role: Role
@@ -88,8 +88,8 @@ class SamplingMessage(Noun, kw_only=True):
     meta: Annotated[dict[str, Any] | None, since("2025-11-25")] = field(default=None, name="_meta")
 
 
-class ToolChoice(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25")
+class ToolChoice(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
 
     mode: ToolChoiceMode | None = None
 
@@ -109,7 +109,7 @@ class CreateMessageRequestParams(RequestParams, kw_only=True):
     meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
 
 
-class CreateMessageResult(Answer, kw_only=True):
+class CreateMessageResult(InputResponse, kw_only=True):
     """`stop_reason` is an open set; a list of blocks only since 2025-11-25."""
 
     role: Role
@@ -127,33 +127,33 @@ PrimitiveType = Literal["string", "number", "integer", "boolean", "array"]
 StringFormat = Literal["email", "uri", "date", "date-time"]
 
 
-class EnumOption(Noun, kw_only=True):
+class EnumOption(ProtocolType, kw_only=True):
     """A choice with the words to show for it."""
 
-    span: ClassVar[Span] = Span(since="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
 
     const: str
     title: str
 
 
-class EnumItems(Noun, kw_only=True):
+class EnumItems(ProtocolType, kw_only=True):
     """The choices of a multi-select: bare (`enum`) or with titles (`any_of`)."""
 
-    span: ClassVar[Span] = Span(since="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
 
     type: Literal["string"] | None = None
     enum: list[str] | None = None
     any_of: list[EnumOption] | None = None
 
 
-class PrimitiveSchema(Noun, kw_only=True):
+class PrimitiveSchema(ProtocolType, kw_only=True):
     """One field of a form: the union of all that the revisions allow.
 
     `default` came with booleans alone and holds for all types since 2025-11-25; `enum_names` is
     the old way to give choices a title, `one_of` the new one.
     """
 
-    span: ClassVar[Span] = Span(since="2025-06-18")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     type: PrimitiveType
     title: str | None = None
@@ -172,10 +172,10 @@ class PrimitiveSchema(Noun, kw_only=True):
     max_items: Annotated[int | None, since("2025-11-25")] = None
 
 
-class ElicitSchema(Noun, kw_only=True, tag_field="type", tag="object"):
+class ElicitSchema(ProtocolType, kw_only=True, tag_field="type", tag="object"):
     """The form: a flat object of primitive fields."""
 
-    span: ClassVar[Span] = Span(since="2025-06-18")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     properties: dict[str, PrimitiveSchema]
     required: list[str] | None = None
@@ -185,7 +185,7 @@ class ElicitSchema(Noun, kw_only=True, tag_field="type", tag="object"):
 class ElicitRequestParams(RequestParams, kw_only=True):
     """A form to fill in, or an address to visit; without a `mode` it is a form."""
 
-    span: ClassVar[Span] = Span(since="2025-06-18")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     message: str
     mode: Annotated[ElicitMode | None, since("2025-11-25")] = None
@@ -203,8 +203,8 @@ class ElicitRequestParams(RequestParams, kw_only=True):
             raise ValueError("an elicitation by form needs `requestedSchema`")
 
 
-class ElicitResult(Answer, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-06-18")
+class ElicitResult(InputResponse, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     action: ElicitAction
     content: dict[str, ElicitValue] | None = None
@@ -212,13 +212,13 @@ class ElicitResult(Answer, kw_only=True):
 
 
 class ElicitationCompleteNotificationParams(NotificationParams, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     elicitation_id: str
 
 
-class URLElicitationRequiredData(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class URLElicitationRequiredData(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     elicitations: list[ElicitRequestParams]
 
@@ -226,7 +226,7 @@ class URLElicitationRequiredData(Noun, kw_only=True):
 # --- roots ---
 
 
-class Root(Noun, kw_only=True):
+class Root(ProtocolType, kw_only=True):
     uri: str
     name: str | None = None
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
@@ -236,7 +236,7 @@ class ListRootsRequestParams(RequestParams, kw_only=True):
     """Nothing but `_meta`."""
 
 
-class ListRootsResult(Answer, kw_only=True):
+class ListRootsResult(InputResponse, kw_only=True):
     roots: list[Root]
     meta: Annotated[dict[str, Any] | None, until("2025-11-25")] = field(default=None, name="_meta")
 
@@ -244,29 +244,31 @@ class ListRootsResult(Answer, kw_only=True):
 # --- questions that go by result ---
 
 
-class CreateMessageRequest(Noun, kw_only=True, tag_field="method", tag="sampling/createMessage"):
+class CreateMessageRequest(
+    ProtocolType, kw_only=True, tag_field="method", tag="sampling/createMessage"
+):
     params: CreateMessageRequestParams
 
 
-class ElicitRequest(Noun, kw_only=True, tag_field="method", tag="elicitation/create"):
-    span: ClassVar[Span] = Span(since="2025-06-18")
+class ElicitRequest(ProtocolType, kw_only=True, tag_field="method", tag="elicitation/create"):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     params: ElicitRequestParams
 
 
-class ListRootsRequest(Noun, kw_only=True, tag_field="method", tag="roots/list"):
+class ListRootsRequest(ProtocolType, kw_only=True, tag_field="method", tag="roots/list"):
     params: ListRootsRequestParams | None = None
 
 
-InputRequest = CreateMessageRequest | ElicitRequest | ListRootsRequest
+AnyInputRequest = CreateMessageRequest | ElicitRequest | ListRootsRequest
 
 
 class InputRequiredResult(Result, kw_only=True):
     """Not the result yet: answer these, and send the request again."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
-    input_requests: dict[str, InputRequest] | None = None
+    input_requests: dict[str, AnyInputRequest] | None = None
     request_state: str | None = None
 
     def __post_init__(self) -> None:

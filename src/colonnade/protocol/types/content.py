@@ -11,9 +11,9 @@ from msgspec import UNSET, Meta, Raw, field
 from colonnade.protocol.types.base import (
     ABSENT,
     InputResponseRequestParams,
-    Noun,
+    ProtocolType,
     Result,
-    Span,
+    RevisionRange,
     since,
 )
 
@@ -21,19 +21,19 @@ Role = Literal["user", "assistant"]
 IconTheme = Literal["light", "dark"]
 
 # A weight between nothing and everything, as every revision writes it.
-Weight = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
+Priority = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
 
-class Annotations(Noun, kw_only=True):
+class Annotations(ProtocolType, kw_only=True):
     """Hints for the client: for whom, how important, how fresh."""
 
     audience: list[Role] | None = None
-    priority: Weight | None = None
+    priority: Priority | None = None
     last_modified: Annotated[str | None, since("2025-06-18")] = None
 
 
-class Icon(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25")
+class Icon(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25")
 
     src: str
     mime_type: str | None = None
@@ -41,7 +41,7 @@ class Icon(Noun, kw_only=True):
     theme: IconTheme | None = None
 
 
-class ResourceContents(Noun, kw_only=True):
+class ResourceContents(ProtocolType, kw_only=True):
     """The contents of one resource: text, or a blob in base64, never both (R0119)."""
 
     uri: str
@@ -55,7 +55,7 @@ class ResourceContents(Noun, kw_only=True):
             raise ValueError("resource contents need either `text` or `blob`, and not both")
 
 
-class TextContent(Noun, kw_only=True, tag_field="type", tag="text"):
+class TextContent(ProtocolType, kw_only=True, tag_field="type", tag="text"):
     type: ClassVar[Literal["text"]] = "text"
 
     text: str
@@ -63,7 +63,7 @@ class TextContent(Noun, kw_only=True, tag_field="type", tag="text"):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class ImageContent(Noun, kw_only=True, tag_field="type", tag="image"):
+class ImageContent(ProtocolType, kw_only=True, tag_field="type", tag="image"):
     type: ClassVar[Literal["image"]] = "image"
 
     data: str
@@ -72,8 +72,8 @@ class ImageContent(Noun, kw_only=True, tag_field="type", tag="image"):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class AudioContent(Noun, kw_only=True, tag_field="type", tag="audio"):
-    span: ClassVar[Span] = Span(since="2025-03-26")
+class AudioContent(ProtocolType, kw_only=True, tag_field="type", tag="audio"):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-03-26")
     type: ClassVar[Literal["audio"]] = "audio"
 
     data: str
@@ -82,8 +82,8 @@ class AudioContent(Noun, kw_only=True, tag_field="type", tag="audio"):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class ResourceLink(Noun, kw_only=True, tag_field="type", tag="resource_link"):
-    span: ClassVar[Span] = Span(since="2025-06-18")
+class ResourceLink(ProtocolType, kw_only=True, tag_field="type", tag="resource_link"):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
     type: ClassVar[Literal["resource_link"]] = "resource_link"
 
     uri: str
@@ -97,7 +97,7 @@ class ResourceLink(Noun, kw_only=True, tag_field="type", tag="resource_link"):
     meta: dict[str, Any] | None = field(default=None, name="_meta")
 
 
-class EmbeddedResource(Noun, kw_only=True, tag_field="type", tag="resource"):
+class EmbeddedResource(ProtocolType, kw_only=True, tag_field="type", tag="resource"):
     type: ClassVar[Literal["resource"]] = "resource"
 
     resource: ResourceContents
@@ -105,7 +105,7 @@ class EmbeddedResource(Noun, kw_only=True, tag_field="type", tag="resource"):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class Whole:
+class UnknownMembers:
     """The members of a block that nobody knows, untouched.
 
     A class of its own, so that nothing on the wire can pose as one: no JSON decodes to it.
@@ -117,16 +117,16 @@ class Whole:
         self.members: dict[str, Any] = members
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Whole) and other.members == self.members
+        return isinstance(other, UnknownMembers) and other.members == self.members
 
     def __repr__(self) -> str:
-        return f"Whole({self.members!r})"
+        return f"UnknownMembers({self.members!r})"
 
 
-class UnknownContent(Noun, kw_only=True, tag_field="type", tag="*"):
+class UnknownContent(ProtocolType, kw_only=True, tag_field="type", tag="*"):
     """A block of a kind that this version of Colonnade does not know, or not in this place."""
 
-    whole: Whole
+    whole: UnknownMembers
 
     @property
     def type(self) -> str:
@@ -141,10 +141,10 @@ ContentBlock = (
 TaskSupport = Literal["forbidden", "optional", "required"]
 
 
-class ToolAnnotations(Noun, kw_only=True):
+class ToolAnnotations(ProtocolType, kw_only=True):
     """What a tool says of its own behaviour: hints, not to be trusted from a stranger."""
 
-    span: ClassVar[Span] = Span(since="2025-03-26")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-03-26")
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -153,13 +153,13 @@ class ToolAnnotations(Noun, kw_only=True):
     open_world_hint: bool | None = None
 
 
-class ToolExecution(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+class ToolExecution(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     task_support: TaskSupport | None = None
 
 
-class Tool(Noun, kw_only=True):
+class Tool(ProtocolType, kw_only=True):
     name: str
     input_schema: dict[str, Any]
     title: Annotated[str | None, since("2025-06-18")] = None
@@ -171,10 +171,10 @@ class Tool(Noun, kw_only=True):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class TaskMetadata(Noun, kw_only=True):
+class TaskMetadata(ProtocolType, kw_only=True):
     """The wish that a request become a task (tasks of 2025-11-25)."""
 
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     ttl: int | None = None
 

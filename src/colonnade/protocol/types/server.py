@@ -17,13 +17,13 @@ from colonnade.protocol.types.base import (
     ListResult,
     LoggingLevel,
     NotificationParams,
-    Noun,
     Number,
     ProgressToken,
+    ProtocolType,
     RequestId,
     RequestParams,
     Result,
-    Span,
+    RevisionRange,
     since,
 )
 from colonnade.protocol.types.capabilities import (
@@ -72,7 +72,7 @@ class ListToolsResult(ListResult, kw_only=True):
 # --- resources ---
 
 
-class Resource(Noun, kw_only=True):
+class Resource(ProtocolType, kw_only=True):
     uri: str
     name: str
     title: Annotated[str | None, since("2025-06-18")] = None
@@ -84,7 +84,7 @@ class Resource(Noun, kw_only=True):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class ResourceTemplate(Noun, kw_only=True):
+class ResourceTemplate(ProtocolType, kw_only=True):
     uri_template: str
     name: str
     title: Annotated[str | None, since("2025-06-18")] = None
@@ -112,13 +112,13 @@ class ReadResourceResult(CacheableResult, kw_only=True):
 
 
 class SubscribeRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = Span(until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
     uri: str
 
 
 class UnsubscribeRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = Span(until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
     uri: str
 
@@ -130,14 +130,14 @@ class ResourceUpdatedNotificationParams(NotificationParams, kw_only=True):
 # --- prompts ---
 
 
-class PromptArgument(Noun, kw_only=True):
+class PromptArgument(ProtocolType, kw_only=True):
     name: str
     title: Annotated[str | None, since("2025-06-18")] = None
     description: str | None = None
     required: bool | None = None
 
 
-class Prompt(Noun, kw_only=True):
+class Prompt(ProtocolType, kw_only=True):
     name: str
     title: Annotated[str | None, since("2025-06-18")] = None
     description: str | None = None
@@ -146,7 +146,7 @@ class Prompt(Noun, kw_only=True):
     meta: Annotated[dict[str, Any] | None, since("2025-06-18")] = field(default=None, name="_meta")
 
 
-class PromptMessage(Noun, kw_only=True):
+class PromptMessage(ProtocolType, kw_only=True):
     role: Role
     content: ContentBlock
 
@@ -168,26 +168,26 @@ class GetPromptResult(Result, kw_only=True):
 # --- completions ---
 
 
-class PromptReference(Noun, kw_only=True, tag_field="type", tag="ref/prompt"):
+class PromptReference(ProtocolType, kw_only=True, tag_field="type", tag="ref/prompt"):
     name: str
     title: Annotated[str | None, since("2025-06-18")] = None
 
 
-class ResourceTemplateReference(Noun, kw_only=True, tag_field="type", tag="ref/resource"):
+class ResourceTemplateReference(ProtocolType, kw_only=True, tag_field="type", tag="ref/resource"):
     """A resource or a template of resources; the first two revisions call it ResourceReference."""
 
     uri: str
 
 
-class CompletionArgument(Noun, kw_only=True):
+class CompletionArgument(ProtocolType, kw_only=True):
     name: str
     value: str
 
 
-class CompletionContext(Noun, kw_only=True):
+class CompletionContext(ProtocolType, kw_only=True):
     """What the user has already filled in."""
 
-    span: ClassVar[Span] = Span(since="2025-06-18")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
     arguments: dict[str, str] | None = None
 
@@ -198,7 +198,7 @@ class CompleteRequestParams(RequestParams, kw_only=True):
     context: Annotated[CompletionContext | None, since("2025-06-18")] = None
 
 
-class Completion(Noun, kw_only=True):
+class Completion(ProtocolType, kw_only=True):
     values: list[str]
     total: int | None = None
     has_more: bool | None = None
@@ -212,7 +212,7 @@ class CompleteResult(Result, kw_only=True):
 
 
 class SetLevelRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = Span(until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
     level: LoggingLevel
 
@@ -223,7 +223,7 @@ class LoggingMessageNotificationParams(NotificationParams, kw_only=True):
     logger: str | None = None
 
 
-class Titled(Protocol):
+class HasTitle(Protocol):
     """Anything with a name for machines and, perhaps, a title for people."""
 
     @property
@@ -233,7 +233,7 @@ class Titled(Protocol):
     def title(self) -> str | None: ...
 
 
-def display_name(noun: Titled) -> str:
+def display_name(noun: HasTitle) -> str:
     """The name to show to a person: the title, a tool's annotated title, or else the name."""
     if noun.title is not None:
         return noun.title
@@ -246,7 +246,7 @@ def display_name(noun: Titled) -> str:
 
 
 class InitializeRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = Span(until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -254,7 +254,7 @@ class InitializeRequestParams(RequestParams, kw_only=True):
 
 
 class InitializeResult(Result, kw_only=True):
-    span: ClassVar[Span] = Span(until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -263,33 +263,33 @@ class InitializeResult(Result, kw_only=True):
 
 
 class DiscoverResult(CacheableResult, kw_only=True):
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
     instructions: str | None = None
 
 
-class EnvelopedParams(Noun, kw_only=True):
+class EnvelopedParams(ProtocolType, kw_only=True):
     """The params of any request as far as its envelope: `read(EnvelopedParams, params)`."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     meta: Envelope = field(name="_meta")
 
 
-class RelatedTaskMetadata(Noun, kw_only=True):
+class RelatedTaskMetadata(ProtocolType, kw_only=True):
     """The task that a message belongs to (tasks of 2025-11-25)."""
 
-    span: ClassVar[Span] = Span(since="2025-11-25", until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
 
     task_id: str
 
 
-class RequestMeta(Noun, kw_only=True):
+class RequestMeta(ProtocolType, kw_only=True):
     """What the `_meta` of a request may say where there is a handshake."""
 
-    span: ClassVar[Span] = Span(until="2025-11-25")
+    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
     progress_token: ProgressToken | None = field(default=None, name=PROGRESS_TOKEN_KEY)
     related_task: Annotated[RelatedTaskMetadata | None, since("2025-11-25")] = field(
@@ -297,18 +297,18 @@ class RequestMeta(Noun, kw_only=True):
     )
 
 
-class NotificationMeta(Noun, kw_only=True):
+class NotificationMeta(ProtocolType, kw_only=True):
     """What the `_meta` of a notification says of the subscription that it belongs to."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
 
 
-class ResultMeta(Noun, kw_only=True):
+class ResultMeta(ProtocolType, kw_only=True):
     """What the `_meta` of a result says of the server, and of the subscription that it ends."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     server_info: Implementation | None = field(default=None, name=SERVER_INFO_KEY)
     subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
@@ -334,10 +334,10 @@ class ProgressNotificationParams(NotificationParams, kw_only=True):
 # --- subscriptions ---
 
 
-class SubscriptionFilter(Noun, kw_only=True):
+class SubscriptionFilter(ProtocolType, kw_only=True):
     """What a client wants to hear of; `task_ids` belongs to the tasks extension."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -347,13 +347,13 @@ class SubscriptionFilter(Noun, kw_only=True):
 
 
 class SubscriptionsListenRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     notifications: SubscriptionFilter
 
 
 class SubscriptionsAcknowledgedNotificationParams(NotificationParams, kw_only=True):
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     notifications: SubscriptionFilter
 
@@ -361,7 +361,7 @@ class SubscriptionsAcknowledgedNotificationParams(NotificationParams, kw_only=Tr
 class SubscriptionsListenResult(Result, kw_only=True):
     """The end of a subscription; its `_meta` names it."""
 
-    span: ClassVar[Span] = Span(since="2026-07-28")
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
 
 # --- answers without a result ---
@@ -374,7 +374,7 @@ class EmptyResult(Result, kw_only=True):
 # --- errors ---
 
 
-class ErrorObject(Noun, kw_only=True):
+class ErrorObject(ProtocolType, kw_only=True):
     """A JSON-RPC error as data, for places where one is part of a result."""
 
     code: int
@@ -382,14 +382,14 @@ class ErrorObject(Noun, kw_only=True):
     data: Any = UNSET
 
 
-class UnsupportedProtocolVersionData(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2026-07-28")
+class UnsupportedProtocolVersionData(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     supported: list[str]
     requested: str
 
 
-class MissingRequiredClientCapabilityData(Noun, kw_only=True):
-    span: ClassVar[Span] = Span(since="2026-07-28")
+class MissingRequiredClientCapabilityData(ProtocolType, kw_only=True):
+    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
     required_capabilities: ClientCapabilities

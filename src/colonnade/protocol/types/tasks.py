@@ -16,28 +16,28 @@ from msgspec import Raw, field
 from colonnade.protocol.types.base import (
     ABSENT,
     NotificationParams,
-    Noun,
     PaginatedResult,
+    ProtocolType,
     RequestParams,
     Result,
-    Span,
+    RevisionRange,
 )
-from colonnade.protocol.types.client import InputRequest
+from colonnade.protocol.types.client import AnyInputRequest
 from colonnade.protocol.types.server import ErrorObject
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
-_CORE = Span(since="2025-11-25", until="2025-11-25")
-_EXTENSION = Span(since="2026-07-28")
+_CORE = RevisionRange(since="2025-11-25", until="2025-11-25")
+_EXTENSION = RevisionRange(since="2026-07-28")
 
 
 # --- tasks of 2025-11-25 ---
 
 
-class Task(Noun, kw_only=True):
+class Task(ProtocolType, kw_only=True):
     """A `ttl` of `None` is sent as null: the task is kept without a limit."""
 
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task_id: str
     status: TaskStatus
@@ -49,31 +49,31 @@ class Task(Noun, kw_only=True):
 
 
 class CreateTaskResult(Result, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task: Task
 
 
 class GetTaskRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task_id: str
 
 
 class GetTaskPayloadRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task_id: str
 
 
 class CancelTaskRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task_id: str
 
 
 class GetTaskResult(Result, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task_id: str
     status: TaskStatus
@@ -91,17 +91,17 @@ class CancelTaskResult(GetTaskResult, kw_only=True):
 class GetTaskPayloadResult(Result, kw_only=True):
     """The result of the request that became the task: read it as that request's result."""
 
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
 
 class ListTasksResult(PaginatedResult, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     tasks: list[Task]
 
 
 class TaskStatusNotificationParams(NotificationParams, kw_only=True):
-    span: ClassVar[Span] = _CORE
+    available: ClassVar[RevisionRange] = _CORE
 
     task_id: str
     status: TaskStatus
@@ -115,16 +115,16 @@ class TaskStatusNotificationParams(NotificationParams, kw_only=True):
 # --- tasks of the extension ---
 
 
-class TasksExtensionCapability(Noun, kw_only=True):
+class TasksExtensionCapability(ProtocolType, kw_only=True):
     """No settings yet: `{}` says that the extension is spoken."""
 
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
 
-class ExtTask(Noun, kw_only=True):
+class ExtTask(ProtocolType, kw_only=True):
     """A `ttl_ms` of `None` is sent as null: the task is kept without a limit."""
 
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
     task_id: str
     status: TaskStatus
@@ -137,7 +137,7 @@ class ExtTask(Noun, kw_only=True):
 
 def _check(
     status: TaskStatus,
-    questions: dict[str, InputRequest] | None,
+    questions: dict[str, AnyInputRequest] | None,
     result: Raw,
     error: ErrorObject | None,
 ) -> None:
@@ -156,7 +156,7 @@ class ExtDetailedTask(ExtTask, kw_only=True):
     The result stays raw: only who sent the request knows what kind it must be.
     """
 
-    input_requests: dict[str, InputRequest] | None = None
+    input_requests: dict[str, AnyInputRequest] | None = None
     result: Raw = ABSENT
     error: ErrorObject | None = None
 
@@ -167,7 +167,7 @@ class ExtDetailedTask(ExtTask, kw_only=True):
 class ExtCreateTaskResult(Result, kw_only=True):
     """In place of the result of a request: `result_type` is `task`, and the task is flat."""
 
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
     task_id: str
     status: TaskStatus
@@ -179,7 +179,7 @@ class ExtCreateTaskResult(Result, kw_only=True):
 
 
 class ExtGetTaskRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
     task_id: str
 
@@ -187,14 +187,14 @@ class ExtGetTaskRequestParams(RequestParams, kw_only=True):
 class ExtUpdateTaskRequestParams(RequestParams, kw_only=True):
     """Answers to the task's questions, raw: only who asked knows what kind each must be."""
 
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
     task_id: str
     input_responses: dict[str, Raw]
 
 
 class ExtCancelTaskRequestParams(RequestParams, kw_only=True):
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
     task_id: str
 
@@ -202,7 +202,7 @@ class ExtCancelTaskRequestParams(RequestParams, kw_only=True):
 class ExtGetTaskResult(ExtCreateTaskResult, kw_only=True):
     """The task as it now is."""
 
-    input_requests: dict[str, InputRequest] | None = None
+    input_requests: dict[str, AnyInputRequest] | None = None
     result: Raw = ABSENT
     error: ErrorObject | None = None
 
@@ -213,13 +213,13 @@ class ExtGetTaskResult(ExtCreateTaskResult, kw_only=True):
 class ExtUpdateTaskResult(Result, kw_only=True):
     """An acknowledgement; the task may show the answers' effect only later."""
 
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
 
 class ExtCancelTaskResult(Result, kw_only=True):
     """An acknowledgement; the task may end otherwise."""
 
-    span: ClassVar[Span] = _EXTENSION
+    available: ClassVar[RevisionRange] = _EXTENSION
 
 
 class ExtTaskStatusNotificationParams(ExtDetailedTask, kw_only=True):

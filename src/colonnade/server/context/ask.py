@@ -32,14 +32,14 @@ from typing import (
 
 from colonnade.errors import LocalProtocolError, ToolError
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import reread
+from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.elicitation import with_defaults
-from colonnade.protocol.input_requests import AnyAnswer, Question, accepted
+from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, accepted_content
 from colonnade.protocol.jsonrpc import encode
 from colonnade.server.handlers.content import Audio, Image, Message, blocks_of
 from colonnade.server.markers import Mark
-from colonnade.signatures.form import Form
-from colonnade.signatures.type_hints import Names, signature_of
+from colonnade.signatures.form import ElicitationForm
+from colonnade.signatures.type_hints import Namespace, signature_of
 
 # What a model may write if nobody says otherwise.
 MAX_TOKENS = 1000
@@ -64,15 +64,15 @@ class Asked(Mark, Generic[T]):
 
     key: str | None = None
 
-    def question(self) -> Question:
+    def question(self) -> InputRequest:
         """The question as the protocol knows it."""
         raise NotImplementedError
 
-    def value(self, answer: AnyAnswer) -> T:
+    def value(self, answer: AnyInputResponse) -> T:
         """The value of an answer. Raises `Declined` and `ToolError`."""
         raise NotImplementedError
 
-    def declared(self, annotation: Any, where: str, names: Names) -> "Asked[T]":
+    def declared(self, annotation: Any, where: str, names: Namespace) -> "Asked[T]":
         """This question, for a parameter of this type. Raises `LocalProtocolError`."""
         return self
 
@@ -104,7 +104,7 @@ class Ask(Asked[T]):
         self.key = key
         self._form = form_for(type) if type is not None else None
 
-    def declared(self, annotation: Any, where: str, names: Names) -> "Ask[T]":
+    def declared(self, annotation: Any, where: str, names: Namespace) -> "Ask[T]":
         made = copy(self)
         try:
             made._form = _make_form(annotation, names)
@@ -123,16 +123,16 @@ class Ask(Asked[T]):
     def mentions(self) -> set[str]:
         return named_in(self.words)
 
-    def question(self) -> Question:
+    def question(self) -> InputRequest:
         if self._form is None or not isinstance(self.words, str):
             raise LocalProtocolError("Ask needs words and the type to ask for: Ask('Who?', str)")
         form, _ = self._form
-        return Question(t.ElicitRequestParams(message=self.words, requested_schema=form))
+        return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=form))
 
-    def value(self, answer: AnyAnswer) -> T:
+    def value(self, answer: AnyInputResponse) -> T:
         assert self._form is not None
         form, reading = self._form
-        content = accepted(cast("t.ElicitResult", answer))
+        content = accepted_content(cast("t.ElicitResult", answer))
         return reading.decode(encode(with_defaults(form, content)))
 
 
@@ -144,11 +144,11 @@ class AskForm(Asked[dict[str, t.ElicitValue]]):
         self.form = form
         self.key = key
 
-    def question(self) -> Question:
-        return Question(t.ElicitRequestParams(message=self.words, requested_schema=self.form))
+    def question(self) -> InputRequest:
+        return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=self.form))
 
-    def value(self, answer: AnyAnswer) -> dict[str, t.ElicitValue]:
-        return accepted(cast("t.ElicitResult", answer))
+    def value(self, answer: AnyInputResponse) -> dict[str, t.ElicitValue]:
+        return accepted_content(cast("t.ElicitResult", answer))
 
     def about(self, arguments: Mapping[str, Any]) -> "AskForm":
         return AskForm(spoken(self.words, arguments) or self.words, self.form, key=self.key)
@@ -165,14 +165,14 @@ class AskVisit(Asked[None]):
         self.id: str = id or secrets.token_urlsafe(16)
         self.key = key
 
-    def question(self) -> Question:
+    def question(self) -> InputRequest:
         params = t.ElicitRequestParams(
             message=self.words, mode="url", url=self.url, elicitation_id=self.id
         )
-        return Question(params)
+        return InputRequest(params)
 
-    def value(self, answer: AnyAnswer) -> None:
-        accepted(cast("t.ElicitResult", answer))
+    def value(self, answer: AnyInputResponse) -> None:
+        accepted_content(cast("t.ElicitResult", answer))
 
     def about(self, arguments: Mapping[str, Any]) -> "AskVisit":
         return self
@@ -215,7 +215,7 @@ class Sample(Asked[Any]):
             "tool_choice": tool_choice,
         }
 
-    def declared(self, annotation: Any, where: str, names: Names) -> "Sample":
+    def declared(self, annotation: Any, where: str, names: Namespace) -> "Sample":
         if annotation not in (str, Sampled, Any):
             raise LocalProtocolError(f"{where}: what a model writes is a str, or Sampled for all")
         made = copy(self)
@@ -236,15 +236,15 @@ class Sample(Asked[Any]):
         prompt = self.prompt
         return named_in(prompt) if isinstance(prompt, str) or callable(prompt) else set()
 
-    def question(self) -> Question:
+    def question(self) -> InputRequest:
         prompt = self.prompt
         if callable(prompt):
             raise LocalProtocolError("Sample needs the words for the model")
         turns = prompt if isinstance(prompt, list | tuple) else [cast("Spoken", prompt)]
         messages = [message for turn in turns for message in _messages(turn)]
-        return Question(t.CreateMessageRequestParams(messages=messages, **self._said))
+        return InputRequest(t.CreateMessageRequestParams(messages=messages, **self._said))
 
-    def value(self, answer: AnyAnswer) -> Any:
+    def value(self, answer: AnyInputResponse) -> Any:
         sampled = sampled_from(cast("t.CreateMessageResult", answer))
         return sampled.text if self._plain else sampled
 
@@ -273,10 +273,10 @@ class Roots(Asked[list[t.Root]]):
     def __init__(self, *, key: str | None = None) -> None:
         self.key = key
 
-    def question(self) -> Question:
-        return Question(t.ListRootsRequestParams())
+    def question(self) -> InputRequest:
+        return InputRequest(t.ListRootsRequestParams())
 
-    def value(self, answer: AnyAnswer) -> list[t.Root]:
+    def value(self, answer: AnyInputResponse) -> list[t.Root]:
         return cast("t.ListRootsResult", answer).roots
 
     def about(self, arguments: Mapping[str, Any]) -> "Roots":
@@ -316,7 +316,7 @@ def named_in(words: Words) -> set[str]:
     return {one.name for one in parameters if one.default is inspect.Parameter.empty}
 
 
-FormOf = tuple[t.ElicitSchema, Form]
+FormOf = tuple[t.ElicitSchema, ElicitationForm]
 
 
 def form_for(annotation: Any) -> FormOf:
@@ -327,9 +327,9 @@ def form_for(annotation: Any) -> FormOf:
         return _make_form(annotation)
 
 
-def _make_form(annotation: Any, names: Names | None = None) -> FormOf:
-    form = Form(annotation, names=names)
-    return reread(t.ElicitSchema, form.schema), form
+def _make_form(annotation: Any, names: Namespace | None = None) -> FormOf:
+    form = ElicitationForm(annotation, names=names)
+    return convert_to(t.ElicitSchema, form.schema), form
 
 
 _remembered = lru_cache(MAX_FORMS)(_make_form)
@@ -347,7 +347,7 @@ class Marked(NamedTuple):
     default: Any
 
 
-def marked(name: str, annotation: Any, default: Any, where: str, names: Names) -> Marked | None:
+def marked(name: str, annotation: Any, default: Any, where: str, names: Namespace) -> Marked | None:
     """The question that a parameter is marked with, if it is."""
     asked = cast("Asked[Any]", default) if isinstance(default, Asked) else None
     if asked is not None:

@@ -38,10 +38,14 @@ from colonnade.errors import (
 )
 from colonnade.ports import Session, Store, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import AnyAnswer, can_answer, url_required
-from colonnade.protocol.input_rounds import Interview
+from colonnade.protocol.input_requests import (
+    AnyInputResponse,
+    is_supported,
+    url_elicitation_required,
+)
+from colonnade.protocol.input_rounds import InputRounds
 from colonnade.protocol.jsonrpc import RequestId, encode, encode_notification
-from colonnade.protocol.revision import Asking
+from colonnade.protocol.revision import InputRequests
 from colonnade.server.context.ask import (
     Ask,
     Asked,
@@ -126,7 +130,7 @@ class Context(Situation):
     `async` gets a `BlockingContext`, which has the same names and waits.
     """
 
-    def __init__(self, turn: Turn, interview: Interview, home: Home) -> None:
+    def __init__(self, turn: Turn, interview: InputRounds, home: Home) -> None:
         self._turn = turn
         self._interview = interview
         self._home = home
@@ -239,7 +243,7 @@ class Context(Situation):
             self._fell_back = True
             log.warning(
                 "%s: progress went from %g to %g; it must go up, and what does not is left out",
-                self._turn.exchange.head.name or self._turn.exchange.row.name,
+                self._turn.exchange.params.name or self._turn.exchange.method.name,
                 last,
                 progress,
             )
@@ -309,7 +313,7 @@ class Context(Situation):
             self._ration = Ration()
         may = self._ration.take(self._loop.time())
         if not may and self._ration.missed == 1:
-            method = self._turn.exchange.row.name
+            method = self._turn.exchange.method.name
             log.warning(
                 "a %s sends more %s than a client can follow; some are left out", method, what
             )
@@ -376,9 +380,9 @@ class Context(Situation):
         """End the call with an error that asks for a visit, where the revision has one."""
         peer = self._turn.exchange.peer
         question = visit.question()
-        able = can_answer(question, self.capabilities, peer.revision)
-        if able and peer.revision.elicitation.by_error:
-            raise url_required([question], peer)
+        able = is_supported(question, self.capabilities, peer.revision)
+        if able and peer.revision.elicitation.url_required_error:
+            raise url_elicitation_required([question], peer)
 
     async def visited(self, id: str) -> None:
         """Tell the client that the visit of this id is over, where a revision can say so."""
@@ -386,7 +390,7 @@ class Context(Situation):
         method = "notifications/elicitation/complete"
         if method in exchange.peer.revision.methods and not exchange.settled:
             params = t.ElicitationCompleteNotificationParams(elicitation_id=id)
-            await self._send(encode_notification(method, exchange.shaper.params(params)))
+            await self._send(encode_notification(method, exchange.encoder.params(params)))
 
     @hinted
     async def sample(
@@ -448,7 +452,7 @@ class Context(Situation):
         if asked is None:
             return None if parameter.default is absent else parameter.default
         peer = self._turn.exchange.peer
-        if not can_answer(asked.question(), self.capabilities, peer.revision):
+        if not is_supported(asked.question(), self.capabilities, peer.revision):
             if parameter.default is not absent:  # D10
                 return parameter.default
             if parameter.optional:
@@ -460,7 +464,7 @@ class Context(Situation):
                 return None
             raise
 
-    async def _pose(self, asked: Asked[Any], threaded: bool) -> AnyAnswer:
+    async def _pose(self, asked: Asked[Any], threaded: bool) -> AnyInputResponse:
         """Put one question, in whichever way the revision asks."""
         exchange = self._turn.exchange
         if self.unwinding:
@@ -471,14 +475,14 @@ class Context(Situation):
         key, answer = self._interview.ask(question, asked.key)
         if answer is not None:
             return answer
-        if exchange.peer.revision.asking is Asking.BY_RESULT:
+        if exchange.peer.revision.input_requests is InputRequests.IN_RESULT:
             await self._unwind(threaded)
         try:
             with self._paused(), self._open():
                 raw = await self._turn.wire.ask(question)
-            return self._interview.answered(key, raw)
+            return self._interview.receive_response(key, raw)
         except RemoteError as error:
-            refused = self._interview.refused(key, error)
+            refused = self._interview.receive_error(key, error)
             if isinstance(refused, ToolError):
                 raise refused from error
             raise ToolError(f"the client could not answer: {error}") from error
@@ -607,7 +611,7 @@ async def put_all(
 ) -> tuple[Any, ...]:
     """Ask several in one round; where one cannot be put, nobody is asked the others."""
     revision = context.turn.exchange.peer.revision
-    for one in questions if revision.asking is Asking.BY_REQUEST else ():
-        if not can_answer(one.question(), context.capabilities, revision):
+    for one in questions if revision.input_requests is InputRequests.AS_REQUEST else ():
+        if not is_supported(one.question(), context.capabilities, revision):
             await context.put(one, threaded=threaded)  # which says why
     return tuple(await together(context.put(one, threaded=threaded) for one in questions))

@@ -73,11 +73,11 @@ def from_function(bound: Bound) -> Completer:
     async def complete(turn: Turn, typed: str, others: Mapping[str, str]) -> list[str]:
         arguments: dict[str, Any] = {first: typed}
         for parameter in others_wanted:
-            if parameter.wire in others:
-                arguments[parameter.name] = others[parameter.wire]
+            if parameter.wire_name in others:
+                arguments[parameter.name] = others[parameter.wire_name]
         found: list[str] = []
 
-        async def body(context: Any) -> t.Noun:
+        async def body(context: Any) -> t.ProtocolType:
             found.extend(str(value) for value in await bound.call(arguments, context))
             return t.EmptyResult()
 

@@ -17,8 +17,8 @@ from msgspec import Struct
 from colonnade.errors import LocalProtocolError
 from colonnade.server.handlers.threads import Workers
 from colonnade.server.markers import SITUATIONS, Mark, Situation
-from colonnade.signatures.signature import Hidden
-from colonnade.signatures.type_hints import Names, signature_of
+from colonnade.signatures.signature import HiddenParameter
+from colonnade.signatures.type_hints import Namespace, signature_of
 
 if TYPE_CHECKING:
     from colonnade.server.context.ask import Marked
@@ -99,7 +99,7 @@ def context_kind(annotation: Any) -> str | None:
     return next((kind for kind in found if kind is not None), None)
 
 
-def wire(hidden: Iterable[Hidden], where: str, names: Names, *, waits: bool) -> Wiring:
+def wire(hidden: Iterable[HiddenParameter], where: str, names: Namespace, *, waits: bool) -> Wiring:
     """Sort the hidden parameters of a function. Raises `LocalProtocolError`.
 
     `waits` is whether it is `async`, and gets the context that must be awaited.
@@ -148,8 +148,8 @@ class Provider:
         self.wiring: Wiring = self._wire()
 
     def _wire(self) -> Wiring:
-        names = Names.of(self.function)
-        hidden: list[Hidden] = []
+        names = Namespace.of(self.function)
+        hidden: list[HiddenParameter] = []
         try:
             parameters = signature_of(self.function).parameters.values()
         except (TypeError, ValueError) as error:
@@ -161,7 +161,7 @@ class Provider:
             if annotation is not inspect.Parameter.empty:
                 annotation = names.evaluate(annotation, where)
             if is_marked(annotation, parameter.default):
-                hidden.append(Hidden(parameter.name, annotation, parameter.default))
+                hidden.append(HiddenParameter(parameter.name, annotation, parameter.default))
             elif parameter.default is inspect.Parameter.empty and parameter.kind not in (
                 inspect.Parameter.VAR_POSITIONAL,
                 inspect.Parameter.VAR_KEYWORD,

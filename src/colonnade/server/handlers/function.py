@@ -19,7 +19,7 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import is_object_schema
-from colonnade.protocol.schema.error_messages import told
+from colonnade.protocol.schema.error_messages import join_problems
 from colonnade.protocol.schema.validate import Schema, Validator
 from colonnade.server.handlers.dependencies import Providers, Wiring, is_marked, misplaced, wire
 from colonnade.server.handlers.threads import Workers
@@ -37,7 +37,7 @@ log: logging.Logger = logging.getLogger("colonnade.server")
 MAX_TRACEBACKS = 60
 TRACEBACKS_S = 60.0
 
-Body: TypeAlias = Callable[["Context"], Awaitable[t.Noun]]
+Body: TypeAlias = Callable[["Context"], Awaitable[t.ProtocolType]]
 
 
 class Interviewed(Protocol):
@@ -50,7 +50,7 @@ class Interviewed(Protocol):
         body: Body,
         once: bool = False,
         /,
-    ) -> Awaitable[t.Noun]: ...
+    ) -> Awaitable[t.ProtocolType]: ...
 
 
 class Crashes:
@@ -197,10 +197,10 @@ class Bound:
             raise Fault(FaultKind.INVALID_PARAMS, "arguments: expected an object, in JSON")
         problems = self._validator.check(value)
         if problems:
-            raise Fault(FaultKind.INVALID_PARAMS, told(problems))
+            raise Fault(FaultKind.INVALID_PARAMS, join_problems(problems))
         arguments = self.signature.decode(raw)
         if self._rest is not None:
-            own = {parameter.wire for parameter in self.signature.parameters}
+            own = {parameter.wire_name for parameter in self.signature.parameters}
             arguments |= {name: one for name, one in value.items() if name not in own}
         return arguments
 

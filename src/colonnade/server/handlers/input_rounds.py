@@ -16,8 +16,8 @@ from typing import Any, cast
 from colonnade.auth.seal import Depot, SingleUse
 from colonnade.ports import Seal, Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.input_rounds import Interview, recall, subject_of
-from colonnade.protocol.revision import Asking
+from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
+from colonnade.protocol.revision import InputRequests
 from colonnade.server.context.context import Context, Home
 from colonnade.server.handlers.function import Body
 
@@ -42,7 +42,7 @@ class Interviewer:
 
     async def run(
         self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """Run a handler. Where questions go by result, they are its result.
 
         With `once` the answers to a round are taken only once, however often they are sent.
@@ -51,7 +51,7 @@ class Interviewer:
         context = Context(turn, interview, self._home)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         before = task.cancelling()
-        result: t.Noun | None = None
+        result: t.ProtocolType | None = None
         try:
             result = await body(context)
         except KeyboardInterrupt:
@@ -75,42 +75,42 @@ class Interviewer:
 
     async def _interview(
         self, turn: Turn, params: t.InputResponseRequestParams, once: bool
-    ) -> Interview:
+    ) -> InputRounds:
         exchange = turn.exchange
         memory = None
-        if exchange.peer.revision.asking is not Asking.BY_RESULT:
-            return Interview(exchange.peer, exchange.row)
+        if exchange.peer.revision.input_requests is not InputRequests.IN_RESULT:
+            return InputRounds(exchange.peer, exchange.method)
         if params.request_state is not None:
             secret = await self._depot.collect(params.request_state, exchange.principal)
-            memory = recall(
+            memory = open_request_state(
                 params.request_state,
                 lambda _: secret,
                 principal=exchange.principal,
-                method=exchange.row.name,
+                method=exchange.method.name,
                 subject=subject_of(exchange.request.params),
                 now=self._clock(),
             )
             if once:
                 spent = SingleUse(self._home.store)
                 await spent.spend(params.request_state, memory, now=self._clock())
-        return Interview(exchange.peer, exchange.row, memory, params.input_responses)
+        return InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
 
-    async def _demand(self, turn: Turn, interview: Interview) -> t.InputRequiredResult:
+    async def _demand(self, turn: Turn, interview: InputRounds) -> t.InputRequiredResult:
         exchange = turn.exchange
         if interview.unused:
             log.warning(
                 "%s asks something else than last time: %d answers were not asked for; freeze "
                 "what changes with ctx.once",
-                exchange.row.name,
+                exchange.method.name,
                 len(interview.unused),
             )
-        secret = interview.remember(
+        secret = interview.request_state(
             principal=exchange.principal,
             subject=subject_of(exchange.request.params),
             expires_at=self._clock() + STATE_LIFETIME_S,
         )
         state = await self._depot.deposit(secret, exchange.principal, STATE_LIFETIME_S)
-        return interview.demand(state)
+        return interview.input_required(state)
 
 
 class Keys:

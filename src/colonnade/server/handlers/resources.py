@@ -19,7 +19,7 @@ import msgspec
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.schema.error_messages import MAX_WORDS, cut
+from colonnade.protocol.schema.error_messages import MAX_TEXT_CHARS, truncate
 from colonnade.server.handlers.content import (
     Audio,
     File,
@@ -139,11 +139,14 @@ if TYPE_CHECKING:
 
 def missing(uri: str) -> Fault:
     """A resource that is not there, with its address, as the specification wants it."""
-    words = f"resource not found: {cut(uri, MAX_WORDS)}; list the resources to see what there is"
+    shown = truncate(uri, MAX_TEXT_CHARS)
+    words = f"resource not found: {shown}; list the resources to see what there is"
     return Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri[:2000]})
 
 
-async def guarded(bound: Bound, turn: Turn, run: Awaitable[t.Noun], name: str = "") -> t.Noun:
+async def guarded(
+    bound: Bound, turn: Turn, run: Awaitable[t.ProtocolType], name: str = ""
+) -> t.ProtocolType:
     """Run a function whose failures are protocol errors; `name` is what the caller calls it."""
     name = name or bound.name
     try:
@@ -191,7 +194,7 @@ class Reader:
         values: Values,
         context: "Context | None" = None,
         /,
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         """Read it, for this caller."""
         bound = self._bound
         try:
@@ -211,7 +214,9 @@ class Reader:
             result = msgspec.structs.replace(result, ttl_ms=0, cache_scope="private")
         return result
 
-    async def _read(self, arguments: dict[str, Any], context: "Context | None", uri: str) -> t.Noun:
+    async def _read(
+        self, arguments: dict[str, Any], context: "Context | None", uri: str
+    ) -> t.ProtocolType:
         try:
             value = await self._bound.call(arguments, context)
         except FileNotFoundError:
@@ -267,13 +272,13 @@ def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
 def prompter(bound: Bound, description: str | None) -> RunPrompt:
     """What answers `prompts/get` for a function."""
 
-    async def run(turn: Turn, params: "t.GetPromptRequestParams", /) -> t.Noun:
+    async def run(turn: Turn, params: "t.GetPromptRequestParams", /) -> t.ProtocolType:
         try:
             arguments = bound.decode(msgspec.json.encode(params.arguments or {}))
         except Fault as fault:
             raise Fault(fault.kind, f"{params.name}: {fault.message}") from None
 
-        async def prompt(context: "Context | None") -> t.Noun:
+        async def prompt(context: "Context | None") -> t.ProtocolType:
             result = prompted(await bound.call(arguments, context), description)
             _check_size(message.content for message in result.messages)
             return result

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from colonnade.errors import FaultKind
 
 if TYPE_CHECKING:  # few servers are ever overloaded
-    from colonnade.protocol.http.security import Refusal
+    from colonnade.protocol.http.security import HttpError
 
 # What Starlette, FastAPI and FastMCP run at once, by AnyIO's default.
 THREADS = 40
@@ -278,7 +278,7 @@ class Workers:
             else:
                 self._refuse(job, _busy(BLOCKED))
 
-    def _refuse(self, job: Job[Any], refusal: "Refusal") -> None:
+    def _refuse(self, job: Job[Any], refusal: "HttpError") -> None:
         job.state = DONE
         job.drop(refusal)
         self._tell(job)
@@ -415,12 +415,12 @@ class Workers:
                 self._jobs.put(None)
 
 
-def _busy(why: str) -> "Refusal":
+def _busy(why: str) -> "HttpError":
     """503, and an internal error where there is no status: as whatever else is overloaded answers.
     Nothing was begun, so the call may be sent again."""
-    from colonnade.protocol.http.security import UNAVAILABLE, Refusal
+    from colonnade.protocol.http.security import UNAVAILABLE, HttpError
 
     words = f"the server is busy: {why}; try again in {RETRY_S} s"
     headers = (("Retry-After", str(RETRY_S)),)
     data = {"retryAfterMs": 1000 * RETRY_S}
-    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=headers, data=data)
+    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=headers, data=data)

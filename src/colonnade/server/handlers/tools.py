@@ -20,9 +20,9 @@ from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import LARGE
-from colonnade.protocol.jsonrpc import refuse_repeats
+from colonnade.protocol.jsonrpc import refuse_duplicate_members
 from colonnade.protocol.revision import BadToolInput
-from colonnade.protocol.schema.error_messages import expected, told
+from colonnade.protocol.schema.error_messages import expected, join_problems
 from colonnade.protocol.schema.validate import Schema, Validator
 from colonnade.server.handlers.content import (
     Audio,
@@ -89,12 +89,12 @@ class BoundTool(Bound):
         """What its structured results look like, if it has any."""
         return self._promise.document if self._promise is not None else None
 
-    async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.Noun:
+    async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.ProtocolType:
         """Answer a call. Errors call it what the caller does: mounted, it has another name."""
         name = params.name
-        arguments = self.signature.glance(params.arguments) if self._glances else None
+        arguments = self.signature.decode_plain(params.arguments) if self._glances else None
         if arguments is None:
-            refuse_repeats(params.arguments)
+            refuse_duplicate_members(params.arguments)
             raw = bytes(params.arguments)
             if raw[:1] != b"{":
                 raw = _none(raw, name)
@@ -142,7 +142,7 @@ class BoundTool(Bound):
 
     async def _timed(
         self, arguments: dict[str, Any], context: "Context | None", name: str
-    ) -> t.Noun:
+    ) -> t.ProtocolType:
         if self._timeout_s is None:
             return self._result(await self.call(arguments, context), name)
         deadline = asyncio.timeout(self._timeout_s)
@@ -180,7 +180,7 @@ class BoundTool(Bound):
         if isinstance(value, _WRITTEN_OUT):
             return self._checked(result_of(value, text=self._text))
         if self._codec is not None:
-            if type(value) is str and self._text and self._codec.takes_any_text:
+            if type(value) is str and self._text and self._codec.takes_any_string:
                 return text_result(value)
             return data_result(value, encoded(value, self._codec), self._text)
         if self._promise is not None:
@@ -197,7 +197,9 @@ class BoundTool(Bound):
         raw = data if isinstance(data, msgspec.Raw) else encoded(data)
         problems = self._promise.check(msgspec.json.decode(raw))
         if problems:
-            raise LocalProtocolError(f"{self.name}: the result breaks its schema: {told(problems)}")
+            raise LocalProtocolError(
+                f"{self.name}: the result breaks its schema: {join_problems(problems)}"
+            )
         return result
 
 

@@ -31,14 +31,22 @@ from colonnade.ports import Hearer, Passport, Progressing
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
-from colonnade.protocol.http.sse import Parser
-from colonnade.protocol.input_requests import Question
-from colonnade.protocol.jsonrpc import Failure, RequestId, decode
-from colonnade.protocol.link.events import Answered, Call, Cancelled, Event, Progressed, Send, Told
+from colonnade.protocol.http.sse import EventStreamParser
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import ErrorResponse, RequestId, decode
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    NotificationReceived,
+    ProgressReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+    Send,
+)
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.link.link import MAX_S, Link
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD
-from colonnade.protocol.revision import Cancelling, Revision
+from colonnade.protocol.revision import HttpCancellation, Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
 from colonnade.transport.http_client.endpoint import Endpoint, Headers, error_of
 from colonnade.transport.http_client.pool import Answer, HttpPool
@@ -121,7 +129,7 @@ class HttpClientTurn(RequestFields):
         """Whoever writes here may have to wait."""
         return False
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         """A client does not ask while it answers."""
         raise RemoteProtocolError(f"{question.kind.method} is asked by servers")
 
@@ -148,7 +156,7 @@ SESSION_HEADER = rules.SESSION_HEADER.lower()
 class SessionEnded(ConnectionLost):
     """The server does not know our session any more; what was sent had no effect (R0287)."""
 
-    unheard: bool = True
+    not_sent: bool = True
 
 
 class HttpConversation:
@@ -267,7 +275,7 @@ class HttpConversation:
             gone is not None
             and call.runs
             and revision is not None
-            and revision.http.cancelling is Cancelling.NOTIFICATION
+            and revision.http.cancellation is HttpCancellation.NOTIFICATION
         ):
             self._spawn_courtesy(gone)
 
@@ -282,7 +290,7 @@ class HttpConversation:
         row = revision.method(method, self._extensions) if revision is not None else None
         if row is None:
             return rules.headers_for_post(revision, self._session)
-        name = getattr(params, row.named_by, None) if row.named_by is not None else None
+        name = getattr(params, row.name_param, None) if row.name_param is not None else None
         return rules.headers_for_request(row, revision, name, session=self._session)
 
     def begin(
@@ -321,7 +329,7 @@ class HttpConversation:
 
         R0056: giving up ends it; so does whatever is no answer.
         """
-        id = self.link.record().next_id
+        id = self.link.snapshot().next_id
         begin = self.link.initialize(_now(), timeout_s, revision)
         call = self._calls[id] = Waiting(id, HANDSHAKE_METHOD, timeout_s)
         try:
@@ -396,7 +404,7 @@ class HttpConversation:
             if fault.settles is not None and fault.kind is not FaultKind.PARSE:
                 self._act(self.link.refuse(fault), call)
             return
-        if isinstance(frame, Failure) and frame.id is None:
+        if isinstance(frame, ErrorResponse) and frame.id is None:
             # It could not read our request, and so cannot say which one it was; there is one.
             call.outcome = error_of(frame)
             with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
@@ -433,7 +441,7 @@ class HttpConversation:
 
     async def _stream(self, call: Waiting, answer: Answer) -> None:
         """Read the stream of a request until its answer is there; take it up where it breaks."""
-        parser = Parser()
+        parser = EventStreamParser()
         back = Resuming()
         while True:
             cut = await self._read(answer, parser, call, back)
@@ -451,7 +459,7 @@ class HttpConversation:
                 raise ConnectionLost(f"{words}, and cannot be taken up again: {error}") from None
 
     async def _read(
-        self, answer: Answer, parser: Parser, call: Waiting | None, back: Resuming
+        self, answer: Answer, parser: EventStreamParser, call: Waiting | None, back: Resuming
     ) -> str:
         """Hear what a stream says until it ends, or has answered; why it did, if that was early.
 
@@ -474,7 +482,7 @@ class HttpConversation:
                 return str(error)
         return ""
 
-    async def _fetch(self, revision: Revision, parser: Parser) -> Answer:
+    async def _fetch(self, revision: Revision, parser: EventStreamParser) -> Answer:
         """A stream by GET. Raises where there is none, with its status."""
         lines = rules.headers_for_stream(revision, self._session, parser.last_event_id)
         answer = await self._endpoint.send("GET", lines)
@@ -495,7 +503,7 @@ class HttpConversation:
 
     async def _hear_news(self, revision: Revision, stands: asyncio.Future[None]) -> None:
         """The stream of a session that belongs to no request, for as long as the server has one."""
-        parser = Parser()
+        parser = EventStreamParser()
         back = Resuming(failures=None)
         try:
             try:
@@ -515,7 +523,9 @@ class HttpConversation:
                 except RemoteProtocolError:
                     if not parser.last_event_id:
                         raise
-                    parser = Parser()  # D28: it has forgotten where we were; from now on, then
+                    parser = (
+                        EventStreamParser()
+                    )  # D28: it has forgotten where we were; from now on, then
                     answer = await self._take_up_news(revision, parser, back)
         except SessionEnded as ended:
             self._close(str(ended))
@@ -526,7 +536,9 @@ class HttpConversation:
             if not stands.done():
                 stands.set_result(None)
 
-    async def _take_up_news(self, revision: Revision, parser: Parser, back: Resuming) -> Answer:
+    async def _take_up_news(
+        self, revision: Revision, parser: EventStreamParser, back: Resuming
+    ) -> Answer:
         """The next connection of the stream of a session. Where the server cannot know what we
         have heard, what it told meanwhile is lost."""
         answer = await back.take_up(partial(self._fetch, revision, parser), parser)
@@ -536,29 +548,29 @@ class HttpConversation:
 
     # ------------------------------------------------------------ what comes in
 
-    def _act(self, events: list[Event], own: Waiting | None = None) -> None:
+    def _act(self, events: list[LinkEvent], own: Waiting | None = None) -> None:
         """Do what a message means. `own` is the call on whose stream it came."""
         for event in events:
             match event:
-                case Answered():
+                case RequestFinished():
                     call = self._calls.get(event.id)
                     if call is not None:
                         call.outcome = event.outcome
                         if call is not own:
                             call.wake(_now())
-                case Progressed():
+                case ProgressReceived():
                     call = self._calls.get(event.id)
                     if call is not None:
                         call.ends(self.link.ends_at(call.id))
                         if call.progressed is not None:
                             call.progressed(event.params)
-                case Told():
+                case NotificationReceived():
                     self._hearer.told(event)
                     if event.subscription is not None:
                         self._keep_open(event.subscription)
-                case Call():
+                case RequestReceived():
                     self._exchanges[event.exchange] = self._spawn(self._answer(event.exchange, own))
-                case Cancelled():
+                case RequestCancelled():
                     task = self._exchanges.get(event.exchange)
                     if task is not None:
                         task.cancel()
@@ -585,20 +597,20 @@ class HttpConversation:
         """Answer a question, which is about the call on whose stream it came; or who knows."""
         turn = HttpClientTurn(exchange, self._say)
         held: tuple[int, ...] = ()
-        if exchange.question is not None:
-            held = self.link.hold(_now(), own.id if own is not None else None)
+        if exchange.input_request is not None:
+            held = self.link.pause_timeouts(_now(), own.id if own is not None else None)
             self._reset(held)
         try:
             data = await self._hearer.answer(turn)
             if data is not None and self._closed is None:
-                await self._tell(data, f"the answer to {exchange.row.name}")
+                await self._tell(data, f"the answer to {exchange.method.name}")
         except asyncio.CancelledError:
             exchange.abandon()
         except ColonnadeError as error:
             log.warning("an answer did not arrive: %s", error)
         finally:
             self._exchanges.pop(exchange, None)
-            self.link.release(held, _now())
+            self.link.resume_timeouts(held, _now())
             self._reset(held)
 
     def _reset(self, ids: Iterable[RequestId]) -> None:
@@ -611,12 +623,12 @@ class HttpConversation:
     @contextlib.contextmanager
     def _held(self) -> Generator[None, None, None]:
         """Nobody runs out of time while somebody logs in, which has an end of its own."""
-        held = self.link.hold(_now())
+        held = self.link.pause_timeouts(_now())
         self._reset(held)
         try:
             yield
         finally:
-            self.link.release(held, _now())
+            self.link.resume_timeouts(held, _now())
             self._reset(held)
 
     async def _say(self, data: bytes) -> None:
@@ -631,8 +643,8 @@ class HttpConversation:
         self._closed = why
         now = _now()
         for event in self.link.close(why):
-            call = self._calls.get(event.id) if isinstance(event, Answered) else None
-            if call is not None and isinstance(event, Answered):
+            call = self._calls.get(event.id) if isinstance(event, RequestFinished) else None
+            if call is not None and isinstance(event, RequestFinished):
                 call.outcome = event.outcome
         for call in list(self._calls.values()):
             if call.task is not None:

@@ -25,10 +25,10 @@ from colonnade.errors import (
     ScopeRequired,
 )
 from colonnade.ports import Passport, Shown
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.http.challenges import INSUFFICIENT_SCOPE, read_challenges
 from colonnade.protocol.http.security import JSON_TYPE
-from colonnade.protocol.jsonrpc import Failure, decode
+from colonnade.protocol.jsonrpc import ErrorResponse, decode
 from colonnade.transport.http_client.connect import Target
 from colonnade.transport.http_client.pool import Answer, HttpPool
 
@@ -232,7 +232,7 @@ class Endpoint:
             return refusal
         with contextlib.suppress(Fault):
             frame = decode(body)
-            if isinstance(frame, Failure):
+            if isinstance(frame, ErrorResponse):
                 refusal = error_of(frame)
                 refusal.status = answer.status
         return refusal
@@ -244,7 +244,7 @@ class Endpoint:
         kind = AuthError
         if answer.status == 401:
             kind = LoginRequired
-        elif any(one.error == INSUFFICIENT_SCOPE for one in challenges.ours):
+        elif any(one.error == INSUFFICIENT_SCOPE for one in challenges.token_challenges):
             kind = ScopeRequired
         words = f"{where}: {_why(answer.status, reason, self._shows_token)}"
         error = kind(words, server=self.where)
@@ -288,9 +288,9 @@ def _why(status: int, reason: str, token_sent: bool) -> str:
     return "you may not do this"
 
 
-def error_of(failure: Failure) -> RemoteError:
+def error_of(failure: ErrorResponse) -> RemoteError:
     """An error of the protocol that names no request."""
     data: Any = None
     with contextlib.suppress(Fault):
-        data = read(object, failure.data) if failure.data else None
+        data = decode_as(object, failure.data) if failure.data else None
     return RemoteError(failure.code, failure.message, data)

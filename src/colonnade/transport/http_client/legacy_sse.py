@@ -28,7 +28,7 @@ from colonnade.errors import (
 from colonnade.ports import Hearer, Passport
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE
-from colonnade.protocol.http.sse import Event, Parser
+from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
 from colonnade.protocol.jsonrpc import Request, RequestId, decode
 from colonnade.protocol.link.link import Link
 from colonnade.transport.duplex import Held
@@ -54,12 +54,12 @@ CLEAN_UP_S = 5.0
 class SseStream:
     """The stream of one conversation, and the way back: a line."""
 
-    def __init__(self, endpoint: Endpoint, answer: Answer, parser: Parser) -> None:
+    def __init__(self, endpoint: Endpoint, answer: Answer, parser: EventStreamParser) -> None:
         self._endpoint = endpoint
         self._answer = answer
         self._parser = parser
         self._post_to = ""
-        self._early: list[Event] = []
+        self._early: list[ServerSentEvent] = []
         self._conversation: SseConversation | None = None
         self._hearer: Hearer | None = None
         self._unsent: deque[bytes] = deque()
@@ -92,7 +92,7 @@ class SseStream:
                 limits.append(limit)
                 answer = await endpoint.send("GET", [("Accept", EVENTS_TYPE)])
                 try:
-                    stream = cls(endpoint, answer, Parser())
+                    stream = cls(endpoint, answer, EventStreamParser())
                     await stream._begin()
                 except BaseException:
                     answer.close()
@@ -202,7 +202,7 @@ class SseStream:
             why = f"{why}: {error}" if isinstance(error, Fault) else str(error)
         self._end(why)
 
-    def _hear(self, events: Iterable[Event]) -> None:
+    def _hear(self, events: Iterable[ServerSentEvent]) -> None:
         for event in events:
             if event.event == "message" and event.data and self._conversation is not None:
                 self._conversation.receive(event.data)

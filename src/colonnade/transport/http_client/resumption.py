@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from colonnade.errors import ChannelError, ColonnadeError, ConnectionLost
-from colonnade.protocol.http.sse import Parser
+from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.transport.http_client.endpoint import PASSING
 from colonnade.transport.http_client.pool import Answer
 
@@ -40,7 +40,9 @@ class Resuming:
         """It has said something."""
         self._silent = 0
 
-    async def take_up(self, fetch: Callable[[], Awaitable[Answer]], parser: Parser) -> Answer:
+    async def take_up(
+        self, fetch: Callable[[], Awaitable[Answer]], parser: EventStreamParser
+    ) -> Answer:
         """Its next connection, after a while. Raises what `fetch` raises, if it must be, and
         `ConnectionLost` where the server says to wait for longer than `LONGEST_S`."""
         failures = 0
@@ -74,8 +76,8 @@ def passes(error: ColonnadeError) -> bool:
     return status >= 500 or status in PASSING
 
 
-def resumed(parser: Parser) -> Parser:
+def resumed(parser: EventStreamParser) -> EventStreamParser:
     """The reader of a stream that goes on where another one ended."""
-    after = Parser(last_event_id=parser.last_event_id)
+    after = EventStreamParser(last_event_id=parser.last_event_id)
     after.retry_ms = parser.retry_ms
     return after

@@ -32,31 +32,31 @@ from colonnade.errors import (
     LoginRequired,
 )
 from colonnade.ports import Caller, Guard, Service, Verify
-from colonnade.protocol.codec.encode import Shaper
+from colonnade.protocol.codec.encode import Encoder
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.param_headers import check_params
 from colonnade.protocol.http.security import (
     CONTENT_TOO_LARGE,
     NOT_FOUND,
-    Gate,
+    EndpointChecks,
     Headers,
     HostPolicy,
-    Refusal,
-    RouteGate,
-    beside,
+    HttpError,
+    RouteChecks,
+    combine_headers,
+    cors_headers,
     endpoint_methods,
-    gather,
     name_list,
-    preflight,
+    preflight_headers,
     require_events,
 )
-from colonnade.protocol.http.sse import write
-from colonnade.protocol.input_requests import Question
-from colonnade.protocol.jsonrpc import Batch, Frame, Request, decode, encode_failure
+from colonnade.protocol.http.sse import encode_event
+from colonnade.protocol.input_requests import InputRequest
+from colonnade.protocol.jsonrpc import Batch, Frame, Request, decode, encode_error
 from colonnade.protocol.link.link import PING
-from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, Recogniser
-from colonnade.protocol.revision import Binding, Revision, number
+from colonnade.protocol.negotiation import HANDSHAKE_METHOD, Identity, Peer, PeerDetector
+from colonnade.protocol.revision import HttpBinding, Revision, error_code
 from colonnade.protocol.types import CallToolRequestParams
 from colonnade.transport.http_server.authentication import (
     RefusalLog,
@@ -129,13 +129,13 @@ class HttpTurn(Visit, RequestFields):  # pyright: ignore[reportIncompatibleVaria
     async def send(self, frame: bytes) -> None:
         """Write a notification; one that the client takes no stream for is left out."""
         if self.answers.events:
-            await self.write(write(frame))
+            await self.write(encode_event(frame))
 
     def post(self, frame: bytes) -> bool:
         """Write it if nobody has to wait for that."""
-        return self.answers.events and self.write_at_once(write(frame))
+        return self.answers.events and self.write_at_once(encode_event(frame))
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         """R0858: no request ever goes to the client here."""
         raise LocalProtocolError(f"{question.kind.method} is asked by result in this revision")
 
@@ -186,7 +186,7 @@ class HttpApp:
         self._guard = guard
         self.is_guarded: bool = guard is not None or verify is not None
         self._given_policy = policy
-        self._recogniser = Recogniser(service.accepts)
+        self._recogniser = PeerDetector(service.accepts)
         self.stateless: bool = stateless
         # By version header, who sends requests of the handshake revisions without a session.
         self._alone = peers_without_session(service.accepts) if stateless else {}
@@ -194,7 +194,7 @@ class HttpApp:
         self._identity: Identity | None = None
         self._logs = False
         self._extensions: frozenset[str] = frozenset()
-        self._shapers: dict[Revision, Shaper] = {}
+        self._shapers: dict[Revision, Encoder] = {}
         self._routes = routes
         self._access_log = access_log
         self._load: dict[str, int] = {}
@@ -210,7 +210,7 @@ class HttpApp:
         )
         self._has_sessions = bool(service.accepts.handshakes) and not stateless
         self._has_sse = not stateless and any(
-            r.http.binding is Binding.HTTP_SSE for r in service.accepts
+            r.http.binding is HttpBinding.HTTP_SSE for r in service.accepts
         )
         self._check_routes()
         self._keeper = Keeper(self.start, self.stop)
@@ -287,7 +287,7 @@ class HttpApp:
         def answer(turn: HttpTurn, scope: Scope) -> Awaitable[None]:
             return route.serve(turn, scope, path, (receive, send), self._access_log)
 
-        gate = RouteGate(self._gate.policy, route.methods)
+        gate = RouteChecks(self._gate.policy, route.methods)
         await self._serve(scope, receive, send, gate, answer)
 
     async def _described(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
@@ -307,25 +307,25 @@ class HttpApp:
         return path == self._metadata
 
     async def _nothing(self, receive: Receive, send: Send, words: str) -> None:
-        await self._refuse(Visit(receive, send, {}, self.limits), Refusal(NOT_FOUND, words))
+        await self._refuse(Visit(receive, send, {}, self.limits), HttpError(NOT_FOUND, words))
 
     async def _serve(
         self,
         scope: Scope,
         receive: Receive,
         send: Send,
-        gate: Gate,
+        gate: EndpointChecks,
         serve: "Callable[[HttpTurn, Scope], Awaitable[None]]",
     ) -> None:
         """Let a request in, and look after it until it is answered."""
-        headers = gather(scope["headers"])
+        headers = combine_headers(scope["headers"])
         turn = HttpTurn(receive, send, headers, self.limits, scope.get(LINE_KEY))
         turn.intake = self._intake
         turn.leaving = self._leaving
         try:
             if b"origin" in headers:  # which only browsers send
-                turn.beside = beside(headers, gate.policy)
-                told = preflight(scope["method"], headers, gate.policy, gate.methods)
+                turn.beside = cors_headers(headers, gate.policy)
+                told = preflight_headers(scope["method"], headers, gate.policy, gate.methods)
                 if told is not None:
                     turn.beside = told
                     await turn.reply(rules.OK, b"")
@@ -360,7 +360,7 @@ class HttpApp:
             if turn.principal or turn.body_bytes:
                 self._uncount(turn)
 
-    async def _admit(self, turn: HttpTurn, scope: Scope, gate: Gate) -> None:
+    async def _admit(self, turn: HttpTurn, scope: Scope, gate: EndpointChecks) -> None:
         """Who sent this, and may. Raises `AuthError` or `Refusal`."""
         if b"authorization" in turn.headers:
             turn.client = _address(scope.get("client"))
@@ -411,7 +411,7 @@ class HttpApp:
         if turn.principal:
             self._count(turn.principal, -1)
         if turn.body_bytes:
-            self._sessions.shared.bodies.give(turn.principal, turn.body_bytes)
+            self._sessions.shared.bodies.release(turn.principal, turn.body_bytes)
 
     async def _cut(self, turn: HttpTurn) -> None:
         """Tell a client that is still there why it gets no more."""
@@ -457,9 +457,9 @@ class HttpApp:
             if session is not None and peer is known:
                 if admission.warning:
                     session.note(admission.warning)
-                await session.post(turn, frame, admission.head)
+                await session.post(turn, frame, admission.params)
                 return
-            row, head = admission.row, admission.head
+            row, head = admission.method, admission.params
             if (
                 peer is not known
                 and row.params is CallToolRequestParams
@@ -496,7 +496,7 @@ class HttpApp:
             if turn.cancelled:
                 if turn.told and turn.streaming:
                     data = exchange.fail(Fault(FaultKind.INTERNAL, turn.gone))
-                    await turn.end(write(data) if data is not None else b"")
+                    await turn.end(encode_event(data) if data is not None else b"")
                 exchange.abandon()  # R0862: the caller has gone, and nothing more is said
                 raise
             # The client waits, and we cancelled nothing: a handler cancelled its own task, or the
@@ -511,7 +511,7 @@ class HttpApp:
             data = exchange.fail(turn.fault)
         status = rules.status_of(turn.fault, exchange.peer.revision)
         if turn.streaming:
-            await turn.end(write(data) if data is not None else b"")
+            await turn.end(encode_event(data) if data is not None else b"")
         elif data is None:
             await turn.reply(rules.ACCEPTED, b"")
         elif turn.answers.json or status != rules.OK:
@@ -519,7 +519,7 @@ class HttpApp:
             if not turn.reply_at_once(status, data, more):
                 await turn.reply(status, data, more)
         else:
-            await turn.end(write(data))
+            await turn.end(encode_event(data))
         if cancelled is not None:
             raise cancelled
 
@@ -552,11 +552,11 @@ class HttpApp:
             rules.require_session(turn.headers)
         await turn.reply(status, b"")
 
-    def _shaper(self, revision: Revision) -> Shaper:
+    def _shaper(self, revision: Revision) -> Encoder:
         shaper = self._shapers.get(revision)
         if shaper is None:
             assert self._identity is not None
-            shaper = self._shapers[revision] = self._identity.shaper(revision)
+            shaper = self._shapers[revision] = self._identity.encoder(revision)
         return shaper
 
     # ------------------------------------------------------------ GET and DELETE
@@ -613,8 +613,8 @@ class HttpApp:
         body = b""
         if isinstance(refused, Fault):
             null_id = revision is not None and revision.error_id_required  # D2
-            code = number(refused, revision)
-            body = encode_failure(raw_id, code, refused.message, refused.data, null_id=null_id)
+            code = error_code(refused, revision)
+            body = encode_error(raw_id, code, refused.message, refused.data, null_id=null_id)
         if self.draining or status == CONTENT_TOO_LARGE:
             headers.append(CLOSE_HEADER)
         if not visit.started:
@@ -629,9 +629,9 @@ class HttpApp:
 
     def _set_gates(self, policy: HostPolicy) -> None:
         methods = ("POST",) if self.stateless else endpoint_methods(self.service.accepts)
-        self._gate = Gate(policy, methods)
-        self._gate_get = Gate(policy, ("GET",))
-        self._gate_post = Gate(policy, ("POST",))
+        self._gate = EndpointChecks(policy, methods)
+        self._gate_get = EndpointChecks(policy, ("GET",))
+        self._gate_post = EndpointChecks(policy, ("POST",))
 
     @property
     def policy(self) -> HostPolicy:
@@ -714,7 +714,7 @@ class HttpApp:
 
 def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
     """The headers that go with a refusal."""
-    if isinstance(refused, Refusal):
+    if isinstance(refused, HttpError):
         return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
     return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
 
@@ -724,7 +724,7 @@ def _address(client: Any) -> str:
     return str(client[0])[:64] if client else "an unknown address"
 
 
-def _unverified(error: Exception) -> Refusal:
+def _unverified(error: Exception) -> HttpError:
     """503 for a guard that failed. The log says where; the words of the error may hold a token."""
     *_, last = traceback.extract_tb(error.__traceback__)
     log.error("the guard raised %s at %s:%d", type(error).__name__, last.filename, last.lineno or 0)

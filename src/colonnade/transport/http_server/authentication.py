@@ -13,7 +13,7 @@ from typing import Any, Final
 from colonnade.errors import AuthError, Fault
 from colonnade.ports import Guard
 from colonnade.protocol.http.challenges import read_challenges
-from colonnade.protocol.http.security import OK, Refusal
+from colonnade.protocol.http.security import OK, HttpError
 from colonnade.transport.http_server.request import Pairs, Scope, Visit
 
 # The documents are for everybody, web pages too, and change with the configuration.
@@ -102,7 +102,7 @@ def _reason(refused: Fault | AuthError) -> tuple[str, str]:
     """Why, and what the guard says of it; an empty reason where no credentials were refused."""
     if isinstance(refused, AuthError):
         return unverified_words(refused), ""
-    if not isinstance(refused, Refusal):
+    if not isinstance(refused, HttpError):
         return "", ""
     lines = [value for name, value in refused.headers if name.lower() == "www-authenticate"]
     return read_challenges(lines).reason, refused.detail

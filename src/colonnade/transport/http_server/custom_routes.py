@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from colonnade.errors import Fault, LocalProtocolError
-from colonnade.protocol.http.security import BAD_REQUEST, OK, Refusal
+from colonnade.protocol.http.security import BAD_REQUEST, OK, HttpError
 from colonnade.protocol.jsonrpc import encode
 from colonnade.transport.http_server.request import Receive, Scope, Send, Visit
 
@@ -92,7 +92,7 @@ class HttpRequest:
         try:
             return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
         except ValueError:
-            raise Refusal(BAD_REQUEST, f"more than {MAX_QUERY_FIELDS} query fields") from None
+            raise HttpError(BAD_REQUEST, f"more than {MAX_QUERY_FIELDS} query fields") from None
 
     async def body(self) -> bytes:
         """The whole body, within `Limits.body_bytes`."""
@@ -105,14 +105,14 @@ class HttpRequest:
         try:
             return (await self.body()).decode()
         except UnicodeDecodeError:
-            raise Refusal(BAD_REQUEST, "the body is not UTF-8") from None
+            raise HttpError(BAD_REQUEST, "the body is not UTF-8") from None
 
     async def json(self) -> Any:
         """The body as JSON. Answers 400 for what is none."""
         try:
             return msgspec.json.decode(await self.body())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Refusal(BAD_REQUEST, "the body is not JSON") from None
+            raise HttpError(BAD_REQUEST, "the body is not JSON") from None
 
 
 class HttpResponse:
@@ -229,7 +229,7 @@ class Route:
             status = NO_CONTENT if value is None else OK
             found = value if isinstance(value, HttpResponse) else HttpResponse(value, status)
         except Fault as fault:
-            status = fault.status if isinstance(fault, Refusal) else BAD_REQUEST
+            status = fault.status if isinstance(fault, HttpError) else BAD_REQUEST
             found = HttpResponse(fault.message, status)
         except Exception as error:
             log.error("the route %s raised %s", self.path, type(error).__name__, exc_info=error)

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs
 from colonnade.errors import ConnectionLost
 from colonnade.ports import Service, Turn
 from colonnade.protocol.http import rules
-from colonnade.protocol.http.sse import write
+from colonnade.protocol.http.sse import encode_event
 from colonnade.protocol.jsonrpc import Batch, Request, decode
-from colonnade.protocol.link.events import Told
+from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.revision import Revisions
@@ -63,7 +63,7 @@ class Channel:
             self._lost = "the client does not read"
             self._visit.leave(self._lost)
         else:
-            self._unread.append(write(frame, event="message"))
+            self._unread.append(encode_event(frame, event="message"))
             self._size += len(frame)
         self._wake()
 
@@ -140,17 +140,17 @@ class SseSession:
             self.duplex.news(method, params)
 
     async def _answer(self, turn: Turn) -> bytes | None:
-        size = len(turn.exchange.request.written)
+        size = len(turn.exchange.request.raw)
         if size <= SMALL_BODY_BYTES:
             return await self._work(turn)
         # Its POST is over already, so that its body is counted here.
         principal = self.link.principal
-        if not self._bodies.take(principal, size):
+        if not self._bodies.reserve(principal, size):
             return turn.exchange.fail(overload("too many large requests at once; try again later"))
         try:
             return await self._work(turn)
         finally:
-            self._bodies.give(principal, size)
+            self._bodies.release(principal, size)
 
     async def _work(self, turn: Turn) -> bytes | None:
         self._running += 1
@@ -170,7 +170,7 @@ class SseSession:
             self.channel.finish()
         return None
 
-    def _told(self, told: Told) -> None:
+    def _told(self, told: NotificationReceived) -> None:
         self._service.told(told, self.link.peer)
 
     def drain(self) -> None:
@@ -215,7 +215,7 @@ class SseSessions:
         try:
             # R0050: a path alone, so it is of the same origin whatever stands in between.
             endpoint = f"{root}{self._messages_path}?session_id={id}"
-            await visit.open(write(endpoint.encode(), event="endpoint"))
+            await visit.open(encode_event(endpoint.encode(), event="endpoint"))
             await session.channel.serve()
         finally:
             del self._by_id[id]

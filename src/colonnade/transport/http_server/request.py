@@ -20,9 +20,9 @@ from colonnade.protocol.http.security import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
     UNAVAILABLE,
-    Answers,
+    AcceptedTypes,
     Headers,
-    Refusal,
+    HttpError,
     check_size,
     declared_size,
 )
@@ -57,7 +57,7 @@ EVENT_HEADERS: Pairs = [
 ]
 _KEEP_ALIVE = comment()
 NO_CLAIMS: Final[Mapping[str, Any]] = {}
-JSON_ALONE: Final = Answers(json=True, events=False)
+JSON_ALONE: Final = AcceptedTypes(json=True, events=False)
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -467,19 +467,19 @@ def unexpected(error: BaseException) -> Fault:
     return Fault(FaultKind.INTERNAL, "the server failed; its log says why")
 
 
-def overload(words: str) -> Refusal:
+def overload(words: str) -> HttpError:
     """503: come back later."""
-    return Refusal(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
+    return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "1"),))
 
 
-def too_slow(words: str) -> Refusal:
+def too_slow(words: str) -> HttpError:
     """408: the body did not come."""
-    return Refusal(REQUEST_TIMEOUT, words, headers=(("Connection", "close"),))
+    return HttpError(REQUEST_TIMEOUT, words, headers=(("Connection", "close"),))
 
 
-def malformed(words: str) -> Refusal:
+def malformed(words: str) -> HttpError:
     """400, for what is wrong with the request itself."""
-    return Refusal(BAD_REQUEST, words)
+    return HttpError(BAD_REQUEST, words)
 
 
 # How often new visits are looked at: what is answered within one or two turns needs no watcher.

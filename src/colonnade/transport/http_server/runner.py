@@ -21,12 +21,12 @@ from typing import Any, Final
 from colonnade.errors import LocalProtocolError
 from colonnade.protocol.http.security import (
     HostPolicy,
-    gather,
+    combine_headers,
+    is_health_check_allowed,
     is_loopback_host,
     name_list,
-    passes_probe,
 )
-from colonnade.protocol.negotiation import called
+from colonnade.protocol.negotiation import name_and_version
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import ServerState
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
@@ -182,7 +182,7 @@ class HttpRunner:
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
         if path in (HEALTH, READY) and scope["type"] == "http" and self._answers_probes(scope):
-            if not passes_probe(gather(scope["headers"]), self.app.policy):
+            if not is_health_check_allowed(combine_headers(scope["headers"]), self.app.policy):
                 return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
             words = b"ok" if fine else b"not ready"
@@ -194,7 +194,7 @@ class HttpRunner:
 
     @property
     def _named(self) -> str:
-        return " ".join(called(self.app.service.identity.info).split())
+        return " ".join(name_and_version(self.app.service.identity.info).split())
 
     def _answers_probes(self, scope: Scope) -> bool:
         """Whether /health and /ready are ours: the program may have routes of its own there."""
@@ -283,7 +283,7 @@ async def listening(app: HttpApp, **settings: Any) -> AsyncGenerator[HttpRunner]
 def announce(runner: HttpRunner) -> None:
     """Print one line: what is served, and where."""
     info = runner.app.service.identity.info
-    line = " ".join(f"{called(info)} on {runner.url}".split()) + "\n"
+    line = " ".join(f"{name_and_version(info)} on {runner.url}".split()) + "\n"
     with contextlib.suppress(OSError, ValueError, AttributeError):  # stdout is closed
         encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding))

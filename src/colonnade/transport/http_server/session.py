@@ -21,22 +21,29 @@ from msgspec import Raw
 from colonnade.errors import ColonnadeError, ConnectionLost, Fault, FaultKind
 from colonnade.ports import Service
 from colonnade.protocol import types as t
-from colonnade.protocol.byte_budget import Budget
+from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.exchange import Exchange, RequestFields
 from colonnade.protocol.http import rules
-from colonnade.protocol.http.security import FORBIDDEN, NOT_FOUND, Headers, Refusal
-from colonnade.protocol.http.sse import write
-from colonnade.protocol.input_requests import Question
+from colonnade.protocol.http.security import FORBIDDEN, NOT_FOUND, Headers, HttpError
+from colonnade.protocol.http.sse import encode_event
+from colonnade.protocol.input_requests import InputRequest
 from colonnade.protocol.jsonrpc import (
     Batch,
-    Failure,
-    Head,
+    ErrorResponse,
     Notification,
-    Reply,
     Request,
     RequestId,
+    ResultResponse,
+    SplitParams,
 )
-from colonnade.protocol.link.events import Answered, Call, Cancelled, Dropped, Event, Told
+from colonnade.protocol.link.events import (
+    LinkEvent,
+    MessageIgnored,
+    NotificationReceived,
+    RequestCancelled,
+    RequestFinished,
+    RequestReceived,
+)
 from colonnade.protocol.link.events import Send as Sending
 from colonnade.protocol.link.handshake import NOT_INITIALIZED, Phase
 from colonnade.protocol.link.link import Link
@@ -84,9 +91,11 @@ class Shared:
         self.ledger: Ledger = Ledger()
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: set[Session] = set()
-        self.subscribed: Budget = subscribed_budget()
+        self.subscribed: ByteBudget = subscribed_budget()
         # The bodies of all requests that are being answered, in sessions and without one.
-        self.bodies: Budget = Budget(limits.running_bytes, limits.running_bytes_per_principal)
+        self.bodies: ByteBudget = ByteBudget(
+            limits.running_bytes, limits.running_bytes_per_principal
+        )
         # Calls that are still worked on after their client has hung up, the oldest first.
         self.left: dict[Lane, None] = {}
 
@@ -108,7 +117,7 @@ class Shared:
         Calls whose client has hung up give way then, the oldest first: a request that is sent
         again finds room.
         """
-        if self.bodies.take(visit.principal, size):
+        if self.bodies.reserve(visit.principal, size):
             visit.body_bytes = size
             return
         self._stop_left(visit.principal, size)
@@ -179,7 +188,7 @@ class SessionTurn(RequestFields):
         """Whoever writes here may have to wait."""
         return False
 
-    async def ask(self, question: Question) -> Raw:
+    async def ask(self, question: InputRequest) -> Raw:
         """Ask by request, on the stream of this very exchange, and wait."""
         return await self.session.ask(question, self.lane.stream())
 
@@ -256,7 +265,7 @@ class Lane:
         if size:
             shared = self._session.shared
             shared.left.pop(self, None)
-            shared.bodies.give(self.visit.principal, size)
+            shared.bodies.release(self.visit.principal, size)
 
     def _let_go(self, stream: Stream) -> None:
         stream.leave()
@@ -328,7 +337,7 @@ class Session:
     # ------------------------------------------------------------ what comes in
 
     def post(
-        self, visit: Visit, frame: Request | Batch, parts: Head | None = None
+        self, visit: Visit, frame: Request | Batch, parts: SplitParams | None = None
     ) -> Coroutine[None, None, None]:
         """Something to answer; `parts` as in `Link.take`. Raises `Fault` where it is refused."""
         if isinstance(frame, Batch):
@@ -340,11 +349,17 @@ class Session:
         self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
         lane = Lane(self, visit)
         events = self.link.take(frame, self.used, parts)
-        if len(events) == 1 and isinstance(call := events[0], Call) and parts is not None:
+        if (
+            len(events) == 1
+            and isinstance(call := events[0], RequestReceived)
+            and parts is not None
+        ):
             return self._answer_here(call.exchange, lane)
         return self._answer_all(events, frame, lane)
 
-    async def _answer_all(self, events: list[Event], frame: Request | Batch, lane: Lane) -> None:
+    async def _answer_all(
+        self, events: list[LinkEvent], frame: Request | Batch, lane: Lane
+    ) -> None:
         """Answer a batch, or what is answered or refused at once."""
         try:
             stream = lane.stream()
@@ -374,33 +389,33 @@ class Session:
             self._warned = True
             log.warning("%s", warning)
 
-    def take(self, frame: Notification | Reply | Failure) -> None:
+    def take(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
         """Something that gets no answer."""
         self._act(self.link.take(frame, self.shared.clock()), None)
 
-    def _act(self, events: list[Event], lane: Lane | None) -> None:
+    def _act(self, events: list[LinkEvent], lane: Lane | None) -> None:
         own = lane.stream() if lane is not None else None
         stream = own
         for event in events:
             match event:
-                case Call():
+                case RequestReceived():
                     assert lane is not None
                     self._call(event.exchange, lane)
                 case Sending():
                     if stream is not None:
                         stream.answer(event.data)
                     stream = own
-                case Cancelled():
+                case RequestCancelled():
                     log.debug(
-                        "%s cancelled: %.200r", event.exchange.row.name, event.reason
+                        "%s cancelled: %.200r", event.exchange.method.name, event.reason
                     )  # R0061
                     # What may be sent next is the rest of the batch that this one was in.
                     stream = self._cancel(event.exchange) or own
-                case Answered():
+                case RequestFinished():
                     stream = self._settle(event) or own
-                case Told():
+                case NotificationReceived():
                     self._service.told(event, self.link.peer)
-                case Dropped():
+                case MessageIgnored():
                     log.debug("ignored: %s", event.why)
                 case _:
                     pass
@@ -493,7 +508,7 @@ class Session:
 
     # ------------------------------------------------------------ requests of ours
 
-    async def ask(self, question: Question, stream: Stream) -> Raw:
+    async def ask(self, question: InputRequest, stream: Stream) -> Raw:
         """Put a question on a stream and wait for its raw answer."""
         if not stream.streamable:
             words = "this client takes no event stream, so it cannot be asked anything"
@@ -526,7 +541,7 @@ class Session:
                 if gone is not None:
                     self.put(stream, gone)
 
-    def _settle(self, event: Answered) -> Stream | None:
+    def _settle(self, event: RequestFinished) -> Stream | None:
         found = self._waiting.pop(event.id, None)
         if found is None:
             return None
@@ -636,7 +651,7 @@ class Session:
         if scopes is not None and stream.scopes is not None and not stream.scopes <= scopes:
             # What is on it was put there for a caller who may hear of more.
             words = "this stream was opened with more scopes than you have now; open a new one"
-            raise Refusal(FORBIDDEN, words)
+            raise HttpError(FORBIDDEN, words)
         if name in self._kept:
             self._check_streams()
             self._streams[name] = self._kept.pop(name)
@@ -730,7 +745,7 @@ async def answer_at_once(
     if frames and visit.answers.json:
         await visit.reply(status, frames[0], more)
     elif frames:
-        await visit.open(write(frames[0]), more)
+        await visit.open(encode_event(frames[0]), more)
         await visit.end()
     elif status != rules.OK:
         await visit.reply(status, b"")

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from colonnade.ports import Service
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Request
@@ -80,7 +80,7 @@ class Sessions:
     async def open(self, visit: Visit, request: Request) -> None:
         """Answer `initialize`. Raises `Fault`, and then nothing was opened."""
         accepts = self._service.accepts
-        params = read(t.InitializeRequestParams, request.params)
+        params = decode_as(t.InitializeRequestParams, request.params)
         negotiate(params.protocol_version, accepts)
         self._make_room(visit.principal)
         link = Link(Side.SERVER, self._service.identity, accepts, visit.principal)

@@ -15,9 +15,9 @@ import msgspec
 
 from colonnade.ports import Service
 from colonnade.protocol import types as t
-from colonnade.protocol.codec.decode import read
+from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.http import rules
-from colonnade.protocol.jsonrpc import Request, encode_reply
+from colonnade.protocol.jsonrpc import Request, encode_result
 from colonnade.protocol.link.events import Send
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
@@ -43,7 +43,7 @@ def peers_without_session(accepts: Revisions) -> dict[bytes | None, Peer]:
 
 async def answer_initialize(visit: Visit, request: Request, service: Service) -> None:
     """Answer `initialize`, and keep nothing of it. Raises `Fault`."""
-    params = read(t.InitializeRequestParams, request.params)
+    params = decode_as(t.InitializeRequestParams, request.params)
     negotiate(params.protocol_version, service.accepts)
     identity = without_session(service.identity)
     link = Link(Side.SERVER, identity, service.accepts, visit.principal)
@@ -54,7 +54,7 @@ async def answer_initialize(visit: Visit, request: Request, service: Service) ->
 
 async def answer_ping(visit: Visit, request: Request) -> None:
     """Answer `ping`, which in a session its link does."""
-    await answer_at_once(visit, [encode_reply(request.raw_id, b"{}")], rules.OK)
+    await answer_at_once(visit, [encode_result(request.raw_id, b"{}")], rules.OK)
 
 
 def without_session(identity: Identity) -> Identity:

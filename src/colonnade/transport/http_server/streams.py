@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Callable
 from itertools import islice
 
-from colonnade.protocol.byte_budget import Budget
-from colonnade.protocol.http.sse import prime, write
+from colonnade.protocol.byte_budget import ByteBudget
+from colonnade.protocol.http.sse import encode_event, priming_event
 from colonnade.protocol.subscriptions import STRING_BYTES
 from colonnade.transport.http_server.request import Visit, overload
 
@@ -222,7 +222,7 @@ class Stream:
                     if not self.unread:
                         await self._wait()
             # R0489; without an id: each is said once (R0278), and the reader knows the last one.
-            await visit.end(self._take() + write(b"", retry_ms=self._retry_ms))
+            await visit.end(self._take() + encode_event(b"", retry_ms=self._retry_ms))
         finally:
             self.let_go(visit)
 
@@ -246,12 +246,14 @@ class Stream:
         self._seen = self._last
         self.unread = 0
         if not self.resumable:
-            return b"".join([write(frame) for _, frame in newest])
-        return b"".join([write(frame, id=f"{self.name}-{number}") for number, frame in newest])
+            return b"".join([encode_event(frame) for _, frame in newest])
+        return b"".join(
+            [encode_event(frame, id=f"{self.name}-{number}") for number, frame in newest]
+        )
 
     def _prime(self) -> bytes:
         """R0486: an event to come back to."""
-        return prime(f"{self.name}-0", self._retry_ms) if self._primed else b""
+        return priming_event(f"{self.name}-0", self._retry_ms) if self._primed else b""
 
     # ------------------------------------------------------------ waiting
 
@@ -278,7 +280,7 @@ SUBSCRIBED_BYTES_PER_PRINCIPAL = 16 * 1024 * 1024
 class SubscribedUris(set[str]):
     """The URIs that one session follows."""
 
-    def __init__(self, budget: Budget, principal: str) -> None:
+    def __init__(self, budget: ByteBudget, principal: str) -> None:
         super().__init__()
         self._budget = budget
         self._principal = principal
@@ -287,7 +289,7 @@ class SubscribedUris(set[str]):
         """Follow one more. Raises `Refusal` (503) where all sessions follow too much."""
         if uri in self:
             return
-        if not self._budget.take(self._principal, _size(uri)):
+        if not self._budget.reserve(self._principal, _size(uri)):
             raise overload("too many resources are followed at once; unsubscribe from some")
         super().add(uri)
 
@@ -295,20 +297,20 @@ class SubscribedUris(set[str]):
         """Follow it no more."""
         if isinstance(uri, str) and uri in self:
             super().discard(uri)
-            self._budget.give(self._principal, _size(uri))
+            self._budget.release(self._principal, _size(uri))
 
     def clear(self) -> None:
         """Follow nothing any more."""
         size = sum(map(_size, self))
         if size:
             super().clear()
-            self._budget.give(self._principal, size)
+            self._budget.release(self._principal, size)
 
 
 def _size(uri: str) -> int:
     return len(uri) + STRING_BYTES
 
 
-def subscribed_budget() -> Budget:
+def subscribed_budget() -> ByteBudget:
     """What all sessions of one kind together may keep."""
-    return Budget(SUBSCRIBED_BYTES, SUBSCRIBED_BYTES_PER_PRINCIPAL)
+    return ByteBudget(SUBSCRIBED_BYTES, SUBSCRIBED_BYTES_PER_PRINCIPAL)

@@ -13,7 +13,15 @@ import msgspec
 from msgspec import Raw
 
 from colonnade.errors import Fault, FaultKind
-from colonnade.protocol.jsonrpc import Batch, Failure, Frame, Lines, Reply, Request, decode
+from colonnade.protocol.jsonrpc import (
+    Batch,
+    ErrorResponse,
+    Frame,
+    LineSplitter,
+    Request,
+    ResultResponse,
+    decode,
+)
 from colonnade.text import visible
 
 # Of standard error, for an error to quote: what ended a program is in its last lines.
@@ -121,7 +129,7 @@ class Sieve:
     def __init__(self, hears: Hears, max_line_bytes: int) -> None:
         self._hears = hears
         self._max = max_line_bytes
-        self._lines = Lines(max_line_bytes)
+        self._lines = LineSplitter(max_line_bytes)
         self._rubbish_bytes = 0
         self.messages: int = 0
         self.rubbish: int = 0
@@ -175,8 +183,10 @@ class Sieve:
         """A message that is not UTF-8 cannot be read, but whom it concerns often can."""
         frame = self._decoded(line.decode(errors="replace").encode())
         words = "a message that is not UTF-8; encode messages as UTF-8"
-        if isinstance(frame, Reply | Failure) and frame.id is not None:
-            self._hears.refuse(Fault(FaultKind.PARSE, words, settles=frame.id, unheard=True))
+        if isinstance(frame, ResultResponse | ErrorResponse) and frame.id is not None:
+            self._hears.refuse(
+                Fault(FaultKind.PARSE, words, settles=frame.id, expects_no_response=True)
+            )
         elif isinstance(frame, Request):
             self._hears.refuse(Fault(FaultKind.PARSE, words, raw_id=frame.raw_id))
         self._drop(line)
