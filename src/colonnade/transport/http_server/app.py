@@ -333,7 +333,7 @@ class HttpApp:
             turn.answers = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
-            if self.sweep.count >= self.limits.visits:
+            if self.sweep.count >= self.limits.max_concurrent_requests:
                 raise overload("too many requests at once; try again later")
             if self.is_guarded and not gate.public:
                 await self._admit(turn, scope, gate)
@@ -377,7 +377,7 @@ class HttpApp:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
             turn.claims = caller.claims
-        if self._load.get(turn.principal, 0) >= self.limits.visits_per_principal:
+        if self._load.get(turn.principal, 0) >= self.limits.max_concurrent_requests_per_principal:
             raise overload("too many requests of yours at once; wait for some")
 
     async def _verified(self, headers: Headers) -> Caller:
@@ -681,7 +681,9 @@ class HttpApp:
         self.service.drain()
         self._sessions.drain()
         self._sse.drain()
-        await _settled(self._running(), self.limits.drain_s if deadline_s is None else deadline_s)
+        await _settled(
+            self._running(), self.limits.drain_timeout_s if deadline_s is None else deadline_s
+        )
         await self._cut_all()
 
     async def _cut_all(self) -> None:

@@ -69,16 +69,16 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     """What a stranger may take of our own server: sizes in bytes, times in seconds."""
 
     # Proxies allow 8 KiB of headers, browsers send 2; tokens and mirrored arguments need some.
-    head_bytes: int = 16 * 1024
-    head_count: int = 100
+    max_header_bytes: int = 16 * 1024
+    max_header_count: int = 100
     # From the first byte, or from the connection, to the end of the headers.
-    head_s: float = 10.0
+    header_timeout_s: float = 10.0
     # Between two requests on one connection.
-    idle_s: float = 60.0
+    keep_alive_timeout_s: float = 60.0
     # An answer of which nothing is taken for so long is dropped, and the connection with it.
-    unread_s: float = 30.0
+    write_stall_timeout_s: float = 30.0
     # 20,000 streams and as many callers as a machine can answer.
-    connections: int = 30_000
+    max_connections: int = 30_000
     # After a wish to end, for so long requests are still taken and /ready says 503: balancers that
     # look every few seconds send nothing more by then. 0 where none looks.
     shutdown_delay_s: float = 0.0
@@ -190,7 +190,7 @@ class Connection(HttpToolsProtocol):
         """Somebody has come; the time for headers runs."""
         super().connection_made(transport)
         self.flow: FlowControl = Flow(transport)
-        if len(self.connections) > self._limits.connections:
+        if len(self.connections) > self._limits.max_connections:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -218,7 +218,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
-            if self._head_bytes > self._limits.head_bytes and self._is_padded():
+            if self._head_bytes > self._limits.max_header_bytes and self._is_padded():
                 self._refuse(431)
             elif rests and self.cycle is not before and not self.cycle.more_body:
                 self._study(data)
@@ -266,7 +266,7 @@ class Connection(HttpToolsProtocol):
         if self._misses < MISSES and self.loop.get_task_factory() is None:
             self._misses += 1
             scope = cast("dict[str, Any]", self.scope)
-            self._known = learn(data, self._body_bytes, scope, self._limits.head_bytes)
+            self._known = learn(data, self._body_bytes, scope, self._limits.max_header_bytes)
 
     def _begin_again(self, known: KnownHead, body: bytes) -> None:
         """A request that begins as the last one did: what the parser would have said of it."""
@@ -291,8 +291,8 @@ class Connection(HttpToolsProtocol):
         """Whether too much came that is no body: headers, extensions of chunks, trailers."""
         beside = self._head_bytes - self._body_bytes
         if self._in_head:
-            return beside > self._limits.head_bytes
-        return beside > 2 * self._limits.head_bytes + FRAMING * self._body_bytes
+            return beside > self._limits.max_header_bytes
+        return beside > 2 * self._limits.max_header_bytes + FRAMING * self._body_bytes
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; what follows a body is nothing to us."""
@@ -337,11 +337,11 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """All headers are there."""
         limits = self._limits
-        large = self._head_bytes > limits.head_bytes and (
+        large = self._head_bytes > limits.max_header_bytes and (
             sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
-            > limits.head_bytes
+            > limits.max_header_bytes
         )
-        if large or len(self.headers) > limits.head_count:
+        if large or len(self.headers) > limits.max_header_count:
             self._refusal = 431
             raise _Cut
         if not self._is_addressed() or self._is_framed_twice():
@@ -542,10 +542,10 @@ class Connection(HttpToolsProtocol):
         if (self._in_head or self._idle) and not self._deaf:
             if not self._quiet_since:
                 self._quiet_since = now
-            elif self._in_head and now - self._quiet_since > limits.head_s:
+            elif self._in_head and now - self._quiet_since > limits.header_timeout_s:
                 self._refuse(408)
                 return
-            elif self._idle and now - self._quiet_since > limits.idle_s:
+            elif self._idle and now - self._quiet_since > limits.keep_alive_timeout_s:
                 self.transport.close()
         unread = self.transport.get_write_buffer_size()
         since, size = self._unread
@@ -553,7 +553,7 @@ class Connection(HttpToolsProtocol):
             self._unread = (0.0, 0)
         elif not since or unread <= size - PROGRESS_BYTES:
             self._unread = (now, unread)
-        elif now - since > limits.unread_s:
+        elif now - since > limits.write_stall_timeout_s:
             self.transport.abort()
         else:
             self._unread = (since, max(size, unread))

@@ -95,7 +95,7 @@ class HttpRequest:
             raise Refusal(BAD_REQUEST, f"more than {MAX_QUERY_FIELDS} query fields") from None
 
     async def body(self) -> bytes:
-        """The whole body, within `Limits.body_bytes`."""
+        """The whole body, within `Limits.max_body_bytes`."""
         if self._body is None:
             self._body = await self._visit.body()
         return self._body

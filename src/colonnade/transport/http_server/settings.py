@@ -99,7 +99,7 @@ def settled(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -
 
 
 def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
-    """Limits from `body_bytes=1048576`, each by its own name. Raises `LocalProtocolError`."""
+    """Limits from `max_body_bytes=1048576`, each by its own name. Raises `LocalProtocolError`."""
     from colonnade.transport.http_server.connection import RunLimits
     from colonnade.transport.http_server.request import Limits
 
@@ -110,14 +110,33 @@ def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
     for word in words:
         name, equals, value = word.partition("=")
         if name not in kinds:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, kinds, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(kinds))}"
+            near = _similar(name[:40], kinds)
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"there are {', '.join(sorted(kinds))}"
+            )
             raise LocalProtocolError(f"there is no limit {name[:40]!r}; {hint}")
         into, field = kinds[name]
         into[name] = _number(name, value if equals else "", field)
     return Limits(**app), RunLimits(**run)
+
+
+def _similar(name: str, known: Iterable[str]) -> list[str]:
+    """Limits that may be meant: the one that is spelled alike, else up to three that share a word,
+    such as `session_bytes` and `max_resumable_bytes_per_session`."""
+    from difflib import get_close_matches
+
+    def words(limit: str) -> set[str]:
+        return {word.removesuffix("s") for word in limit.split("_")} - {"", "max"}
+
+    known = list(known)
+    if near := get_close_matches(name, known, n=1, cutoff=0.75):
+        return near
+    shared = {limit: len(words(name) & words(limit)) for limit in known}
+    most = max(shared.values())
+    best = [limit for limit, count in shared.items() if count == most > 0]
+    return get_close_matches(name, best, n=3, cutoff=0.0)
 
 
 def _number(name: str, value: str, field: FieldInfo) -> int | float:
