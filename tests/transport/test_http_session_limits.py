@@ -119,7 +119,7 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
 
 @live
 async def test_the_timer_looks_at_sessions() -> None:
-    async with stand(limits=Limits(session_idle_timeout_s=-1)) as s:
+    async with stand(limits=Limits(session_idle_timeout_s=0)) as s:
         await s.caller.initialize("2025-11-25")
         await until(lambda: len(s.sessions) == 0)
 

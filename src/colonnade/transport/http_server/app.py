@@ -28,6 +28,8 @@ from colonnade.errors import (
     ConnectionLost,
     Fault,
     FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
     LocalProtocolError,
     LoginRequired,
 )
@@ -168,9 +170,11 @@ class HttpApp:
         if named or pages:
             policy = HostPolicy.for_mount(*named, origins=pages)
         if not path.startswith("/"):
-            raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
+            raise InvalidArgument(f"{path!r} is no path; begin it with a slash", argument="path")
         if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError("limits= takes Limits(...); RunLimits(...) are run_limits=")
+            raise InvalidArgumentType(
+                "limits= takes Limits(...); RunLimits(...) are run_limits=", argument="limits"
+            )
         self.service = service
         self.path: str = path.rstrip("/") or "/"
         # Also where another application would answer with its page for lost visitors.
@@ -274,9 +278,9 @@ class HttpApp:
         is asked for all others."""
         for path in {route.path for route in self._routes()}:
             if path == self.path:
-                raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
+                raise InvalidArgument(f"a route is at {path}, where the endpoint is; move one")
             if self._has_sse and path in (self._sse_path, self._messages_path):
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"a route is at {path}, which this server answers itself for clients of "
                     "2024-11-05; move it"
                 )

@@ -35,6 +35,7 @@ from colonnade.transport.http_server.request import (
     Receive,
     Send,
     Visit,
+    check_numbers,
 )
 from colonnade.transport.http_server.write_buffer import (
     OF_JSON,
@@ -82,6 +83,9 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     # After a wish to end, for so long requests are still taken and /ready says 503: balancers that
     # look every few seconds send nothing more by then. 0 where none looks.
     shutdown_delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 DEFAULT_LIMITS: Final = RunLimits()

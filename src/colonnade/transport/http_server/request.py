@@ -15,7 +15,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from colonnade.errors import ConnectionLost, Fault, FaultKind
+from colonnade.errors import (
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
+)
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
@@ -104,6 +110,22 @@ class Limits(Struct, frozen=True, kw_only=True):
     retry_ms: int = 1000
     # For calls in flight after a wish to end.
     drain_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+def check_numbers(limits: Struct) -> None:
+    """Refuse limits that are not numbers from 0: they would fail at the first request, or never
+    apply. Raises `InvalidArgument` and `InvalidArgumentType`."""
+    for name, default in zip(limits.__struct_fields__, limits.__struct_defaults__, strict=True):
+        value, whole = getattr(limits, name), isinstance(default, int)
+        kind = "a whole number" if whole else "a number"
+        words = f"{type(limits).__name__}: {name} is {value!r}; give {kind} from 0"
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            raise InvalidArgumentType(words, argument=name)
+        if not value >= 0:  # which NaN is not, either
+            raise InvalidArgument(words, argument=name)
 
 
 DEFAULT_LIMITS: Final = Limits()

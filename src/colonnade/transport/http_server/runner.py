@@ -21,7 +21,7 @@ from typing import Any, Final, cast
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.protocol.http.security import (
     HostPolicy,
     gather,
@@ -103,7 +103,9 @@ class Site:
         self.host = host
         self.port: int = port
         if not isinstance(run_limits, RunLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError("run_limits= takes RunLimits(...); Limits(...) are limits=")
+            raise InvalidArgumentType(
+                "run_limits= takes RunLimits(...); Limits(...) are limits=", argument="run_limits"
+            )
         self.limits = run_limits
         self.is_ready: bool = False
         self._hosts = name_list("hosts", hosts)
@@ -170,9 +172,10 @@ class Site:
         """Say to the application by which names it is reached, unless it was told before."""
         app, named, pages = self.app, self._hosts, self._origins
         if app.has_policy and (named or pages):
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 "the application has hosts or origins of its own, and those given with the address "
-                "would not count; say them all in server.asgi(…)"
+                "would not count; say them all in server.asgi(…)",
+                argument="hosts",
             )
         if not app.has_names:
             app.use_policy(HostPolicy.for_bind(self.host, self.port, hosts=named, origins=pages))
