@@ -33,7 +33,7 @@ from colonnade.transport.http_server.streams import (
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "security.md").read_text()
 MIB = 1024 * 1024
 # What follows from others, or is no bound on a stranger.
-UNSAID = {"Limits.keep_alive_s", "Limits.retry_ms"}
+UNSAID = {"Limits.keep_alive_interval_s", "Limits.retry_ms"}
 
 
 @pytest.mark.spec("R0110")

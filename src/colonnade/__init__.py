@@ -36,6 +36,8 @@ _HOMES = {
     "Icon": "protocol.types",
     "Image": "server.handlers.content",
     "Introspection": "auth.server.issuers",
+    "InvalidArgument": "errors",
+    "InvalidArgumentType": "errors",
     "Jwt": "auth.server.issuers",
     "Limits": "transport.http_server.request",
     "Link": "server.handlers.content",

@@ -15,6 +15,8 @@ from colonnade.errors import ChannelError as ChannelError
 from colonnade.errors import ColonnadeError as ColonnadeError
 from colonnade.errors import ConnectionLost as ConnectionLost
 from colonnade.errors import Declined as Declined
+from colonnade.errors import InvalidArgument as InvalidArgument
+from colonnade.errors import InvalidArgumentType as InvalidArgumentType
 from colonnade.errors import LocalProtocolError as LocalProtocolError
 from colonnade.errors import LoginRequired as LoginRequired
 from colonnade.errors import ProtocolError as ProtocolError

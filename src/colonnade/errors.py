@@ -3,6 +3,8 @@
     ColonnadeError
     ├─ ProtocolError          a rule of the conversation was broken
     │  ├─ LocalProtocolError    by us: a bug in the calling code
+    │  │  ├─ InvalidArgument        an argument has a wrong value; a ValueError, too
+    │  │  └─ InvalidArgumentType    an argument has a wrong type; a TypeError, too
     │  └─ RemoteProtocolError   by them
     │     └─ Fault                and this is how they are told
     ├─ RemoteError            the peer answered with an error: code, message, data
@@ -79,7 +81,29 @@ class ProtocolError(ColonnadeError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The calling code broke a rule; nothing was sent."""
+    """The calling code broke a rule; nothing was sent.
+
+    `argument` is the name of the parameter that was given a wrong value, where it was one: `hosts`
+    for `hosts=["a b"]`.
+    """
+
+    argument: str = ""
+
+    def __init__(
+        self, *args: object, server: str | None = None, hint: str = "", argument: str = ""
+    ) -> None:
+        super().__init__(*args, server=server, hint=hint)
+        if argument:
+            self.argument = argument
+
+
+class InvalidArgument(LocalProtocolError, ValueError):
+    """A function, constructor or decorator was called with a value that it cannot use."""
+
+
+class InvalidArgumentType(LocalProtocolError, TypeError):
+    """A function, constructor or decorator was called with an object of the wrong type, with a
+    keyword that it does not have, or with a function whose signature it cannot use."""
 
 
 class RemoteProtocolError(ProtocolError):

@@ -30,7 +30,7 @@ from colonnade.errors import (
     ConnectionLost,
     Fault,
     FaultKind,
-    LocalProtocolError,
+    InvalidArgument,
     Refused,
     ToolError,
 )
@@ -207,13 +207,17 @@ class _Limits:
         clock: Clock,
     ) -> None:
         if per_s is None and at_once is None:
-            raise LocalProtocolError("limits of what? give per_s, at_once or both")
+            raise InvalidArgument("limits of what? give per_s, at_once or both")
         if per_s is not None and not (isfinite(per_s) and per_s > 0):
-            raise LocalProtocolError(f"per_s is {per_s}; give calls a second, above 0")
+            raise InvalidArgument(
+                f"per_s is {per_s}; give calls a second, above 0", argument="per_s"
+            )
         if per_s is None and burst is not None:
-            raise LocalProtocolError("burst is how many come at once; it needs per_s")
+            raise InvalidArgument(
+                "burst is how many come at once; it needs per_s", argument="burst"
+            )
         if any(count is not None and count < 1 for count in (burst, at_once, places)):
-            raise LocalProtocolError("burst, at_once and places are numbers of calls above 0")
+            raise InvalidArgument("burst, at_once and places are numbers of calls above 0")
         self._per_s = per_s
         self._at_once = at_once
         self._clock = clock
@@ -267,7 +271,7 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
     it is for, all without it; `subscriptions/listen` has no end of its own, and none here.
     """
     if not (isfinite(seconds) and seconds > 0):
-        raise LocalProtocolError(f"a time-out of {seconds}; give seconds above 0")
+        raise InvalidArgument(f"a time-out of {seconds}; give seconds above 0", argument="seconds")
     chosen = frozenset(methods) if methods is not None else None
 
     async def timed(turn: Turn, handler: Handler) -> t.ProtocolType:

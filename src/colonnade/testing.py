@@ -46,7 +46,7 @@ import msgspec
 
 from colonnade.client.client import Client, OnLog, OnProgress
 from colonnade.client.input_callbacks import Answers, GivenRoots, OnElicit, OnSample
-from colonnade.errors import Declined, LocalProtocolError
+from colonnade.errors import Declined, InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestParams
 from colonnade.protocol.link.link import TIMEOUT_S
@@ -247,7 +247,7 @@ class Clock:
         if self._loop is None:
             raise LocalProtocolError("nobody looks at this clock: connect(server, clock=clock)")
         if seconds < 0:
-            raise LocalProtocolError("time does not go back")
+            raise InvalidArgument("time does not go back", argument="seconds")
         await self._settle()
         end = self.monotonic() + seconds
         for _ in range(MAX_ALARMS):
@@ -367,7 +367,9 @@ async def connect(
     spoken = server.accepts[-1] if revision is None else Revisions.of(revision)[0]
     if spoken not in server.accepts:
         dates = ", ".join(server.accepts.dates)
-        raise LocalProtocolError(f"{server!r} does not speak {spoken.date}; it speaks {dates}")
+        raise InvalidArgument(
+            f"{server!r} does not speak {spoken.date}; it speaks {dates}", argument="revision"
+        )
     record, rehearsed = Record(), Rehearsed(answers, on_elicit, on_sample, roots)
     near, far = pair(record.hear)
     client = MemoryClient(
@@ -448,7 +450,7 @@ def every_revision(
         import pytest
 
         if "revision" not in inspect.signature(test).parameters:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{test.__name__} does not take `revision`, and so would run once; give it the "
                 f"parameter, and pass it on: {test.__name__}(revision: str), "
                 "connect(server, revision)"

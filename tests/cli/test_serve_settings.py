@@ -100,7 +100,7 @@ def test_the_access_log_is_json_beside_the_rest(folder: Path) -> None:
 
 
 def test_a_limit_is_set_by_its_name(folder: Path) -> None:
-    with Process(folder, *SERVE, "--limit", "body_bytes=100") as process:
+    with Process(folder, *SERVE, "--limit", "max_body_bytes=100") as process:
         process.up()
         assert process.post(call("add", a=2, b=3))[0] == 413
 
@@ -108,8 +108,8 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--limit", "body_byte=1"], "did you mean body_bytes?"),
-        (["--limit", "body_bytes=much"], "give a whole number"),
+        (["--limit", "body_byte=1"], "did you mean max_body_bytes?"),
+        (["--limit", "max_body_bytes=much"], "give a whole number"),
         (["--log-level", "loud"], "is no log level"),
         (["--ssl-certfile", "none.pem"], "TLS cannot be served with none.pem"),
         (["--ssl-keyfile", "none.pem"], "--ssl-keyfile without --ssl-certfile; TLS needs"),
@@ -148,7 +148,9 @@ def test_what_asgi_made_around_another_application_is_served_by_its_name(tmp_pat
         assert get(process, "/anything") == (200, "pages")
         process.signal(signal.SIGTERM)
         assert process.end() == 0
-    done = command(tmp_path, "serve", "server.py:app", "--path", "/x", "--limit", "body_bytes=1")
+    done = command(
+        tmp_path, "serve", "server.py:app", "--path", "/x", "--limit", "max_body_bytes=1"
+    )
     assert done.returncode == 2
     assert "leave out --path, --limit, and say it there: server.asgi(…)" in done.stderr
     done = command(tmp_path, "serve", "server.py:pages")
@@ -171,11 +173,11 @@ def test_a_process_that_begins_again_is_started_with_the_same_options() -> None:
         "hosts": ("a", "b"),
         "origins": ("https://a",),
         "stateless": True,
-        "limit": ("body_bytes=9",),
+        "limit": ("max_body_bytes=9",),
         "ssl_certfile": "c.pem",
         "access_log": True,
         "log_level": "info",
     }
     said = "--path /x --allow-host a --allow-host b --allow-origin https://a --stateless"
-    more = "--limit body_bytes=9 --ssl-certfile c.pem --access-log"
+    more = "--limit max_body_bytes=9 --ssl-certfile c.pem --access-log"
     assert Address(given).arguments() == f"{said} {more}".split()

@@ -102,7 +102,7 @@ async def reports(revision: Revision) -> Verdict:
 @HTTP.feature("a silent stream is kept alive by comments", WORKS)
 async def kept_alive(revision: Revision) -> Verdict:
     work = Working()
-    limits = Limits(keep_alive_s=0.01)
+    limits = Limits(keep_alive_interval_s=0.01)
     async with website(work.server, limits=limits) as site, visitor(site.port, revision) as client:
         stream = await client.listen()
         async with asyncio.timeout(60):

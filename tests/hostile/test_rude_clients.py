@@ -152,7 +152,7 @@ async def test_every_rude_way_to_leave_leaves_nothing_behind() -> None:
 @pytest.mark.slow
 @live_for(600)
 async def test_ten_thousand_rude_clients_leave_nothing_behind() -> None:
-    async with stand(limits=Limits(sessions=500)) as s:
+    async with stand(limits=Limits(max_sessions=500)) as s:
         before: dict[str, int] = {}
         descriptors = memory = 0
         for thousand in range(11):

@@ -195,7 +195,7 @@ async def test_a_route_that_fails_says_nothing_of_why_to_strangers(
 
 @live
 async def test_bodies_of_routes_have_the_limit_of_the_server() -> None:
-    async with up(limits=Limits(body_bytes=100)) as caller:
+    async with up(limits=Limits(max_body_bytes=100)) as caller:
         answer = await caller.request("POST", b"1" * 200, path="/echo")
         assert answer.status == 413
 

@@ -106,7 +106,7 @@ async def test_a_call_that_stays_for_a_while_is_answered_and_not_watched_any_mor
 @live
 async def test_streams_sessions_and_the_first_transport_work_there() -> None:
     service = FakeService()
-    async with elsewhere(service, limits=Limits(keep_alive_s=0.01)) as (app, caller):
+    async with elsewhere(service, limits=Limits(keep_alive_interval_s=0.01)) as (app, caller):
         wire, stream = await caller.stream("subscriptions/listen", LISTEN)
         await stream.message()
         assert await stream._chunk() == b":\n\n"
@@ -129,7 +129,7 @@ async def test_streams_sessions_and_the_first_transport_work_there() -> None:
 @live
 async def test_another_server_cannot_be_made_to_wait_for_ever_by_a_body() -> None:
     service = FakeService()
-    async with elsewhere(service, limits=Limits(body_s=0.01)) as (app, caller):
+    async with elsewhere(service, limits=Limits(body_timeout_s=0.01)) as (app, caller):
         wire = await caller.wire()
         head = f"POST /api/mcp HTTP/1.1\r\nHost: localhost:{caller.port}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
         await wire.send(head.encode())

@@ -243,14 +243,14 @@ async def test_a_layer_around_the_application_sees_every_answer() -> None:
 
 @live
 async def test_a_silent_connection_is_closed() -> None:
-    async with stand(run=RunLimits(head_s=0.01)) as s:
+    async with stand(run=RunLimits(header_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         assert await wire.closed()
 
 
 @live
 async def test_headers_that_dribble_are_cut() -> None:
-    async with stand(run=RunLimits(head_s=0.01)) as s:
+    async with stand(run=RunLimits(header_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         await wire.send(b"POST /mcp HTTP/1.1\r\nHost: x\r\n")
         assert (await wire.head()).status == 408
@@ -259,7 +259,7 @@ async def test_headers_that_dribble_are_cut() -> None:
 
 @live
 async def test_a_connection_between_two_requests_is_not_taken_for_a_silent_one() -> None:
-    async with stand(run=RunLimits(head_s=5, idle_s=20)) as s:
+    async with stand(run=RunLimits(header_timeout_s=5, keep_alive_timeout_s=20)) as s:
         wire = await s.caller.wire()
         await wire.send(discover(s.site.port))
         await (await wire.head()).read()
@@ -371,7 +371,7 @@ async def test_a_pipelining_client_that_goes_cancels_its_call() -> None:
 
 @live
 async def test_an_answer_that_nobody_reads_is_dropped_with_its_connection() -> None:
-    async with stand(run=RunLimits(unread_s=0.01)) as s:
+    async with stand(run=RunLimits(write_stall_timeout_s=0.01)) as s:
         wire = await s.caller.wire()
         wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         body = CALL_WAIT.replace(b'"wait","arguments":{}', b'"large","arguments":{"size":20000000}')
@@ -408,7 +408,7 @@ class SlowTransport:
 )
 @live
 async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: bool) -> None:
-    async with stand(run=RunLimits(unread_s=10)) as s:
+    async with stand(run=RunLimits(write_stall_timeout_s=10)) as s:
         calling = asyncio.create_task(s.caller.call("wait"))
         await s.service.marks.reached("wait begun")
         (connection,) = s.site._connections
@@ -424,7 +424,7 @@ async def test_a_reader_is_cut_only_if_it_does_not_read(sizes: list[int], cut: b
 
 @live
 async def test_connections_have_a_number() -> None:
-    async with stand(run=RunLimits(connections=2)) as s:
+    async with stand(run=RunLimits(max_connections=2)) as s:
         first, second = await s.caller.wire(), await s.caller.wire()
         third = await s.caller.wire()
         assert await third.closed()
@@ -593,7 +593,7 @@ class Service(FakeService):
     async def stop(self):
         print("left", flush=True)
 
-run(HttpApp(Service(), limits=Limits(drain_s={drain_s})), port=0,
+run(HttpApp(Service(), limits=Limits(drain_timeout_s={drain_s})), port=0,
     started=lambda site: print(site.port, flush=True))
 print("returned", flush=True)
 """

@@ -355,7 +355,7 @@ async def test_a_subscriber_that_goes_is_forgotten() -> None:
 
 @live
 async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
-    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
         _, answer = await s.caller.stream("subscriptions/listen", LISTEN)
         await answer.message()
         async with asyncio.timeout(60):
@@ -364,7 +364,7 @@ async def test_a_quiet_stream_is_kept_alive_by_comments() -> None:
 
 @live
 async def test_a_call_that_takes_long_becomes_a_stream_so_that_nobody_cuts_it() -> None:
-    async with stand(limits=Limits(keep_alive_s=0.01)) as s:
+    async with stand(limits=Limits(keep_alive_interval_s=0.01)) as s:
         _, answer = await s.caller.stream("tools/call", {"name": "wait", "arguments": {}})
         assert answer.is_stream
         s.service.go.mark("wait")

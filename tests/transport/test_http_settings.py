@@ -50,7 +50,7 @@ def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
         "LOG_JSON": "0",
         "SSL_CERTFILE": "c.pem",
         "SSL_KEYFILE": "k.pem",
-        "LIMIT": "body_bytes=10,idle_s=5",
+        "LIMIT": "max_body_bytes=10,keep_alive_timeout_s=5",
     }
     assert settled({}, {ENV_PREFIX + name: value for name, value in environ.items()}) == {
         "host": "0.0.0.0",
@@ -64,7 +64,7 @@ def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
         "log_json": False,
         "ssl_certfile": "c.pem",
         "ssl_keyfile": "k.pem",
-        "limit": ("body_bytes=10", "idle_s=5"),
+        "limit": ("max_body_bytes=10", "keep_alive_timeout_s=5"),
     }
 
 
@@ -86,22 +86,25 @@ def test_a_variable_that_cannot_be_meant_is_named(name: str, value: str, words: 
 
 
 def test_a_limit_is_set_by_its_name_whichever_of_the_two_has_it() -> None:
-    app, run = read_limits(["body_bytes=1000", "drain_s=2.5", "connections=7"])
-    assert (app.body_bytes, app.drain_s, run.connections) == (1000, 2.5, 7)
-    assert run.head_s == RunLimits().head_s
+    app, run = read_limits(["max_body_bytes=1000", "drain_timeout_s=2.5", "max_connections=7"])
+    assert (app.max_body_bytes, app.drain_timeout_s, run.max_connections) == (1000, 2.5, 7)
+    assert run.header_timeout_s == RunLimits().header_timeout_s
 
 
 @pytest.mark.parametrize(
     ("word", "words"),
     [
-        ("body_byte=1", "did you mean body_bytes"),
-        ("zzz=1", "there are body_bytes, "),
-        ("body_bytes", "give a whole number from 0, such as body_bytes=4194304"),
-        ("body_bytes=1.5", "a whole number"),
-        ("drain_s=soon", "give a number from 0, such as drain_s=30"),
-        ("drain_s=-1", "a number"),
-        ("drain_s=nan", "a number"),
-        ("drain_s=inf", "a number"),
+        ("body_byte=1", "did you mean max_body_bytes"),
+        ("session_bytes=1", r"did you mean max_resumable_bytes_per_session\?"),
+        ("maxconnection=1", r"did you mean max_connections\?"),
+        ("kept_streams=1", "or max_resumable_streams_per_session"),
+        ("zzz=1", "there are body_timeout_s, drain_timeout_s, "),
+        ("max_body_bytes", "give a whole number from 0, such as max_body_bytes=4194304"),
+        ("max_body_bytes=1.5", "a whole number"),
+        ("drain_timeout_s=soon", "give a number from 0, such as drain_timeout_s=30"),
+        ("drain_timeout_s=-1", "a number"),
+        ("drain_timeout_s=nan", "a number"),
+        ("drain_timeout_s=inf", "a number"),
     ],
 )
 def test_a_limit_that_cannot_be_meant_is_refused(word: str, words: str) -> None:

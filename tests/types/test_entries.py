@@ -183,7 +183,7 @@ def test_layers_and_applications_are_typed() -> None:
     same: Middleware = other.middleware(layer)
     assert same is layer
     assert_type(other.asgi(), HttpApp)
-    app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(sessions=5))
+    app = other.asgi(path="/mcp", around=around, verify=verify, limits=Limits(max_sessions=5))
     assert_type(app, HttpApp)
     called: Callable[[Scope, Receive, Send], Awaitable[None]] = app
     assert callable(called)
@@ -241,5 +241,5 @@ def test_a_route_takes_a_request_and_stays_the_function_that_it_was() -> None:
 
 
 def test_limits_are_numbers_with_names() -> None:
-    assert_type(Limits().body_bytes, int)
-    assert_type(RunLimits(head_s=1).head_s, float)
+    assert_type(Limits().max_body_bytes, int)
+    assert_type(RunLimits(header_timeout_s=1).header_timeout_s, float)

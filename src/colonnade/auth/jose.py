@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import msgspec
 from msgspec import Struct
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 
 # Identity providers with hundreds of groups in a token stay under 8 KiB; servers allow 16 in all.
 MAX_TOKEN_CHARACTERS: Final = 16 * 1024
@@ -195,9 +195,10 @@ def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
     wanted = (names,) if isinstance(names, str) else tuple(names)
     strangers = sorted(set(wanted) - _ALGORITHMS.keys())
     if strangers or not wanted:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"algorithms={list(wanted)}: tokens are verified with a public key and one of "
-            f"{', '.join(_ALGORITHMS)}"
+            f"{', '.join(_ALGORITHMS)}",
+            argument="algorithms",
         )
     return wanted
 
@@ -407,9 +408,10 @@ def read_private_key(pem: str | bytes, algorithm: str = "", key_id: str = "") ->
     try:
         key: Any = load_pem_private_key(data, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise LocalProtocolError(
+        raise InvalidArgument(
             "the private key cannot be read; it is a PEM text without a password, as "
-            "openssl genpkey writes it"
+            "openssl genpkey writes it",
+            argument="private_key",
         ) from None
     return SigningKey(key, algorithm, key_id)
 
@@ -424,9 +426,10 @@ def _algorithm(key: object, wanted: str) -> str:
     elif isinstance(key, ed25519.Ed25519PrivateKey):
         fits = ("EdDSA",)
     else:
-        raise LocalProtocolError(
-            f"such a key does not sign here; use P-256, Ed25519, or RSA of {MIN_RSA_BITS} bits"
+        raise InvalidArgument(
+            f"such a key does not sign here; use P-256, Ed25519, or RSA of {MIN_RSA_BITS} bits",
+            argument="private_key",
         )
     if wanted and wanted not in fits:
-        raise LocalProtocolError(f"this key signs with {', '.join(fits)}, and not {wanted[:20]}")
+        raise InvalidArgument(f"this key signs with {', '.join(fits)}, and not {wanted[:20]}")
     return wanted or fits[0]

@@ -18,7 +18,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from colonnade.errors import Fault, FaultKind, Refused
+from colonnade.errors import Fault, FaultKind, InvalidArgument, Refused
 from colonnade.ports import Seal, Store
 from colonnade.protocol.input_rounds import RequestState, invalid_request_state
 
@@ -68,7 +68,9 @@ class KeyRing:
 
     def __init__(self, keys: Sequence[bytes] = (), *, audience: str = "") -> None:
         if any(len(key) != KEY_BYTES for key in keys):
-            raise ValueError(f"a key has {KEY_BYTES} bytes; make one with secrets.token_bytes")
+            raise InvalidArgument(
+                f"a key has {KEY_BYTES} bytes; make one with secrets.token_bytes", argument="keys"
+            )
         # Whether nobody else can open what this seals: other replicas, or this one after a restart.
         self.private: bool = not keys
         ring = list(keys) or [secrets.token_bytes(KEY_BYTES)]

@@ -20,7 +20,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from colonnade.errors import CannotConnect, CannotFetch, ColonnadeError, LocalProtocolError
+from colonnade.errors import (
+    CannotConnect,
+    CannotFetch,
+    ColonnadeError,
+    InvalidArgument,
+    InvalidArgumentType,
+)
 from colonnade.ports import HttpAnswer, HttpSend
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -101,12 +107,14 @@ def literal(host: str) -> Address | None:
 def opened(networks: Iterable[str]) -> tuple[Network, ...]:
     """Networks from what somebody configured. Raises `LocalProtocolError`."""
     if isinstance(networks, str):
-        raise LocalProtocolError("networks= takes several: write networks=['10.0.0.0/8']")
+        raise InvalidArgumentType(
+            "networks= takes several: write networks=['10.0.0.0/8']", argument="networks"
+        )
     try:
         return tuple(ipaddress.ip_network(network) for network in networks)
     except ValueError as error:
         words = f"networks= takes networks such as '10.0.0.0/8', and {error}"
-        raise LocalProtocolError(words) from None
+        raise InvalidArgument(words, argument="networks") from None
 
 
 # CL-11: the largest documents that are met hold a few hundred keys, in some 200 KiB.

@@ -189,7 +189,7 @@ COLONNADE_SSL_CERTFILE, COLONNADE_SSL_KEYFILE.
     "--limit",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Another limit than the default, such as body_bytes=1048576; again for more.",
+    help="Another limit than the default, such as max_body_bytes=1048576; again for more.",
 )
 @click.option("--access-log", is_flag=True, help="Log one line for each request.")
 @click.option("--reload", is_flag=True, help="Begin again when the file, or one it uses, changes.")

@@ -29,6 +29,8 @@ from colonnade.errors import (
     ChannelError,
     ColonnadeError,
     FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
     LocalProtocolError,
     RemoteError,
 )
@@ -102,10 +104,11 @@ class Client(Asker):
 
         def __init__(self, *args: Any, **options: Any) -> None:
             if "info" not in options:  # as FastMCP has it: Client(server)
-                raise TypeError(
+                raise InvalidArgumentType(
                     "Client(...) needs a transport and info=; to connect, write connect(server): "
                     "`async with connect(server) as client`, where server is a Server, a URL "
-                    "or a command"
+                    "or a command",
+                    argument="info",
                 )
             super().__init__(*args, **options)
 
@@ -377,7 +380,7 @@ class Client(Asker):
         `context` has the other arguments, as far as they are known.
         """
         if (prompt is None) is (template is None):
-            raise LocalProtocolError("complete takes either prompt='name' or template='uri'")
+            raise InvalidArgument("complete takes either prompt='name' or template='uri'")
         ref: t.PromptReference | t.ResourceTemplateReference
         ref = (
             t.PromptReference(name=prompt)

@@ -30,7 +30,7 @@ from colonnade.client.transports import (
     Way,
     is_service,
 )
-from colonnade.errors import AuthError, LocalProtocolError
+from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.ports import Carry, Service
 from colonnade.protocol import types as t
 from colonnade.protocol.link.link import TIMEOUT_S
@@ -116,13 +116,17 @@ class Surroundings:
     def refuse(self, what: str, *, headers: bool = False, child: bool = False) -> None:
         """Raise for what makes no sense with a target: nothing that was said is ignored."""
         if headers and self.headers:
-            raise LocalProtocolError(f"headers go with a URL, and this is {what}")
+            raise InvalidArgument(f"headers go with a URL, and this is {what}", argument="headers")
         if headers and self.auth is not None:  # R0188: there it is the environment's business
-            raise LocalProtocolError(f"auth= goes with a URL, and this is {what}; use env= there")
+            raise InvalidArgument(
+                f"auth= goes with a URL, and this is {what}; use env= there", argument="auth"
+            )
         if child and (self.env is not None or self.cwd is not None):
-            raise LocalProtocolError(f"env and cwd are for a command, and this is {what}")
+            raise InvalidArgument(f"env and cwd are for a command, and this is {what}")
         if child and self.on_stderr is not None:
-            raise LocalProtocolError(f"on_stderr hears a command, and this is {what}")
+            raise InvalidArgument(
+                f"on_stderr hears a command, and this is {what}", argument="on_stderr"
+            )
 
     def child(
         self, argv: Sequence[str], name: str, variables: Mapping[str, str] | None = None
@@ -147,7 +151,9 @@ def way_to(target: object, around: Surroundings) -> Way:
     if callable(carry) and not isinstance(target, type):
         around.refuse("a channel", headers=True, child=True)
         return OneWay(cast("Callable[..., Any]", carry), around.name)
-    raise LocalProtocolError(f"{type(target).__name__} cannot be connected to; {_POSSIBLE}")
+    raise InvalidArgumentType(
+        f"{type(target).__name__} cannot be connected to; {_POSSIBLE}", argument="target"
+    )
 
 
 _POSSIBLE = (
@@ -172,9 +178,11 @@ def _to_text(text: str, around: Surroundings) -> Way:
             return around.child(python_command(path, server), name, search_path())
         if server:
             words = f"{text[:SHOWN_CHARACTERS]!r}: only a .py file has servers with names"
-            raise LocalProtocolError(f"{words}; name the file alone")
+            raise InvalidArgument(f"{words}; name the file alone", argument="target")
         return around.child([PROGRAMS[ending], path], name)
-    raise LocalProtocolError(_what_to_write(file if ending in PROGRAMS else text, ending))
+    raise InvalidArgument(
+        _what_to_write(file if ending in PROGRAMS else text, ending), argument="target"
+    )
 
 
 def _what_to_write(text: str, ending: str) -> str:
@@ -230,14 +238,16 @@ def _issuing(url: str, around: Surroundings) -> Issuing | None:
     if around.auth is None:
         return None
     if any(name.lower() == "authorization" for name, _ in around.headers):
-        raise LocalProtocolError("pass either auth= or an Authorization header, and not both")
+        raise InvalidArgument(
+            "pass either auth= or an Authorization header, and not both", argument="auth"
+        )
     from colonnade.auth.urls import secure
     from colonnade.client.auth import issuing
 
     try:
         secure(url, "the server's URL")  # what is shown to it must not be read on the way
     except AuthError as error:
-        raise LocalProtocolError(f"auth= needs https: {error}") from None
+        raise InvalidArgument(f"auth= needs https: {error}", argument="auth") from None
     return issuing(around.auth, url)
 
 
@@ -247,12 +257,16 @@ def _issuing(url: str, around: Surroundings) -> Issuing | None:
 def _to_command(words: Sequence[object], around: Surroundings) -> Way:
     around.refuse("a command", headers=True)
     if not words or not all(isinstance(word, str | os.PathLike) for word in words):
-        raise LocalProtocolError(
-            "a command is a list of strings, such as ['uvx', 'mcp-server-git', '--repository', '.']"
+        raise InvalidArgumentType(
+            "a command is a list of strings, such as "
+            "['uvx', 'mcp-server-git', '--repository', '.']",
+            argument="target",
         )
     argv = [os.fspath(cast("str | os.PathLike[str]", word)) for word in words]
     if not argv[0]:
-        raise LocalProtocolError("the first word of a command is the program, and this is empty")
+        raise InvalidArgument(
+            "the first word of a command is the program, and this is empty", argument="target"
+        )
     name = around.name or called(argv)
     return around.child(argv, name)
 
@@ -279,27 +293,38 @@ def _stem(word: str) -> str:
 
 def _to_entry(entry: Mapping[str, Any], around: Surroundings) -> Way:
     if "mcpServers" in entry or "servers" in entry:
-        raise LocalProtocolError(
-            "this is a whole configuration; connect to one entry of it, or use a Host for all"
+        raise InvalidArgument(
+            "this is a whole configuration; connect to one entry of it, or use a Host for all",
+            argument="target",
         )
     url, command, kind = entry.get("url"), entry.get("command"), entry.get("type")
     if (url is None) is (command is None):
-        raise LocalProtocolError("an entry has either a url or a command, as in mcp.json")
+        raise InvalidArgument(
+            "an entry has either a url or a command, as in mcp.json", argument="target"
+        )
     if url is not None:
         if kind is not None and kind not in BY_HTTP and kind != BY_SSE:
-            raise LocalProtocolError(f"an entry with a url has the type http or sse, not {kind!r}")
+            raise InvalidArgument(
+                f"an entry with a url has the type http or sse, not {kind!r}", argument="target"
+            )
         if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
-            raise LocalProtocolError("the url of an entry begins with https:// or http://")
+            raise InvalidArgument(
+                "the url of an entry begins with https:// or http://", argument="target"
+            )
         headers = checked_headers(_texts(entry, "headers"))
         everything = [*headers, *around.headers]
         merged = Surroundings(headers=everything, name=around.name, auth=around.auth)
         around.refuse("a URL", child=True)
         return _to_url(url, merged, older=kind == BY_SSE)
     if kind is not None and kind != BY_STDIO:
-        raise LocalProtocolError(f"an entry with a command has the type stdio, not {kind!r}")
+        raise InvalidArgument(
+            f"an entry with a command has the type stdio, not {kind!r}", argument="target"
+        )
     args: object = entry.get("args") or []
     if not isinstance(command, str) or not isinstance(args, list):
-        raise LocalProtocolError("command is one program, and args is a list of its arguments")
+        raise InvalidArgumentType(
+            "command is one program, and args is a list of its arguments", argument="target"
+        )
     env = {**(_texts(entry, "env") or {}), **(around.env or {})}
     cwd = around.cwd or entry.get("cwd")
     merged = Surroundings(env=env, cwd=cwd, name=around.name, on_stderr=around.on_stderr)
@@ -312,10 +337,14 @@ def _texts(entry: Mapping[str, Any], name: str) -> dict[str, str] | None:
     if found is None:
         return None
     if not isinstance(found, Mapping):
-        raise LocalProtocolError(f"{name} of an entry is an object, with a text for each name")
+        raise InvalidArgumentType(
+            f"{name} of an entry is an object, with a text for each name", argument="target"
+        )
     texts = cast("Mapping[object, object]", found)
     if not all(isinstance(key, str) and isinstance(value, str) for key, value in texts.items()):
-        raise LocalProtocolError(f"{name} of an entry has something that is no text")
+        raise InvalidArgumentType(
+            f"{name} of an entry has something that is no text", argument="target"
+        )
     return cast("dict[str, str]", dict(texts))
 
 
@@ -330,11 +359,17 @@ def checked_headers(given: GivenHeaders | None) -> list[tuple[str, str]]:
     for name, value in pairs:
         low = name.lower()
         if low in OWN_HEADERS or low.startswith("mcp-param-"):
-            raise LocalProtocolError(f"{name} is written by the client itself; leave it out")
+            raise InvalidArgument(
+                f"{name} is written by the client itself; leave it out", argument="headers"
+            )
         if not name or not name.isascii() or not name.isprintable() or set(name) & set(' :"'):
-            raise LocalProtocolError(f"{name[:SHOWN_CHARACTERS]!r} is no name of a header")
+            raise InvalidArgument(
+                f"{name[:SHOWN_CHARACTERS]!r} is no name of a header", argument="headers"
+            )
         if not value.isprintable() or not value.isascii():
-            raise LocalProtocolError(f"the value of {name} has characters that none can carry")
+            raise InvalidArgument(
+                f"the value of {name} has characters that none can carry", argument="headers"
+            )
     return pairs
 
 
@@ -424,16 +459,17 @@ def connect(
     `LoginRequired`, `TimedOut`, or `RemoteProtocolError` where there is no revision in common.
     """
     if auth is not None and not hasattr(auth, "grant"):
-        raise LocalProtocolError(
+        raise InvalidArgumentType(
             "auth= takes Login(), ClientCredentials(…), EnterpriseLogin(…) or WorkloadIdentity(…); "
-            "a token of your own goes into headers={'Authorization': 'Bearer …'}"
+            "a token of your own goes into headers={'Authorization': 'Bearer …'}",
+            argument="auth",
         )
     for words, seconds in (("timeout_s", timeout_s), ("ping_s", ping_s)):
         if seconds is not None and not (isfinite(seconds) and seconds > 0):
-            raise LocalProtocolError(f"{words} is a number of seconds above 0")
+            raise InvalidArgument(f"{words} is a number of seconds above 0", argument=words)
     for words, most in (("max_list_bytes", max_list_bytes), ("max_list_items", max_list_items)):
         if most < 1:
-            raise LocalProtocolError(f"{words} is a whole number above 0")
+            raise InvalidArgument(f"{words} is a whole number above 0", argument=words)
     around = Surroundings(
         headers=headers, env=env, cwd=cwd, name=server_name, auth=auth, on_stderr=on_stderr
     )
@@ -468,10 +504,14 @@ def client_info(name: str | None, version: str | None, title: str | None) -> t.I
     """The `clientInfo` of a program; ours where it does not say who it is."""
     if name is None:
         if version is not None or title is not None:
-            raise LocalProtocolError("version= and title= go with name=: say who the client is")
+            raise InvalidArgument(
+                "version= and title= go with name=: say who the client is", argument="name"
+            )
         return own_name()
     if not name:
-        raise LocalProtocolError("name= is what the client is called, and this is empty")
+        raise InvalidArgument(
+            "name= is what the client is called, and this is empty", argument="name"
+        )
     return t.Implementation(name=name, version=version or NO_VERSION, title=title)
 
 
@@ -489,4 +529,4 @@ def accepted(revision: str | Iterable[str] | None) -> Revisions:
     try:
         return Revisions.of(*dates)
     except ValueError as error:
-        raise LocalProtocolError(f"revision=: {error}") from None
+        raise InvalidArgument(f"revision=: {error}", argument="revision") from None

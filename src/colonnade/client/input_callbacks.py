@@ -19,7 +19,14 @@ import msgspec
 from msgspec import Raw, Struct
 
 from colonnade.client.roots import GivenRoots, Roots
-from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
+from colonnade.errors import (
+    Declined,
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    LocalProtocolError,
+    RemoteError,
+)
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.elicitation import with_defaults
@@ -77,7 +84,9 @@ class Answers:
         sample_context: bool = False,
     ) -> None:
         if (sample_tools or sample_context) and on_sample is None:
-            raise LocalProtocolError("sample_tools and sample_context say more of an on_sample=")
+            raise InvalidArgument(
+                "sample_tools and sample_context say more of an on_sample=", argument="on_sample"
+            )
         self._on_elicit = on_elicit
         self._on_sample = on_sample
         self.roots: Roots | None = Roots(roots) if roots is not None else None

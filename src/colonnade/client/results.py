@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import UNSET
 
-from colonnade.errors import LocalProtocolError, RemoteError, RemoteProtocolError, ToolError
+from colonnade.errors import (
+    InvalidArgument,
+    RemoteError,
+    RemoteProtocolError,
+    ToolError,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import WRAPPED
 from colonnade.protocol.jsonrpc import encode
@@ -240,7 +245,7 @@ class ToolResult(Generic[T]):
         if given is not None:
             return given
         if self.call is None:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"a model must be told which call this result of {self.tool} answers; make the "
                 "call with client.call_openai or client.call_anthropic, or pass its id"
             )

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from colonnade.client.connect import Target, client_info
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be_wrapped
-from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, RemoteError, ToolError
+from colonnade.errors import (
+    ColonnadeError,
+    Fault,
+    InvalidArgument,
+    LocalProtocolError,
+    RemoteError,
+    ToolError,
+)
 from colonnade.host.agent.loop import Model, Run, RunOptions, run
 from colonnade.host.config.inline import configured, is_broken
 from colonnade.host.config.settings import Config, Entry, Problem
@@ -281,7 +288,7 @@ class Calls:
     ) -> t.Completion:
         """What an argument of a prompt, or a variable of a template, may become."""
         if (prompt is None) is (template is None):
-            raise LocalProtocolError("complete takes either prompt='name' or template='uri'")
+            raise InvalidArgument("complete takes either prompt='name' or template='uri'")
         ref = (
             t.PromptReference(name=prompt)
             if prompt is not None

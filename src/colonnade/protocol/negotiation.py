@@ -13,7 +13,13 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, field
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError, RemoteProtocolError
+from colonnade.errors import (
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
@@ -55,7 +61,7 @@ class Identity(Struct, frozen=True):
         encode([self.info, self.capabilities, self.instructions])
         for identifier in self.capabilities.extensions or ():
             if not t.valid_extension_id(identifier):  # R0926
-                raise LocalProtocolError(f"{identifier!r} is no extension: name it a.b/c")
+                raise InvalidArgument(f"{identifier!r} is no extension: name it a.b/c")
 
     @property
     def side(self) -> Side:

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colonnade.errors import FastEnum, Fault, FaultKind
+from colonnade.errors import FastEnum, Fault, FaultKind, InvalidArgument
 from colonnade.protocol import methods
 from colonnade.protocol.methods import Method
 
@@ -311,7 +311,7 @@ class Revisions(tuple[Revision, ...]):
     def __new__(cls, revisions: Iterable[Revision]) -> "Revisions":
         made = super().__new__(cls, sorted(set(revisions), key=_date))
         if not made or len(set(map(_date, made))) < len(made):
-            raise ValueError("revisions: one at least, and no two with the same date")
+            raise InvalidArgument("revisions: one at least, and no two with the same date")
         return made
 
     @classmethod
@@ -320,7 +320,9 @@ class Revisions(tuple[Revision, ...]):
         known = {revision.date: revision for revision in among}
         strangers = [date for date in dates if date not in known]
         if strangers or not dates:
-            raise ValueError(f"no such revision: {strangers or 'none'}; there are {list(known)}")
+            raise InvalidArgument(
+                f"no such revision: {strangers or 'none'}; there are {list(known)}"
+            )
         return cls(revision for revision in among if revision.date in dates)
 
     def get(self, date: str) -> Revision | None:

@@ -29,7 +29,7 @@ from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 
 # A URI travels in the `Mcp-Name` header too, where proxies allow some 8 KiB.
 MAX_URI_CHARS = 16 * 1024
@@ -162,12 +162,12 @@ class UriTemplate:
 
 
 def _refusal(text: str, at: int, sentence: str) -> LocalProtocolError:
-    return LocalProtocolError(f"URI template {text!r}, position {at}: {sentence}")
+    return InvalidArgument(f"URI template {text!r}, position {at}: {sentence}")
 
 
 def _parse(text: str) -> Iterator[_Literal | _Expression]:
     if len(text) > MAX_TEMPLATE_CHARS:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"a URI template of {len(text)} characters; the most is {MAX_TEMPLATE_CHARS}"
         )
     at = count = 0
@@ -232,7 +232,7 @@ def _encode(text: str, *, keeps_reserved: bool) -> str:
     try:
         return unsafe.sub(lambda run: "".join(f"%{byte:02X}" for byte in run[0].encode()), text)
     except UnicodeEncodeError:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"the value {text!a} has half a surrogate pair and cannot stand in a URI; correct it"
         ) from None
 
@@ -248,7 +248,7 @@ def _expand(expression: _Expression, values: Mapping[str, Value | None]) -> str:
             text = _encode(value[: variable.prefix], keeps_reserved=operator.keeps_reserved)
             pieces.append(_named(operator, variable.name, text))
         elif variable.prefix is not None:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{variable.name!r} has a prefix of {variable.prefix} in the URI template, which "
                 "only a string can have; give a string"
             )
@@ -260,7 +260,7 @@ def _expand(expression: _Expression, values: Mapping[str, Value | None]) -> str:
 def _expand_several(operator: _Operator, variable: _Variable, value: object) -> list[str]:
     def encoded(item: object) -> str:
         if not isinstance(item, str):
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{variable.name!r} of the URI template got {item!r}; "
                 "give a string, a list of strings or a mapping of strings"
             )

@@ -6,7 +6,7 @@ Rules: pure; nothing of Anthropic's own library is needed.
 from contextlib import suppress
 from typing import Any
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 from colonnade.providers.schemas import ANTHROPIC, Schema, Unfit, accepted, strict
 from colonnade.providers.tool_calls import (
     PDF,
@@ -42,7 +42,7 @@ def read_call(given: object) -> Call:
     """A `tool_use` block. Raises `LocalProtocolError` for what is none."""
     found = plain(given, CALL)
     if found.get("type") != "tool_use":
-        raise LocalProtocolError(f"this is no {CALL}: it is of the type {found.get('type')!r}")
+        raise InvalidArgument(f"this is no {CALL}: it is of the type {found.get('type')!r}")
     arguments, problem = arguments_of(found.get("input"))
     id, name = text_of(found, "id", CALL), text_of(found, "name", CALL)
     return Call(id, name, arguments, problem, FORM)

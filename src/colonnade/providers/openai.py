@@ -9,7 +9,7 @@ Rules: pure; nothing of OpenAI's own library is needed.
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 from colonnade.providers.schemas import OPENAI, Schema, Unfit, accepted, strict
 from colonnade.providers.tool_calls import (
     PDF,
@@ -54,7 +54,7 @@ def read_call(given: object) -> Call:
         id, name = text_of(found, "call_id", CALL), text_of(found, "name", CALL)
         return Call(id, name, arguments, problem, "responses")
     if "function" not in found:
-        raise LocalProtocolError(f"this is no {CALL}: it is of the type {found.get('type')!r}")
+        raise InvalidArgument(f"this is no {CALL}: it is of the type {found.get('type')!r}")
     function = plain(found["function"], CALL)
     arguments, problem = arguments_of(function.get("arguments"))
     return Call(

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import msgspec
 from msgspec import UNSET
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 
@@ -39,14 +39,14 @@ def plain(given: object, what: str) -> dict[str, Any]:
     dump = getattr(given, "model_dump", None)
     if callable(dump):
         return cast("Callable[[], dict[str, Any]]", dump)()
-    raise LocalProtocolError(f"this is no {what}, as JSON or from its library: {type(given)!r}")
+    raise InvalidArgumentType(f"this is no {what}, as JSON or from its library: {type(given)!r}")
 
 
 def text_of(found: dict[str, Any], key: str, what: str) -> str:
     """A member that every call has. Raises `LocalProtocolError` where it is missing."""
     value = found.get(key)
     if not isinstance(value, str) or not value:
-        raise LocalProtocolError(f"this is no {what}: it has no {key}")
+        raise InvalidArgument(f"this is no {what}: it has no {key}")
     return value
 
 
@@ -195,7 +195,7 @@ def lead_back(safe: str, names: Iterable[str]) -> str | None:
     """
     meant = {name for name in names if safe_name(name) == safe}
     if len(meant) > 1:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"{safe!r} is what models are told for all of {', '.join(map(repr, sorted(meant)))}; "
             "call one of them by its own name with call_tool"
         )

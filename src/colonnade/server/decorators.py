@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, overload
 
-from colonnade.errors import Fault, LocalProtocolError
+from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import is_object_schema
 from colonnade.protocol.jsonrpc import encode
@@ -151,7 +151,9 @@ class Offering:
         `meta`, `ttl_s`, `cache_scope`, `inline`, `scopes`, `tags`.
         """
         if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError("a resource needs its address: @server.resource('notes://a')")
+            raise InvalidArgumentType(
+                "a resource needs its address: @server.resource('notes://a')", argument="uri"
+            )
         _check_keywords("@server.resource", options, "ResourceOptions")
 
         def decorate(function: F) -> F:
@@ -169,9 +171,10 @@ class Offering:
     def _add_resource(self, uri: str, bound: Bound, options: "ResourceOptions") -> None:
         if bound.signature.parameters:
             names = [parameter.name for parameter in bound.signature.parameters]
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"{bound.name}: {uri} has no variables, but the function takes {names}; write "
-                f"{{{names[0]}}} where it belongs in the address"
+                f"{{{names[0]}}} where it belongs in the address",
+                argument="uri",
             )
         noun = t.Resource(
             uri=uri,
@@ -197,21 +200,24 @@ class Offering:
         lacking = [p.name for p in parameters.values() if p.required]
         lacking = [name for name in lacking if name not in template.variables]
         if strangers:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"{bound.name}: {uri} has {strangers}, which the function does not take; it takes "
-                f"{list(parameters)}: add a parameter, or take it out of the address"
+                f"{list(parameters)}: add a parameter, or take it out of the address",
+                argument="uri",
             )
         for name in template.lists:
             if "array" not in _kinds(parameters[name]):
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"{bound.name}: {{{name}*}} in {uri} gives a list, and {name!r} takes none, so "
                     f"nothing would ever match; write {{+{name}}} for a path with slashes in it, "
-                    f"or take {name}: list[str]"
+                    f"or take {name}: list[str]",
+                    argument="uri",
                 )
         if lacking:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"{bound.name}: the function needs {lacking}, which {uri} does not have; write "
-                f"{{{lacking[0]}}} where it belongs, or give it a default"
+                f"{{{lacking[0]}}} where it belongs, or give it a default",
+                argument="uri",
             )
         noun = t.ResourceTemplate(
             uri_template=uri,
@@ -312,14 +318,16 @@ class Offering:
         entries = self._completable(of)
         name = of if isinstance(of, str) else getattr(of, "__name__", repr(of))
         if not entries:
-            raise LocalProtocolError(
-                f"{name!r} is no prompt and no template here; register it before its completion"
+            raise InvalidArgument(
+                f"{name!r} is no prompt and no template here; register it before its completion",
+                argument="name",
             )
         for entry in entries:
             known = _arguments(entry)
             if argument not in known:
-                raise LocalProtocolError(
-                    f"{name!r} has no argument {argument!r} to complete; it has {known}"
+                raise InvalidArgument(
+                    f"{name!r} has no argument {argument!r} to complete; it has {known}",
+                    argument="argument",
                 )
 
         def decorate(function: F) -> F:
@@ -371,8 +379,8 @@ def _check_uri(uri: str) -> None:
 
         better = quote(uri, safe=":/?#[]@!$&'()*+,;=%~{}")
         hint = better if re.fullmatch(GOOD_URI, re.sub(EXPRESSION, "", better)) else "notes://today"
-        raise LocalProtocolError(
-            f"{uri!r} is not the address of a resource; write one like {hint!r}"
+        raise InvalidArgument(
+            f"{uri!r} is not the address of a resource; write one like {hint!r}", argument="uri"
         )
 
 
@@ -380,7 +388,7 @@ def _decorated(function: Any, decorate: Callable[[Any], Any], kind: str) -> Any:
     if function is None:
         return decorate
     if isinstance(function, str):
-        raise LocalProtocolError(
+        raise InvalidArgumentType(
             f"@server.{kind} takes nothing but keywords: write @server.{kind}(name={function!r})"
         )
     return decorate(function)
@@ -400,7 +408,7 @@ def _check_keywords(whose: str, options: Any, table: str) -> None:
                 written = tables.spelled_annotations(options[name]) or written
             hint = f"; {written}" if written else suggestion(name, sorted(known))
             hint = hint or f"; there are {', '.join(sorted(known))}"
-            raise LocalProtocolError(f"{whose} has no keyword {name!r}{hint}")
+            raise InvalidArgumentType(f"{whose} has no keyword {name!r}{hint}", argument=name)
 
 
 # The kinds of lists that may be kept for a time of their own.
@@ -415,7 +423,7 @@ def checked_ttls(
     for kind in given:
         if kind not in LISTS:
             hint = suggestion(kind, LISTS) or f"; there are {', '.join(LISTS)}"
-            raise LocalProtocolError(f"{whose}: ttl_s has no list {kind!r}{hint}")
+            raise InvalidArgument(f"{whose}: ttl_s has no list {kind!r}{hint}", argument="ttl_s")
     checked = {kind: checked_ttl(seconds, scope, whose) for kind, seconds in given.items()}
     checked_ttl(None, scope, whose)
     return {kind: ttl_ms for kind, ttl_ms in checked.items() if ttl_ms is not None}
@@ -424,9 +432,13 @@ def checked_ttls(
 def checked_ttl(ttl_s: float | None, scope: str | None, whose: str) -> int | None:
     """For how many milliseconds something keeps. Raises for what R1011 does not allow."""
     if ttl_s is not None and not (math.isfinite(ttl_s) and ttl_s >= 0):
-        raise LocalProtocolError(f"{whose}: ttl_s is {ttl_s}; give seconds, 0 or more")
+        raise InvalidArgument(
+            f"{whose}: ttl_s is {ttl_s}; give seconds, 0 or more", argument="ttl_s"
+        )
     if scope is not None and scope not in get_args(t.CacheScope):
-        raise LocalProtocolError(f"{whose}: cache_scope is 'public' or 'private', not {scope!r}")
+        raise InvalidArgument(
+            f"{whose}: cache_scope is 'public' or 'private', not {scope!r}", argument="cache_scope"
+        )
     return round(ttl_s * 1000) if ttl_s is not None else None
 
 
@@ -448,7 +460,9 @@ def _annotations(options: "ResourceOptions", name: str) -> t.Annotations | None:
     try:
         return convert_to(t.Annotations, given)
     except Fault as fault:
-        raise LocalProtocolError(f"{name}: annotations: {fault.message}") from None
+        raise InvalidArgument(
+            f"{name}: annotations: {fault.message}", argument="annotations"
+        ) from None
 
 
 def _kinds(parameter: Parameter) -> Types:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 from colonnade.ports import Handler, Middleware, Turn, stack
 from colonnade.protocol import types as t
 from colonnade.server.handlers.completion import Completer
@@ -86,9 +86,10 @@ class Mount:
         for pair in self._pairs:
             for entry in pair.inside:
                 if pair.name(entry) in pair.outside:
-                    raise LocalProtocolError(
+                    raise InvalidArgument(
                         f"{pair.name(entry)!r} is offered here already; mount with a namespace "
-                        "of its own"
+                        "of its own",
+                        argument="namespace",
                     )
 
     def _pass_on(self, method: str, params: t.NotificationParams) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.ports import Handler, Middleware, Store, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
@@ -109,14 +109,15 @@ class Server(Offering):
     ) -> None:
         if not (isinstance(threads, int) and threads > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
             words = f"threads is {threads!r}; give how many sync functions may run at once, above 0"
-            raise LocalProtocolError(words)
+            raise InvalidArgument(words, argument="threads")
         if not isinstance(middleware, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             one = getattr(middleware, "__name__", type(middleware).__name__)
-            raise LocalProtocolError(
-                f"middleware= takes a list of functions, and not {one}: write middleware=[timing]"
+            raise InvalidArgumentType(
+                f"middleware= takes a list of functions, and not {one}: write middleware=[timing]",
+                argument="middleware",
             )
         if page_size < 1:
-            raise LocalProtocolError("page_size is a number of entries above 0")
+            raise InvalidArgument("page_size is a number of entries above 0", argument="page_size")
         if lifespan is not None:
             _check_lifespan(name, lifespan)
         self.info: t.Implementation = t.Implementation(
@@ -149,9 +150,10 @@ class Server(Offering):
         self._exits = contextlib.AsyncExitStack()
         self._store = store
         if auth is not None and not hasattr(auth, "admit"):
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"auth= takes Protection(URL, ...), and not {type(auth).__name__}: "
-                "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))"
+                "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))",
+                argument="auth",
             )
         self._auth = auth
         self._doors: list[Door] = []
@@ -165,7 +167,7 @@ class Server(Offering):
         if completions_per_s is not None:
             if not (math.isfinite(completions_per_s) and completions_per_s > 0):
                 words = f"completions_per_s is {completions_per_s}; give a number above 0, or None"
-                raise LocalProtocolError(words)
+                raise InvalidArgument(words, argument="completions_per_s")
             guards["completion/complete"] = _limited(completions_per_s)
         self._dispatch = Dispatch(
             self._catalogue, lambda: self.identity, self._accepts, crashes, listing, guards
@@ -243,9 +245,10 @@ class Server(Offering):
         everybody who reaches the server: neither `auth=` nor `verify=` is asked.
         """
         if not isinstance(path, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"@server.route needs a path, and not {getattr(path, '__name__', repr(path))}: "
-                'write @server.route("/version") above the function'
+                'write @server.route("/version") above the function',
+                argument="path",
             )
 
         def add(function: F) -> F:
@@ -254,8 +257,9 @@ class Server(Offering):
             made = Route(path, methods, function, self.workers.run)
             for one in self._routes:
                 if one.path == made.path and set(one.methods) & set(made.methods):
-                    raise LocalProtocolError(
-                        f"the route {made.path!r} is there already; give it other methods"
+                    raise InvalidArgument(
+                        f"the route {made.path!r} is there already; give it other methods",
+                        argument="path",
                     )
             self._routes.append(made)
             return function
@@ -273,14 +277,14 @@ class Server(Offering):
         Names of tools and prompts get the namespace in front: `maps_route`. Addresses stay.
         """
         if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"mount takes a Server, and not {type(other).__name__}: write "
                 "server.mount(other, namespace='maps')"
             )
         if other is self or self in other.mounted:
-            raise LocalProtocolError(f"{other!r} cannot be mounted in itself")
+            raise InvalidArgument(f"{other!r} cannot be mounted in itself")
         if other._auth is not None and other._auth is not self._auth:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"{other!r} has an auth= of its own, which nobody would ask here: give it to "
                 f"{self!r}, and scopes to what only some may use"
             )
@@ -323,7 +327,7 @@ class Server(Offering):
         shelves: list[Shelf[Any]] = [self.tools, self.resources, self.templates, self.prompts]
         for name in names:
             if not any(name in shelf for shelf in shelves):
-                raise LocalProtocolError(f"nothing here is called {name!r}")
+                raise InvalidArgument(f"nothing here is called {name!r}", argument="name")
         for shelf in shelves:
             chosen = [shelf[name] for name in names if name in shelf]
             chosen += [entry for entry in shelf if entry.tags & wanted]
@@ -590,7 +594,9 @@ class Server(Offering):
         if self._auth is None:
             return HttpApp(self, routes=self._all_routes, **options)
         if "verify" in options:
-            raise LocalProtocolError("auth= says who comes in, and verify= too; leave one out")
+            raise InvalidArgument(
+                "auth= says who comes in, and verify= too; leave one out", argument="verify"
+            )
         door = self._door(self._auth, options.get("path", "/mcp"))
         return HttpApp(self, guard=door, routes=self._all_routes, **options)
 
@@ -608,17 +614,22 @@ def _check_middleware(middleware: Any) -> None:
     """Refuse what could not be called with a request and what comes next."""
     words = "write async def timing(request, call_next): return await call_next(request)"
     if isinstance(middleware, type) or not callable(middleware):
-        raise LocalProtocolError(f"{middleware!r} is no middleware: {words}")
+        raise InvalidArgumentType(
+            f"{middleware!r} is no middleware: {words}", argument="middleware"
+        )
     if hasattr(middleware, "on_message") or hasattr(middleware, "on_request"):
-        raise LocalProtocolError(
+        raise InvalidArgumentType(
             f"{type(middleware).__name__} has methods for each kind of request, and here a "
-            f"middleware is one function, which asks request.method: {words}"
+            f"middleware is one function, which asks request.method: {words}",
+            argument="middleware",
         )
     try:
         inspect.signature(middleware).bind(None, None)
     except TypeError:
         name = getattr(middleware, "__name__", repr(middleware))
-        raise LocalProtocolError(f"{name} does not take two arguments: {words}") from None
+        raise InvalidArgumentType(
+            f"{name} does not take two arguments: {words}", argument="middleware"
+        ) from None
     except ValueError:  # one that Python cannot look into
         pass
 
@@ -642,7 +653,9 @@ def _kinds(declares: Iterable[str]) -> frozenset[str]:
     kinds = frozenset([declares] if isinstance(declares, str) else declares)
     strangers = sorted(kinds - frozenset(known))
     if strangers:
-        raise LocalProtocolError(f"declares: {strangers} is nothing to declare; there are {known}")
+        raise InvalidArgument(
+            f"declares: {strangers} is nothing to declare; there are {known}", argument="declares"
+        )
     return kinds
 
 
@@ -658,7 +671,7 @@ def _check_lifespan(name: str, lifespan: Callable[..., Any]) -> None:
     else:
         return
     called = getattr(written, "__name__", repr(written))
-    raise LocalProtocolError(f"{name}: the lifespan {called} {wrong}")
+    raise InvalidArgumentType(f"{name}: the lifespan {called} {wrong}", argument="lifespan")
 
 
 def _entered(
@@ -704,4 +717,6 @@ def _check_options(called: str, transport: str, options: dict[str, Any]) -> None
 
 
 def _no_such(transport: str) -> LocalProtocolError:
-    return LocalProtocolError(f"no transport {transport!r}; there are 'stdio' and 'http'")
+    return InvalidArgument(
+        f"no transport {transport!r}; there are 'stdio' and 'http'", argument="transport"
+    )

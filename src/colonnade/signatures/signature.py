@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 from msgspec.structs import asdict, replace
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.errors import Fault, FaultKind, InvalidArgumentType, LocalProtocolError
 from colonnade.protocol.jsonrpc import MAX_DEPTH
 from colonnade.protocol.schema.bounds import map_subschemas
 from colonnade.protocol.schema.error_messages import (
@@ -155,7 +155,7 @@ class Signature:
         try:
             signature = signature_of(function)
         except (TypeError, ValueError) as error:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{self.name}: cannot be read as a function: {error}"
             ) from None
         if signature.return_annotation is not EMPTY:

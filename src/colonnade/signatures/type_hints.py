@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias, 
 
 from msgspec import Meta
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgumentType, LocalProtocolError
 from colonnade.signatures.string_types import Utf8, is_decimal, text_format
 
 # The bounds that annotated_types and msgspec both know, by the former's class names.
@@ -139,7 +139,7 @@ def metadata_library(item: Any) -> str:
 
 def refuse(where: str, words: str) -> NoReturn:
     """The author's annotation cannot be used: say where, why, and what to do."""
-    raise LocalProtocolError(f"{where}: {words}")
+    raise InvalidArgumentType(f"{where}: {words}")
 
 
 # From Python 3.14 on annotations are evaluated when they are asked for (PEP 649), so that a name
@@ -196,7 +196,7 @@ class Namespace:
         except NameError as error:
             raise _unknown(error, where) from None
         except Exception as error:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{where}: {annotation!r} cannot be read as an annotation: {error}"
             ) from None
 
@@ -207,7 +207,7 @@ class Namespace:
         except NameError:
             pass
         except Exception as error:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{where}: the annotations of {cls.__name__} cannot be read: {error}"
             ) from None
         for base in cls.__mro__[:-1]:
@@ -256,7 +256,7 @@ def _enclosing(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _unknown(error: NameError, where: str) -> LocalProtocolError:
-    return LocalProtocolError(
+    return InvalidArgumentType(
         f"{where}: {error}; define it in the module, or import it outside of TYPE_CHECKING"
     )
 

@@ -11,7 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 
-from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
+from colonnade.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    InvalidArgumentType,
+    Refused,
+)
 
 # Issuer, subject and client id of a token fit together; a resource's address mostly does. Longer
 # ones are the caller's to digest.
@@ -48,7 +53,9 @@ class Limits:
     def check_value(self, value: bytes) -> None:
         """Raise `Refused` for a value that is too large, `TypeError` for what is not bytes."""
         if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"a store holds bytes, not {type(value).__name__}; encode it first")
+            raise InvalidArgumentType(
+                f"a store holds bytes, not {type(value).__name__}; encode it first"
+            )
         if len(value) > self.value_bytes:
             raise Refused(f"{len(value)} bytes are too much; a store takes {self.value_bytes}")
 
@@ -105,7 +112,9 @@ def _shown(name: str) -> str:
 def check_ttl(ttl_s: float | None) -> None:
     """Raise `LocalProtocolError` for a lifetime that is none."""
     if ttl_s is not None and not (isfinite(ttl_s) and ttl_s > 0):
-        raise LocalProtocolError(f"ttl_s is {ttl_s}; give seconds above 0, or None for ever")
+        raise InvalidArgument(
+            f"ttl_s is {ttl_s}; give seconds above 0, or None for ever", argument="ttl_s"
+        )
 
 
 # What may wait for one listener. A message that is larger alone is taken when nothing else waits.

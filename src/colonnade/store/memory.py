@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import ceil
 
-from colonnade.errors import LocalProtocolError, Refused
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError, Refused
 from colonnade.store.limits import OVERHEAD_BYTES, Limits, Listening, Topics, check_names, check_ttl
 
 # The marks of so many seconds are one set. Each set is looked at for each mark: there are some
@@ -32,11 +32,11 @@ def check_mark(mark: bytes, ttl_s: float) -> None:
     """Raise `LocalProtocolError` for what is no mark, or no lifetime of one."""
     check_ttl(ttl_s)
     if not isinstance(mark, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"a mark is bytes, not {type(mark).__name__}; encode it first")
+        raise InvalidArgumentType(f"a mark is bytes, not {type(mark).__name__}; encode it first")
     if not 0 < len(mark) <= MAX_MARK_BYTES:
-        raise LocalProtocolError(f"a mark has 1 to {MAX_MARK_BYTES} bytes; use a digest")
+        raise InvalidArgument(f"a mark has 1 to {MAX_MARK_BYTES} bytes; use a digest")
     if ttl_s > MAX_MARK_S:
-        raise LocalProtocolError(f"a mark lives for {MAX_MARK_S:g} s at most; use `add` for longer")
+        raise InvalidArgument(f"a mark lives for {MAX_MARK_S:g} s at most; use `add` for longer")
 
 
 def digest(principal: str, mark: bytes) -> bytes:

@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from colonnade.errors import ChannelError, ColonnadeError, LocalProtocolError, Refused
+from colonnade.errors import (
+    ChannelError,
+    ColonnadeError,
+    InvalidArgument,
+    LocalProtocolError,
+    Refused,
+)
 from colonnade.store.limits import Limits, Listening, Topics, check_names, check_ttl
 from colonnade.store.memory import check_mark, digest
 from colonnade.store.sqlite_schema import ENTRY, LOG, StoreFile
@@ -61,7 +67,7 @@ class SqliteStore:
     ) -> None:
         self._path = os.fspath(path)
         if not self._path or self._path == ":memory:":
-            raise LocalProtocolError("a file is needed here; a MemoryStore needs none")
+            raise InvalidArgument("a file is needed here; a MemoryStore needs none")
         self._clock = clock
         self._limits = limits or Limits()
         self._queue: queue.SimpleQueue[_Call | _Leaving | None] = queue.SimpleQueue()

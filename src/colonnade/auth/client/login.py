@@ -44,7 +44,7 @@ from colonnade.auth.client.tokens import GrantRefused, Holder, Tokens
 from colonnade.auth.jose import SigningKey, read_private_key
 from colonnade.auth.ssrf import is_this_machine
 from colonnade.auth.urls import secure
-from colonnade.errors import AuthError, LocalProtocolError
+from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType
 from colonnade.ports import Store
 from colonnade.protocol.http.challenges import Challenges
 
@@ -92,16 +92,23 @@ class Auth:
         dpop: bool = False,
     ) -> None:
         if isinstance(scopes, str):
-            raise LocalProtocolError("scopes is a list of texts, such as ['files:read']")
+            raise InvalidArgumentType(
+                "scopes is a list of texts, such as ['files:read']", argument="scopes"
+            )
         if any(not one or not one.isascii() or set(one) & set(' "\\') for one in scopes):
-            raise LocalProtocolError("a scope is a word without spaces, quotes or backslashes")
+            raise InvalidArgument(
+                "a scope is a word without spaces, quotes or backslashes", argument="scopes"
+            )
         if store is not None and not keys:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 "what is kept in a store of yours is sealed: pass keys=[secrets.token_bytes(32)] "
-                "and keep them, or keep=True for a file and a key of our own"
+                "and keep them, or keep=True for a file and a key of our own",
+                argument="keys",
             )
         if store is not None and keep:
-            raise LocalProtocolError("keep=True is our own file, and store= is yours; choose one")
+            raise InvalidArgument(
+                "keep=True is our own file, and store= is yours; choose one", argument="store"
+            )
         self.issuer: str = issuer
         self.scopes: tuple[str, ...] = tuple(scopes)
         self.store: Store | None = store
@@ -186,7 +193,10 @@ class Login(Auth):
         if redirect_uri:
             check_redirect(redirect_uri, on_visit is not None)
         elif on_visit is not None:
-            raise LocalProtocolError("on_visit needs redirect_uri=, where the person comes back to")
+            raise InvalidArgument(
+                "on_visit needs redirect_uri=, where the person comes back to",
+                argument="redirect_uri",
+            )
         self.redirect_uri: str = redirect_uri
         self.browser: bool = browser
         self.on_visit: OnVisit | None = on_visit
@@ -264,9 +274,9 @@ class ClientCredentials(Auth):
     ) -> None:
         super().__init__(issuer=_needed(issuer), **options)
         if bool(client_secret) is bool(private_key):
-            raise LocalProtocolError("pass either client_secret= or private_key=, a PEM text")
+            raise InvalidArgument("pass either client_secret= or private_key=, a PEM text")
         if method not in ("", BASIC, POST):
-            raise LocalProtocolError(f"method is {BASIC} or {POST}")
+            raise InvalidArgument(f"method is {BASIC} or {POST}", argument="method")
         self._client_id = client_id
         self._secret = client_secret
         self._method = method
@@ -382,20 +392,22 @@ def check_redirect(uri: str, anywhere: bool) -> None:
     _secured(uri, "redirect_uri=")
     parts = urlsplit(uri)
     if "#" in uri:
-        raise LocalProtocolError("redirect_uri= has no fragment")
+        raise InvalidArgument("redirect_uri= has no fragment", argument="redirect_uri")
     if not anywhere and (parts.scheme != "http" or not is_this_machine(parts.hostname or "")):
-        raise LocalProtocolError(
+        raise InvalidArgument(
             "redirect_uri= is on this machine (http://127.0.0.1:8123/callback), unless on_visit= "
-            "says where the person came back to"
+            "says where the person came back to",
+            argument="redirect_uri",
         )
 
 
 def _needed(issuer: str) -> str:
     """CL-16: credentials that belong to nobody are nobody's. Raises `LocalProtocolError`."""
     if not issuer:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             "issuer= is the authorization server that these credentials belong to; without it, "
-            "whichever server you connect to could have them sent anywhere"
+            "whichever server you connect to could have them sent anywhere",
+            argument="issuer",
         )
     return _secured(issuer, "issuer=")
 
@@ -404,4 +416,4 @@ def _secured(url: str, what: str) -> str:
     try:
         return secure(url, what)
     except AuthError as error:
-        raise LocalProtocolError(str(error)) from None
+        raise InvalidArgument(str(error)) from None

@@ -16,7 +16,12 @@ from colonnade.auth.client.discovery import Issuer
 from colonnade.auth.client.steps import JSON, Flow, fetch, member, refusal_in, text_in
 from colonnade.auth.ssrf import is_this_machine
 from colonnade.auth.urls import same_issuer, secure, shown
-from colonnade.errors import AuthError, ConnectionLost, LocalProtocolError, LoginRequired
+from colonnade.errors import (
+    AuthError,
+    ConnectionLost,
+    InvalidArgument,
+    LoginRequired,
+)
 
 NONE: Final = "none"
 BASIC: Final = "client_secret_basic"
@@ -63,9 +68,10 @@ class Given(Struct, frozen=True):
     def check(self) -> None:
         """Raise `LocalProtocolError` for what cannot be right."""
         if (self.client_secret and not self.client_id) or (self.client_id and not self.issuer):
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 "a client that was registered beforehand is one of one issuer: pass client_id= and "
-                "issuer=, or whichever server you connect to could have its secret sent anywhere"
+                "issuer=, or whichever server you connect to could have its secret sent anywhere",
+                argument="issuer",
             )
         if self.document:
             check_document_url(self.document)
@@ -73,7 +79,7 @@ class Given(Struct, frozen=True):
             try:
                 secure(self.issuer, "issuer=")
             except AuthError as error:
-                raise LocalProtocolError(str(error)) from None
+                raise InvalidArgument(str(error)) from None
 
 
 def check_document_url(url: str) -> None:
@@ -82,9 +88,9 @@ def check_document_url(url: str) -> None:
     path = parts.path
     dots = any(part in (".", "..") for part in path.split("/"))
     if parts.scheme != "https" or not parts.hostname or path in ("", "/") or dots:
-        raise LocalProtocolError("a client metadata document is an https URL with a path")
+        raise InvalidArgument("a client metadata document is an https URL with a path")
     if "#" in url or parts.username is not None:
-        raise LocalProtocolError("the URL of a client metadata document has no fragment or name")
+        raise InvalidArgument("the URL of a client metadata document has no fragment or name")
 
 
 def insist(given: Given, issuer: Issuer) -> None:

@@ -36,7 +36,7 @@ from colonnade.auth.jose import (
 )
 from colonnade.auth.ssrf import Fetcher, is_this_machine, opened
 from colonnade.auth.urls import issuer_places, same_issuer
-from colonnade.errors import CannotFetch, ChannelError, LocalProtocolError
+from colonnade.errors import CannotFetch, ChannelError, InvalidArgument
 
 
 class Turnstile:
@@ -69,7 +69,7 @@ def checked_url(url: str, what: str) -> str:
     plain = url.isascii() and url.isprintable() and set(url).isdisjoint(' "<>\\^`{|}#@')
     secure = parts.scheme == "https" or (parts.scheme == "http" and is_this_machine(host))
     if not host or not plain or not secure or port == 0:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"{what} {url[:200]!r} is no URL to use here: it begins with https:// (http:// only "
             "for this machine), and has no fragment and no password"
         )
@@ -273,11 +273,15 @@ class _Issuer:
     ) -> None:
         self.issuer: str = checked_url(issuer, "the issuer")
         if not 0 <= skew_s <= MAX_SKEW_S:
-            raise LocalProtocolError(f"skew_s is {skew_s:g}; give 0 to {MAX_SKEW_S:g} seconds")
+            raise InvalidArgument(
+                f"skew_s is {skew_s:g}; give 0 to {MAX_SKEW_S:g} seconds", argument="skew_s"
+            )
         self._document = Document(issuer)
         self._audiences = frozenset([audience] if isinstance(audience, str) else audience)
         if "" in self._audiences:
-            raise LocalProtocolError("an empty audience= would be anybody's; name this server")
+            raise InvalidArgument(
+                "an empty audience= would be anybody's; name this server", argument="audience"
+            )
         self._networks = tuple(networks) if not isinstance(networks, str) else networks
         opened(self._networks)
         self._skew_s = skew_s
@@ -446,7 +450,7 @@ class StaticTokens:
         for token, who in tokens.items():
             name, scopes = (who, ()) if isinstance(who, str) else who
             if not token or not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise LocalProtocolError("a token and who it stands for are strings, not empty")
+                raise InvalidArgument("a token and who it stands for are strings, not empty")
             self._tokens[_digest(token)] = Trusted(name, frozenset(scopes), None)
 
     def __repr__(self) -> str:

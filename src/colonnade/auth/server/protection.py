@@ -42,7 +42,7 @@ from colonnade.errors import (
     ColonnadeError,
     Fault,
     FaultKind,
-    LocalProtocolError,
+    InvalidArgument,
 )
 from colonnade.ports import Caller, Seal, Store
 from colonnade.protocol.http.security import (
@@ -229,7 +229,7 @@ class Protection:
     ) -> None:
         self.resource: str = checked_url(resource, "the resource").rstrip("/")
         if not trusts:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 "nobody's tokens are believed, so nobody could come in; name an issuer: "
                 "Jwt('https://login.example.com')"
             )
@@ -238,7 +238,7 @@ class Protection:
         self._implies = {name: frozenset(more) for name, more in (implies or {}).items()}
         self._documentation = documentation
         if dpop not in ("accepted", "required"):
-            raise LocalProtocolError(f"dpop={dpop!r}: it is 'accepted' or 'required'")
+            raise InvalidArgument(f"dpop={dpop!r}: it is 'accepted' or 'required'", argument="dpop")
         self._dpop_required = dpop == "required"
         self._nonces = nonces
         self.clock = clock
@@ -515,9 +515,13 @@ def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     words = [scopes] if isinstance(scopes, str) else list(scopes)
     for word in words:
         if not _SCOPE.fullmatch(word):
-            raise LocalProtocolError(f"{word!r} is no scope: a word without spaces and quotes")
+            raise InvalidArgument(
+                f"{word!r} is no scope: a word without spaces and quotes", argument="scopes"
+            )
     if "offline_access" in words:  # R0728: it is about the client's own comfort
-        raise LocalProtocolError("offline_access is for clients to ask for; leave it out")
+        raise InvalidArgument(
+            "offline_access is for clients to ask for; leave it out", argument="scopes"
+        )
     return tuple(dict.fromkeys(words))
 
 

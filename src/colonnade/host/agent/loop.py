@@ -30,7 +30,8 @@ from colonnade.errors import (
     AuthError,
     ChannelError,
     ColonnadeError,
-    LocalProtocolError,
+    InvalidArgument,
+    InvalidArgumentType,
     Refused,
     RemoteError,
 )
@@ -65,7 +66,9 @@ class Toolbox:
 
     def __init__(self, only: Iterable[str] | None = None, max_tools: int = MAX_TOOLS) -> None:
         if max_tools < 2:
-            raise LocalProtocolError("max_tools must be at least 2: a search, and what it found")
+            raise InvalidArgument(
+                "max_tools must be at least 2: a search, and what it found", argument="max_tools"
+            )
         self._only = None if only is None else frozenset(only)
         self._max_tools = max_tools
         # In the order in which they were found, so that what a provider keeps of a conversation
@@ -87,7 +90,9 @@ class Toolbox:
             if not self._named and (missing := sorted(self._only - named.keys())):
                 near = get_close_matches(missing[0], named, n=MAX_NEAR)
                 more = f"; there is {', '.join(near)}" if near else ""
-                raise LocalProtocolError(f"tools=: there is no tool {missing[0]!r}{more}")
+                raise InvalidArgument(
+                    f"tools=: there is no tool {missing[0]!r}{more}", argument="tools"
+                )
             listed = [tool for tool in listed if not self._only.isdisjoint(names_of(tool))]
         self.tools = {tool.name: tool for tool in listed}
         self._named = {name: tool for tool in listed for name in names_of(tool)}
@@ -281,7 +286,7 @@ async def run(
     `TypeError` for an option that is none."""
     for name in options:
         if name not in RunOptions.__annotations__:
-            raise TypeError(f"run() has no option {name!r}{_meant(name)}")
+            raise InvalidArgumentType(f"run() has no option {name!r}{_meant(name)}", argument=name)
     turn = _Turn(host, conversation(messages), options)
     await turn.go(model)
     return turn.run
@@ -303,7 +308,7 @@ class _Turn:
         self._max_calls = options.get("max_calls", MAX_CALLS)
         self._max_characters = options.get("max_characters", MAX_CHARACTERS)
         if self._max_rounds < 1 or self._max_calls < 0 or self._max_characters < 1:
-            raise LocalProtocolError("max_rounds and max_characters are at least 1, max_calls 0")
+            raise InvalidArgument("max_rounds and max_characters are at least 1, max_calls 0")
         self._on_call = options.get("on_call")
         self._on_result = options.get("on_result")
         self._on_progress = options.get("on_progress")

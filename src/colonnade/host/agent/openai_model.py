@@ -26,7 +26,7 @@ from msgspec import UNSET
 from colonnade.auth.urls import secure
 from colonnade.errors import (
     AuthError,
-    LocalProtocolError,
+    InvalidArgument,
     RemoteError,
     RemoteProtocolError,
     TimedOut,
@@ -256,15 +256,15 @@ class OpenAICompatible:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         if key is not None and key_env is not None:
-            raise LocalProtocolError("give key= or key_env=, not both")
+            raise InvalidArgument("give key= or key_env=, not both")
         if key_env is not None:
             key = os.environ.get(key_env, "").strip()
             if not key:
-                raise LocalProtocolError(
-                    f"the environment has no {key_env}, where the key should be"
+                raise InvalidArgument(
+                    f"the environment has no {key_env}, where the key should be", argument="key_env"
                 )
         if key is not None and (not key.isascii() or not key.isprintable() or " " in key):
-            raise LocalProtocolError("the key has characters that no header can carry")
+            raise InvalidArgument("the key has characters that no header can carry", argument="key")
         self.url: str = _endpoint(url)
         self.model: str = model
         self.timeout_s: float = timeout_s
@@ -363,9 +363,9 @@ def _endpoint(url: str) -> str:
     try:
         secure(url, "the URL of the model")
     except AuthError as error:
-        raise LocalProtocolError(str(error)) from None
+        raise InvalidArgument(str(error)) from None
     if "?" in url or "#" in url:
-        raise LocalProtocolError("the URL of the model ends where its path ends")
+        raise InvalidArgument("the URL of the model ends where its path ends")
     return url.rstrip("/").removesuffix(PATH) + PATH
 
 

@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from msgspec import UNSET
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 from colonnade.host.agent.openai_model import Message, seen, shorten
 from colonnade.host.servers.listings import HostTool
 from colonnade.host.servers.naming import BETWEEN
@@ -62,16 +62,16 @@ async def prompt_messages(host: Having, line: str) -> list[Message]:
     if found is None:
         near = get_close_matches(name, [one.name for one in prompts], n=MAX_NEAR)
         more = f"; there is {', '.join(near)}" if near else ""
-        raise LocalProtocolError(f"there is no prompt {name!r}{more}")
+        raise InvalidArgument(f"there is no prompt {name!r}{more}")
     known = [one.name for one in found.arguments or []]
     for key in arguments:
         if key not in known:
             listed = f"it has {', '.join(known)}" if known else "it has none"
-            raise LocalProtocolError(f"{name} has no argument {key!r}; {listed}")
+            raise InvalidArgument(f"{name} has no argument {key!r}; {listed}")
     needed = [one.name for one in found.arguments or [] if one.required]
     if missing := [key for key in needed if key not in arguments]:
         usage = " ".join(f"{key}=…" for key in missing)
-        raise LocalProtocolError(f"{name} needs {', '.join(missing)}: /{name} {usage}")
+        raise InvalidArgument(f"{name} needs {', '.join(missing)}: /{name} {usage}")
     result = await host.get_prompt(name, arguments)
     return [_message(one.role, parts([one.content], UNSET)) for one in result.messages]
 
@@ -81,16 +81,14 @@ def read_command(line: str) -> tuple[str, dict[str, str]]:
     try:
         name, *words = shlex.split(line.removeprefix("/"))
     except ValueError:
-        raise LocalProtocolError("a quotation mark is not closed") from None
+        raise InvalidArgument("a quotation mark is not closed") from None
     arguments: dict[str, str] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise LocalProtocolError(
-                f"{word!r} is no argument; write key=value, or key='two words'"
-            )
+            raise InvalidArgument(f"{word!r} is no argument; write key=value, or key='two words'")
         if key in arguments:
-            raise LocalProtocolError(f"{key} is given twice")
+            raise InvalidArgument(f"{key} is given twice")
         arguments[key] = value
     return name, arguments
 
@@ -105,7 +103,7 @@ async def with_resources(host: Having, text: str) -> list[Message]:
     """What a person says, after the resources that it picks. Raises what reading them raises."""
     found = picked(text)
     if len(found) > MAX_PICKED:
-        raise LocalProtocolError(f"{MAX_PICKED} resources are the most in one message")
+        raise InvalidArgument(f"{MAX_PICKED} resources are the most in one message")
     messages = [await resource_message(host, uri, server) for server, uri in found]
     return [*messages, {"role": "user", "content": text}]
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from colonnade.client.connect import Surroundings, Target, way_to
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
 from colonnade.host.config.settings import Config, Entry, Resolve, Settings
 
 _REACHING = ("type", "command", "args", "env", "cwd", "url", "headers")
@@ -33,7 +33,7 @@ def _check_whole(servers: object) -> None:
         files = (
             "use Host.from_config(…) for files" if is_file else f"not a {type(servers).__name__}"
         )
-        raise LocalProtocolError(f"a Host takes a dict with a server for each key; {files}")
+        raise InvalidArgumentType(f"a Host takes a dict with a server for each key; {files}")
     whole = cast("Mapping[str, object]", servers)
     for name in _WHOLE:
         inside = whole.get(name)
@@ -43,7 +43,7 @@ def _check_whole(servers: object) -> None:
         if all(isinstance(one, Mapping) for one in entries.values()):
             words = f"give what is inside of it, Host(config[{name!r}])"
             words += ", or use Host.from_config(…) for the file"
-            raise LocalProtocolError(f"{name!r} is what a file has around its servers; {words}")
+            raise InvalidArgument(f"{name!r} is what a file has around its servers; {words}")
 
 
 def is_broken(config: Config, before: Config) -> bool:
@@ -68,17 +68,17 @@ def entry_of(key: str, given: Target | Entry, settings: Settings | None = None) 
     if isinstance(given, Entry):
         if given.key != key:
             words = f"the entry at {key!r} calls itself {given.key!r}; a server has one key"
-            raise LocalProtocolError(words)
+            raise InvalidArgument(words)
         return given
     try:
         if isinstance(given, Mapping):
             given, own = _split(key, cast("Mapping[str, Any]", given))
             if own is not None and settings is not None:
-                raise LocalProtocolError("its settings are said twice; say them in one place")
+                raise InvalidArgument("its settings are said twice; say them in one place")
             settings = settings or own
         way_to(given, Surroundings(name=key))
     except LocalProtocolError as error:
-        raise LocalProtocolError(f"server {key!r}: {error}") from None
+        raise error.with_server(key) from None  # the same class: a wrong type stays a TypeError
     settings = settings or Settings()
     return Entry(
         key=key,
@@ -101,7 +101,7 @@ def _split(key: str, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Setti
 
     for name in given:
         if name not in SETTINGS and name not in _REACHING:
-            raise LocalProtocolError(_unknown(str(name), [*_REACHING, *SETTINGS]))
+            raise InvalidArgument(_unknown(str(name), [*_REACHING, *SETTINGS]))
     reaching = {name: value for name, value in given.items() if name in _REACHING}
     return reaching, _settings(key, {n: v for n, v in given.items() if n in SETTINGS})
 
@@ -151,7 +151,7 @@ def _settings(key: str, given: Mapping[str, Any]) -> Settings:
     if draft.problems:
         wrong = draft.problems[0]
         where = wrong.place.key if wrong.place is not None else ""
-        raise LocalProtocolError(f"{where}: {wrong.words}")
+        raise InvalidArgument(f"{where}: {wrong.words}")
     return made
 
 

@@ -17,7 +17,12 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.errors import (
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
+)
 from colonnade.protocol.revision import Revisions
 
 # Images and files travel in base64 inside one message; what is larger belongs behind a link.
@@ -128,7 +133,9 @@ def name_list(keyword: str, names: Iterable[str]) -> tuple[str, ...]:
     """The names that `hosts=` or `origins=` was given. Raises `LocalProtocolError` for one string,
     which is iterable, too, letter by letter."""
     if isinstance(names, str):
-        raise LocalProtocolError(f"{keyword}= takes a list: write {keyword}=[{names[:200]!r}]")
+        raise InvalidArgumentType(
+            f"{keyword}= takes a list: write {keyword}=[{names[:200]!r}]", argument=keyword
+        )
     return tuple(names)
 
 
@@ -152,7 +159,9 @@ class HostPolicy(Struct, frozen=True):
         of it protects; it allows no origin. Raises `LocalProtocolError` for words that are none.
         """
         if not hosts:
-            raise LocalProtocolError("no host is allowed, so nobody could connect; name one")
+            raise InvalidArgument(
+                "no host is allowed, so nobody could connect; name one", argument="hosts"
+            )
         allowed: set[str] = set()
         pages = {_allowed_origin(one) for one in name_list("origins", origins)}
         for host in hosts:
@@ -177,15 +186,18 @@ class HostPolicy(Struct, frozen=True):
         page in: without `hosts` this raises `LocalProtocolError`.
         """
         if not 0 < port <= _MAX_PORT:
-            raise LocalProtocolError(f"port {port} is none; ask after the server has bound one")
+            raise InvalidArgument(
+                f"port {port} is none; ask after the server has bound one", argument="port"
+            )
         own: set[str] = {*_LOOPBACK_NAMES}
         named = name_list("hosts", hosts)
         if is_loopback_host(host):
             own.add(f"[{host}]" if ":" in host else host.lower())
         elif not named:
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"a server on {host!r} needs to know by which names it is reached: pass "
-                f"hosts=['mcp.example.com'], or serve 127.0.0.1"
+                f"hosts=['mcp.example.com'], or serve 127.0.0.1",
+                argument="hosts",
             )
         served = cls.of(*(f"{name}:{port}" for name in own), *named, origins=origins)
         return cls(served.hosts | {f"{name}:*" for name in own}, served.origins)
@@ -237,9 +249,10 @@ def _allowed_host(words: str) -> tuple[str, str]:
     found = _AUTHORITY.fullmatch(words)
     parts = found and _canonical(found[1], found[2])
     if not parts:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"{words!r} is no host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
-            "and other scripts in Punycode"
+            "and other scripts in Punycode",
+            argument="hosts",
         )
     return parts
 
@@ -248,8 +261,9 @@ def _allowed_origin(words: str) -> str:
     found = _ORIGIN.fullmatch(words)
     parts = found and _canonical(found[2], found[3])
     if not found or not parts:
-        raise LocalProtocolError(
-            f"{words!r} is no origin; write 'https://app.example.com' or 'http://localhost:5173'"
+        raise InvalidArgument(
+            f"{words!r} is no origin; write 'https://app.example.com' or 'http://localhost:5173'",
+            argument="origins",
         )
     scheme, (name, port) = found[1].lower(), parts
     port = port or _DEFAULT_PORTS.get(scheme, "")

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError
 
 # One event carries one message: as much as a line of a pipe may hold, since files travel in base64.
 MAX_EVENT_BYTES = 64 * 1024 * 1024
@@ -237,8 +237,9 @@ def encode_event(
         head += b"event: %b\n" % _written(event, "event name")
     if retry_ms is not None:
         if not 0 <= retry_ms <= MAX_RETRY_MS:
-            raise LocalProtocolError(
-                f"retry_ms is {retry_ms}; give milliseconds from 0 to {MAX_RETRY_MS}"
+            raise InvalidArgument(
+                f"retry_ms is {retry_ms}; give milliseconds from 0 to {MAX_RETRY_MS}",
+                argument="retry_ms",
             )
         head += b"retry: %d\n" % retry_ms
     return b"%bdata: %b\n\n" % (head, data)
@@ -255,7 +256,7 @@ def comment(text: str = "") -> bytes:
     It ends with a blank line, for readers and proxies that pass on whole blocks only.
     """
     if "\n" in text or "\r" in text:
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"the comment {_shown(text)} has a line break; write one comment for each line"
         )
     return b": %b\n\n" % text.encode(errors="replace") if text else b":\n\n"
@@ -282,7 +283,7 @@ def _decode(value: bytes, what: str) -> str:
 def _written(label: str, what: str) -> bytes:
     fits = 0 < len(label) <= MAX_LABEL_BYTES
     if not (fits and label.isascii() and label.isprintable() and " " not in label):
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"the {what} {_shown(label)} cannot be written; "
             f"use 1 to {MAX_LABEL_BYTES} visible ASCII characters without spaces"
         )

@@ -118,7 +118,8 @@ def expected(types: Iterable[str], got: str) -> str:
 
 def expected_format(name: str) -> str:
     """What a string of this format looks like."""
-    return f"expected {_FORMATS.get(name, f'a string of the format {truncate(name)!r}')}, got another string"
+    form = _FORMATS.get(name, f"a string of the format {truncate(name)!r}")
+    return f"expected {form}, got another string"
 
 
 def describe_value(value: Any) -> str:

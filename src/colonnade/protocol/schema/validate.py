@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NoReturn, TypeAlias, cast
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.errors import Fault, FaultKind, InvalidArgument
 from colonnade.protocol.schema.bounds import (
     DRAFT_07,
     DRAFT_2020_12,
@@ -156,7 +156,7 @@ class Validator:
 
     def _refusal(self, words: str) -> Exception:
         if self._ours:
-            return LocalProtocolError(f"schema: {words}")
+            return InvalidArgument(f"schema: {words}")
         return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
 
 

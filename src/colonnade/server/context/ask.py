@@ -30,7 +30,7 @@ from typing import (
     overload,
 )
 
-from colonnade.errors import LocalProtocolError, ToolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError, ToolError
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to
 from colonnade.protocol.elicitation import with_defaults
@@ -109,7 +109,7 @@ class Ask(Asked[T]):
         try:
             made._form = _make_form(annotation, names)
         except LocalProtocolError as error:
-            raise LocalProtocolError(f"{where}: {error}") from None
+            raise InvalidArgumentType(f"{where}: {error}") from None
         return made
 
     def about(self, arguments: Mapping[str, Any]) -> "Ask[T] | None":
@@ -125,7 +125,7 @@ class Ask(Asked[T]):
 
     def question(self) -> InputRequest:
         if self._form is None or not isinstance(self.words, str):
-            raise LocalProtocolError("Ask needs words and the type to ask for: Ask('Who?', str)")
+            raise InvalidArgumentType("Ask needs words and the type to ask for: Ask('Who?', str)")
         form, _ = self._form
         return InputRequest(t.ElicitRequestParams(message=self.words, requested_schema=form))
 
@@ -217,7 +217,7 @@ class Sample(Asked[Any]):
 
     def declared(self, annotation: Any, where: str, names: Namespace) -> "Sample":
         if annotation not in (str, Sampled, Any):
-            raise LocalProtocolError(f"{where}: what a model writes is a str, or Sampled for all")
+            raise InvalidArgumentType(f"{where}: what a model writes is a str, or Sampled for all")
         made = copy(self)
         made._plain = annotation is str
         return made
@@ -239,7 +239,7 @@ class Sample(Asked[Any]):
     def question(self) -> InputRequest:
         prompt = self.prompt
         if callable(prompt):
-            raise LocalProtocolError("Sample needs the words for the model")
+            raise InvalidArgumentType("Sample needs the words for the model")
         turns = prompt if isinstance(prompt, list | tuple) else [cast("Spoken", prompt)]
         messages = [message for turn in turns for message in _messages(turn)]
         return InputRequest(t.CreateMessageRequestParams(messages=messages, **self._said))
@@ -259,7 +259,7 @@ def _messages(turn: Any) -> list[t.SamplingMessage]:
     messages: list[t.SamplingMessage] = []
     for block in blocks_of(turn):
         if not isinstance(block, t.TextContent | t.ImageContent | t.AudioContent):
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"a model cannot be sent {type(turn).__name__}; send text, Image or Audio, alone "
                 "or in Message(content, role)"
             )
@@ -310,7 +310,7 @@ def named_in(words: Words) -> set[str]:
         try:
             fields = [field for _, field, _, _ in Formatter().parse(words) if field is not None]
         except ValueError as error:
-            raise LocalProtocolError(f"{words!r}: {error}; write {{{{ for a brace") from None
+            raise InvalidArgument(f"{words!r}: {error}; write {{{{ for a brace") from None
         return {re.split(r"[.\[]", field, maxsplit=1)[0] for field in fields}
     parameters = signature_of(words).parameters.values()
     return {one.name for one in parameters if one.default is inspect.Parameter.empty}

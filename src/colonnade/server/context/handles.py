@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, overload
 
-from colonnade.errors import LocalProtocolError, ToolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType, ToolError
 from colonnade.ports import Store
 from colonnade.server.context.blocking import BlockingContext
 from colonnade.server.context.context import Context
@@ -35,7 +35,7 @@ class Handles(Generic[T]):
 
     def __init__(self, kind: str, type: type[T], store: Callable[[], Store], ttl_s: float) -> None:
         if not ttl_s > 0:
-            raise LocalProtocolError(f"{kind}: ttl_s is a number of seconds above 0")
+            raise InvalidArgument(f"{kind}: ttl_s is a number of seconds above 0", argument="ttl_s")
         self.kind = kind
         self.ttl_s = ttl_s
         self._store = store
@@ -124,5 +124,5 @@ def _codec(kind: str, type: Any) -> Codec:
     value.__annotations__["return"] = type
     codec = Signature(value, name=f"handles of {kind}").output()
     if codec is None:
-        raise LocalProtocolError(f"handles of {kind} need the type of what they name")
+        raise InvalidArgumentType(f"handles of {kind} need the type of what they name")
     return codec

@@ -7,7 +7,7 @@ is never dropped, only put in order and cut where the protocol cuts.
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgumentType
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.validate import Schema
@@ -61,12 +61,12 @@ def from_function(bound: Bound) -> Completer:
     """
     parameters = bound.signature.parameters
     if not parameters:
-        raise LocalProtocolError(f"{bound.name}: a completion takes what was typed; give it a str")
+        raise InvalidArgumentType(f"{bound.name}: a completion takes what was typed; give it a str")
     first = parameters[0].name
     others_wanted = parameters[1:]
     for parameter in others_wanted:
         if parameter.required:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{bound.name}: parameter {parameter.name!r} may be unknown yet; give it a default"
             )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, Raw
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, LocalProtocolError
 from colonnade.protocol import types as t
 from colonnade.protocol.types import CallToolResult, TextContent
 from colonnade.signatures.codecs import Codec
@@ -134,7 +134,9 @@ class Link:
         meta: dict[str, Any] | None = None,
     ) -> None:
         if size is not None and size < 0:
-            raise LocalProtocolError(f"Link: size is {size}; give a number of bytes, 0 or more")
+            raise InvalidArgument(
+                f"Link: size is {size}; give a number of bytes, 0 or more", argument="size"
+            )
         self._noun = t.ResourceLink(
             uri=uri,
             name=name or uri.rpartition("/")[2] or uri,
@@ -187,9 +189,10 @@ class Message:
 
     def __init__(self, content: Any, role: t.Role = "user") -> None:
         if role not in ("user", "assistant"):
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 f"{role!r} is no role of a message, 'user' and 'assistant' are, and the text comes "
-                "first: write Message('hello', 'user')"
+                "first: write Message('hello', 'user')",
+                argument="role",
             )
         self.content = content
         self.role: t.Role = role
@@ -251,7 +254,7 @@ def _uri(path: "str | Path | None") -> str:
 
 def _load(data: bytes | None, path: "str | Path | None") -> tuple[bytes, str | None]:
     if (data is None) is (path is None):
-        raise LocalProtocolError("give either the bytes or a path, and not both")
+        raise InvalidArgument("give either the bytes or a path, and not both")
     if data is not None:
         return data, None
     import mimetypes
@@ -268,7 +271,9 @@ def _typed(
     if format:
         return f"{kind}/{format}"
     if guessed is not None and not guessed.startswith(f"{kind}/"):
-        raise LocalProtocolError(f"{path} looks like {guessed}, not like {kind}; give its format=")
+        raise InvalidArgument(
+            f"{path} looks like {guessed}, not like {kind}; give its format=", argument="format"
+        )
     return guessed
 
 

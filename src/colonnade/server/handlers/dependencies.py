@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args, get_o
 
 from msgspec import Struct
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.server.handlers.threads import Workers
 from colonnade.server.markers import SITUATIONS, Mark, Situation
 from colonnade.signatures.signature import HiddenParameter
@@ -42,9 +42,11 @@ class Dependency(Mark):
 
     def __init__(self, provide: Provide, scope: Scope) -> None:
         if not callable(provide):
-            raise LocalProtocolError("Depends takes a function that provides the value")
+            raise InvalidArgumentType("Depends takes a function that provides the value")
         if scope not in get_args(Scope):
-            raise LocalProtocolError(f"Depends has the scopes 'call' and 'server', not {scope!r}")
+            raise InvalidArgument(
+                f"Depends has the scopes 'call' and 'server', not {scope!r}", argument="scope"
+            )
         self.provide = provide
         self.scope: Scope = scope
 
@@ -117,7 +119,7 @@ def wire(hidden: Iterable[HiddenParameter], where: str, names: Namespace, *, wai
         spot = f"{where}: parameter {name!r}"
         kind = context_kind(annotation)
         if kind == "BlockingContext" and waits:
-            raise LocalProtocolError(f"{spot}: an async function gets Context, and awaits it")
+            raise InvalidArgumentType(f"{spot}: an async function gets Context, and awaits it")
         question = marked(name, annotation, default, spot, names)
         if kind is not None:
             contexts.append(name)
@@ -154,7 +156,7 @@ class Provider:
             parameters = signature_of(self.function).parameters.values()
         except (TypeError, ValueError) as error:
             words = f"{self.name}: cannot be read as a function: {error}"
-            raise LocalProtocolError(words) from None
+            raise InvalidArgumentType(words) from None
         for parameter in parameters:
             where = f"{self.name}: parameter {parameter.name!r}"
             annotation = parameter.annotation
@@ -166,7 +168,7 @@ class Provider:
                 inspect.Parameter.VAR_POSITIONAL,
                 inspect.Parameter.VAR_KEYWORD,
             ):
-                raise LocalProtocolError(
+                raise InvalidArgumentType(
                     f"{where} of a dependency needs a default, Depends(...), Ask(...) or Context"
                 )
         return wire(hidden, self.name, names, waits=self.is_async or self.is_async_generator)
@@ -199,18 +201,18 @@ class Providers:
             provider = self.of(depends.provide)
             if depends.provide in path:
                 circle = [self.of(one).name for one in path[path.index(depends.provide) :]]
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"{where}: {provider.name} depends on itself: "
                     + " needs ".join([*circle, provider.name])
                 )
             if scope == "server" and depends.scope == "call":
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"{where}: {provider.name} is made for each call and cannot be part of one "
                     "that is made once; give it scope='server', too"
                 )
             inner = provider.wiring
             if depends.scope == "server" and (inner.contexts or inner.questions):
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"{where}: {provider.name} is made once for all calls and cannot know one of "
                     "them; leave out scope='server', or its Context and questions"
                 )

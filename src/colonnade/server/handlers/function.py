@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from msgspec import Raw
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError
+from colonnade.errors import (
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
+    LocalProtocolError,
+)
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import is_object_schema
@@ -149,7 +155,7 @@ class Bound:
         for question in self.surroundings.providers.questions(self.wiring):
             strangers = sorted(question.asked.mentions() - known)
             if strangers:
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"{self.name}: the question for {question.name!r} names {strangers}; "
                     f"there are {sorted(known)}"
                 )
@@ -160,7 +166,7 @@ class Bound:
             return True
         mark = misplaced(annotation)
         if mark is not None:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 f"{self.name}: parameter {name!r}: {mark} is for a whole parameter, and stands "
                 f"inside of its type; write {name}: Annotated[type, {mark}(...)]"
             )
@@ -236,7 +242,7 @@ def checked_schema(schema: Any, where: str) -> Validator:
         validator = Validator(schema, ours=True)
         validator.compile()
     except LocalProtocolError as error:
-        raise LocalProtocolError(f"{where}: {str(error).removeprefix('schema: ')}") from None
+        raise InvalidArgument(f"{where}: {str(error).removeprefix('schema: ')}") from None
     return validator
 
 
@@ -244,9 +250,10 @@ def _checked_input(schema: Any, name: str) -> Validator:
     validator = checked_schema(schema, f"{name}: input_schema")
     if not is_object_schema(schema):
         got = schema.get("type", "no type at all")
-        raise LocalProtocolError(
+        raise InvalidArgument(
             f"{name}: input_schema says {got!r}; arguments come as an object: write "
-            "{'type': 'object', 'properties': ...}"
+            "{'type': 'object', 'properties': ...}",
+            argument="input_schema",
         )
     return validator
 
@@ -260,10 +267,10 @@ def is_async(function: Any) -> bool:
 def name_of(function: Any, name: str | None) -> str:
     """What it is called. Raises `LocalProtocolError` for what has no name."""
     if not callable(function):
-        raise LocalProtocolError(f"{function!r} is no function, and cannot be offered as one")
+        raise InvalidArgumentType(f"{function!r} is no function, and cannot be offered as one")
     found = name or getattr(function, "__name__", "")
     if not found or found == "<lambda>":
-        raise LocalProtocolError(f"{function!r} has no name; pass name='...'")
+        raise InvalidArgument(f"{function!r} has no name; pass name='...'", argument="name")
     return found
 
 
@@ -278,7 +285,7 @@ def _refuse_generator(function: Any, name: str) -> None:
     """A result is one value: what a generator yields would not be sent."""
     plain = unwrapped(function)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        raise LocalProtocolError(
+        raise InvalidArgumentType(
             f"{name}: it yields, and a call has one result: collect what it yields and return the "
             "list; tell the caller of each step with ctx.progress(...) or ctx.info(...)"
         )
@@ -291,7 +298,7 @@ def _refuse_unbound(function: Any, parameters: list[inspect.Parameter], name: st
         return
     owner = function.__qualname__.rpartition(".")[0].rpartition(".")[2]
     if owner and owner != "<locals>" and first.annotation is inspect.Parameter.empty:
-        raise LocalProtocolError(
+        raise InvalidArgumentType(
             f"{name}: it is a method of {owner}, and callers cannot send {first.name!r}: register "
             f"it of an instance, as server.tool({owner.lower()}.{function.__name__}), or move it "
             "out of the class"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
+from colonnade.errors import Fault, FaultKind, InvalidArgument, ToolError
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.error_messages import MAX_TEXT_CHARS, truncate
@@ -49,7 +49,7 @@ class Folder:
     def __init__(self, root: str | Path, *, hidden: bool = False) -> None:
         self._root = Path(root).resolve()
         if not self._root.is_dir():
-            raise LocalProtocolError(f"{root} is no folder")
+            raise InvalidArgument(f"{root} is no folder")
         self._hidden = hidden
 
     def read(self, path: str, uri: str) -> File | t.ResourceContents | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from colonnade.errors import Fault, FaultKind, LocalProtocolError, ToolError
+from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError, ToolError
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import LARGE
@@ -68,7 +68,7 @@ class BoundTool(Bound):
         super().__init__(function, name, surroundings, inline=inline, schema=input_schema)
         if timeout_s is not None and not timeout_s > 0:
             words = f"{name}: timeout_s is a number of seconds above 0, not {timeout_s!r}"
-            raise LocalProtocolError(words)
+            raise InvalidArgument(words, argument="timeout_s")
         self._timeout_s = timeout_s
         self._text = text
         self._single_use = single_use

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument
 
 # RFC 8305, 5 and 8: when the next address is tried beside one that says nothing.
 NEXT_S = 0.25
@@ -198,9 +198,9 @@ class Proxy:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
         except ValueError:
-            raise LocalProtocolError(words) from None
+            raise InvalidArgument(words) from None
         if parts.scheme != "http" or not host or port == 0:
-            raise LocalProtocolError(words)
+            raise InvalidArgument(words)
         self.host: str = host
         self.port: int = port or 80
         self.headers: list[tuple[str, str]] = []
@@ -380,16 +380,16 @@ class Target:
 
 def _split(url: str) -> SplitResult:
     if not url.isascii() or not url.isprintable() or " " in url:
-        raise LocalProtocolError("a URL has only visible ASCII characters; encode the others")
+        raise InvalidArgument("a URL has only visible ASCII characters; encode the others")
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError:
-        raise LocalProtocolError("this is no URL: its host or its port cannot be read") from None
+        raise InvalidArgument("this is no URL: its host or its port cannot be read") from None
     if parts.username is not None:
-        raise LocalProtocolError("a URL must not hold a password; send it in a header")
+        raise InvalidArgument("a URL must not hold a password; send it in a header")
     if parts.scheme not in PORTS or not host or port == 0:
-        raise LocalProtocolError("a server's URL looks like https://example.com/mcp")
+        raise InvalidArgument("a server's URL looks like https://example.com/mcp")
     return parts
 
 
@@ -401,9 +401,10 @@ def written(method: str, target: Target, headers: Iterable[tuple[str, str]], bod
         pairs += target.proxy.headers
     text = "".join([f"{name}\x01{value}\n" for name, value in pairs])
     if not _LINES.fullmatch(text) or not _FRAMING.isdisjoint([n.lower() for n, _ in pairs]):
-        raise LocalProtocolError(
+        raise InvalidArgument(
             "a header has characters that none can carry, or is one that the client writes itself "
-            "(host, content-length, connection); leave it out"
+            "(host, content-length, connection); leave it out",
+            argument="headers",
         )
     text = text.replace("\x01", ": ").replace("\n", "\r\n")
     length = f"content-length: {len(body)}\r\n" if body or method == "POST" else ""

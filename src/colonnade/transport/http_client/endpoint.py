@@ -18,6 +18,7 @@ from colonnade.errors import (
     ColonnadeError,
     ConnectionLost,
     Fault,
+    InvalidArgument,
     LocalProtocolError,
     LoginRequired,
     RemoteError,
@@ -84,7 +85,9 @@ class Endpoint:
         own = list(headers)
         names = {name.lower() for name, _ in own}
         if taken := sorted(names & OURS) + sorted(n for n in names if n.startswith("mcp-param-")):
-            raise LocalProtocolError(f"{taken[0]} is written with each message; leave it out")
+            raise InvalidArgument(
+                f"{taken[0]} is written with each message; leave it out", argument="headers"
+            )
         self._shows_token = "authorization" in names
         self._own = own + [pair for pair in USUAL if pair[0] not in names]
 

@@ -28,6 +28,8 @@ from colonnade.errors import (
     ConnectionLost,
     Fault,
     FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
     LocalProtocolError,
     LoginRequired,
 )
@@ -168,9 +170,11 @@ class HttpApp:
         if named or pages:
             policy = HostPolicy.for_mount(*named, origins=pages)
         if not path.startswith("/"):
-            raise LocalProtocolError(f"{path!r} is no path; begin it with a slash")
+            raise InvalidArgument(f"{path!r} is no path; begin it with a slash", argument="path")
         if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError("limits= takes Limits(...); RunLimits(...) are run_limits=")
+            raise InvalidArgumentType(
+                "limits= takes Limits(...); RunLimits(...) are run_limits=", argument="limits"
+            )
         self.service = service
         self.path: str = path.rstrip("/") or "/"
         # Also where another application would answer with its page for lost visitors.
@@ -274,9 +278,9 @@ class HttpApp:
         is asked for all others."""
         for path in {route.path for route in self._routes()}:
             if path == self.path:
-                raise LocalProtocolError(f"a route is at {path}, where the endpoint is; move one")
+                raise InvalidArgument(f"a route is at {path}, where the endpoint is; move one")
             if self._has_sse and path in (self._sse_path, self._messages_path):
-                raise LocalProtocolError(
+                raise InvalidArgument(
                     f"a route is at {path}, which this server answers itself for clients of "
                     "2024-11-05; move it"
                 )
@@ -333,7 +337,7 @@ class HttpApp:
             turn.answers = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
-            if self.sweep.count >= self.limits.visits:
+            if self.sweep.count >= self.limits.max_concurrent_requests:
                 raise overload("too many requests at once; try again later")
             if self.is_guarded and not gate.public:
                 await self._admit(turn, scope, gate)
@@ -377,7 +381,7 @@ class HttpApp:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
             turn.claims = caller.claims
-        if self._load.get(turn.principal, 0) >= self.limits.visits_per_principal:
+        if self._load.get(turn.principal, 0) >= self.limits.max_concurrent_requests_per_principal:
             raise overload("too many requests of yours at once; wait for some")
 
     async def _verified(self, headers: Headers) -> Caller:
@@ -681,7 +685,9 @@ class HttpApp:
         self.service.drain()
         self._sessions.drain()
         self._sse.drain()
-        await _settled(self._running(), self.limits.drain_s if deadline_s is None else deadline_s)
+        await _settled(
+            self._running(), self.limits.drain_timeout_s if deadline_s is None else deadline_s
+        )
         await self._cut_all()
 
     async def _cut_all(self) -> None:

@@ -25,7 +25,7 @@ from colonnade.transport.http_server.asgi_cycle import (
     ServerState,
     header_lines,
 )
-from colonnade.transport.http_server.request import CLOSE_HEADER, LINE_KEY, Pairs
+from colonnade.transport.http_server.request import CLOSE_HEADER, LINE_KEY, Pairs, check_numbers
 
 # A response that is not read must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
@@ -53,19 +53,22 @@ class RunLimits(Struct, frozen=True, kw_only=True):
     """What a stranger may take of our own server: sizes in bytes, times in seconds."""
 
     # Proxies allow 8 KiB of headers, browsers send 2; tokens and mirrored arguments need some.
-    head_bytes: int = 16 * 1024
-    head_count: int = 100
+    max_header_bytes: int = 16 * 1024
+    max_header_count: int = 100
     # From the first byte, or from the connection, to the end of the headers.
-    head_s: float = 10.0
+    header_timeout_s: float = 10.0
     # Between two requests on one connection.
-    idle_s: float = 60.0
+    keep_alive_timeout_s: float = 60.0
     # An answer of which nothing is taken for so long is dropped, and the connection with it.
-    unread_s: float = 30.0
+    write_stall_timeout_s: float = 30.0
     # 20,000 streams and as many callers as a machine can answer.
-    connections: int = 30_000
+    max_connections: int = 30_000
     # After a wish to end, for so long requests are still taken and /ready says 503: balancers that
     # look every few seconds send nothing more by then. 0 where none looks.
     shutdown_delay_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 DEFAULT_LIMITS: Final = RunLimits()
@@ -166,7 +169,7 @@ class ServerConnection(ConnectionWriter):
         if transport.get_extra_info("sslcontext") is not None:
             self.scheme = "https"
         self._connections.add(self)
-        if len(self._connections) > self._limits.connections:
+        if len(self._connections) > self._limits.max_connections:
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -199,7 +202,7 @@ class ServerConnection(ConnectionWriter):
         except httptools.HttpParserError as error:
             self._cannot_read(error)
         else:
-            if self._received_bytes > self._limits.head_bytes and self._is_padded():
+            if self._received_bytes > self._limits.max_header_bytes and self._is_padded():
                 self._refuse(HEADERS_TOO_LARGE)
             elif again and self.reading is RECEIVED:
                 self._learn(data)
@@ -232,10 +235,10 @@ class ServerConnection(ConnectionWriter):
     def on_headers_complete(self) -> None:
         """Let the application work on the request, if it is one."""
         parser, url, headers, limits = self._parser, self._url, self._headers, self._limits
-        if len(headers) > limits.head_count or (
-            self._received_bytes > limits.head_bytes
+        if len(headers) > limits.max_header_count or (
+            self._received_bytes > limits.max_header_bytes
             and sum(len(name) + len(value) + 4 for name, value in headers) + len(url)
-            > limits.head_bytes
+            > limits.max_header_bytes
         ):
             raise _Refused(HEADERS_TOO_LARGE)
         version = parser.get_http_version()
@@ -316,7 +319,7 @@ class ServerConnection(ConnectionWriter):
         scope = self._cycle.scope if self._cycle is not None else None
         if self._misses < MISSES and scope is not None:
             self._misses += 1
-            self._known = learn(data, self._body_bytes, scope, self._limits.head_bytes)
+            self._known = learn(data, self._body_bytes, scope, self._limits.max_header_bytes)
 
     def _read_without_upgrade(self, rest: bytes) -> None:
         """Read a request again as if it had not asked for another protocol, which a server may
@@ -331,7 +334,7 @@ class ServerConnection(ConnectionWriter):
 
     def _is_padded(self) -> bool:
         """Whether too much came that is no body: headers, extensions of chunks, trailers."""
-        limit = self._limits.head_bytes
+        limit = self._limits.max_header_bytes
         beside = self._received_bytes - self._body_bytes
         if self.reading is HEADERS:
             return beside > limit
@@ -387,9 +390,9 @@ class ServerConnection(ConnectionWriter):
             return
         if not self.quiet_since:
             self.quiet_since = now
-        elif in_headers and now - self.quiet_since > self._limits.head_s:
+        elif in_headers and now - self.quiet_since > self._limits.header_timeout_s:
             self._refuse(REQUEST_TIMEOUT)
-        elif not in_headers and now - self.quiet_since > self._limits.idle_s:
+        elif not in_headers and now - self.quiet_since > self._limits.keep_alive_timeout_s:
             self.close()
 
     def _check_unread(self, now: float) -> None:
@@ -399,7 +402,7 @@ class ServerConnection(ConnectionWriter):
             self._unread = (0.0, 0)
         elif not since or unread <= size - PROGRESS_BYTES:
             self._unread = (now, unread)
-        elif now - since > self._limits.unread_s:
+        elif now - since > self._limits.write_stall_timeout_s:
             self.transport.abort()
         else:
             self._unread = (since, max(size, unread))

@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from colonnade.errors import Fault, LocalProtocolError
+from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
 from colonnade.protocol.http.security import BAD_REQUEST, OK, HttpError
 from colonnade.protocol.jsonrpc import encode
 from colonnade.transport.http_server.request import Receive, Scope, Send, Visit
@@ -95,7 +95,7 @@ class HttpRequest:
             raise HttpError(BAD_REQUEST, f"more than {MAX_QUERY_FIELDS} query fields") from None
 
     async def body(self) -> bytes:
-        """The whole body, within `Limits.body_bytes`."""
+        """The whole body, within `Limits.max_body_bytes`."""
         if self._body is None:
             self._body = await self._visit.body()
         return self._body
@@ -129,7 +129,9 @@ class HttpResponse:
         media_type: str | None = None,
     ) -> None:
         if not 200 <= status_code <= 599:
-            raise LocalProtocolError(f"status_code={status_code}: a response has 200 to 599")
+            raise InvalidArgument(
+                f"status_code={status_code}: a response has 200 to 599", argument="status_code"
+            )
         self.status_code = status_code
         body, usual = _written(content)
         self.body: bytes = body
@@ -142,7 +144,9 @@ class HttpResponse:
             self.headers["content-type"] = usual
         for name, value in self.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
-                raise LocalProtocolError(f"{name[:80]!r}: {value[:80]!r} is no header")
+                raise InvalidArgument(
+                    f"{name[:80]!r}: {value[:80]!r} is no header", argument="headers"
+                )
 
     def __repr__(self) -> str:
         return f"HttpResponse({self.status_code}, {len(self.body)} bytes)"
@@ -168,17 +172,23 @@ class Route:
     def __init__(self, path: str, methods: Iterable[str], handle: Handle, run: RunSync) -> None:
         called = getattr(handle, "__name__", repr(handle))
         if not path.startswith("/"):
-            raise LocalProtocolError(f"{called}: the route {path!r} is no path; begin it with /")
+            raise InvalidArgument(
+                f"{called}: the route {path!r} is no path; begin it with /", argument="path"
+            )
         rest = _PARAMETER.sub("", path)
         if set("{}?# ") & set(rest):
             words = f"{called}: the route {path!r} is no path; write /items/{{id}} for parameters"
-            raise LocalProtocolError(words)
+            raise InvalidArgument(words, argument="path")
         wanted = [methods] if isinstance(methods, str) else list(methods)
         for method in wanted:
             if not _METHOD.fullmatch(method):
-                raise LocalProtocolError(f"{called}: methods={wanted!r}; write ['GET', 'POST']")
+                raise InvalidArgument(
+                    f"{called}: methods={wanted!r}; write ['GET', 'POST']", argument="methods"
+                )
         if not wanted:
-            raise LocalProtocolError(f"{called}: no method is served; write methods=['GET']")
+            raise InvalidArgument(
+                f"{called}: no method is served; write methods=['GET']", argument="methods"
+            )
         _check_handler(called, handle)
         self.path: str = path.rstrip("/") or "/"
         self.methods: tuple[str, ...] = tuple(
@@ -189,7 +199,9 @@ class Route:
         parts = _PARAMETER.split(self.path)
         names = set(parts[1::2])
         if len(names) != len(parts[1::2]):
-            raise LocalProtocolError(f"{called}: the route {path!r} has a parameter twice")
+            raise InvalidArgument(
+                f"{called}: the route {path!r} has a parameter twice", argument="path"
+            )
         words = [f"(?P<{p}>[^/]+)" if n % 2 else re.escape(p) for n, p in enumerate(parts)]
         self._pattern = re.compile("".join(words))
 
@@ -263,4 +275,4 @@ def _check_handler(called: str, handle: Handle) -> None:
         return
     except TypeError:
         words = f"{called}: a route takes the request and nothing else: async def {called}(request)"
-        raise LocalProtocolError(words) from None
+        raise InvalidArgumentType(words) from None

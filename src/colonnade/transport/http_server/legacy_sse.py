@@ -224,8 +224,8 @@ class SseSessions:
 
     def _check_room(self, principal: str) -> None:
         mine = sum(s.link.principal == principal for s in self._by_id.values())
-        if len(self._by_id) >= self._limits.sessions or (
-            principal and mine >= self._limits.sessions_per_principal
+        if len(self._by_id) >= self._limits.max_sessions or (
+            principal and mine >= self._limits.max_sessions_per_principal
         ):
             raise overload("too many streams; close one that you no longer need")
 
@@ -234,7 +234,10 @@ class SseSessions:
         session = self._named(query)
         rules.check_owner(session.link.principal if session else None, principal)
         body = await visit.body()
-        if isinstance(decode(body), Request | Batch) and len(self._calls) >= self._limits.visits:
+        if (
+            isinstance(decode(body), Request | Batch)
+            and len(self._calls) >= self._limits.max_concurrent_requests
+        ):
             raise overload("too many requests at once; try again later")
         assert session is not None
         session.link.scopes = visit.scopes

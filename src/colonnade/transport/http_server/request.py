@@ -15,7 +15,13 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from colonnade.errors import ConnectionLost, Fault, FaultKind
+from colonnade.errors import (
+    ConnectionLost,
+    Fault,
+    FaultKind,
+    InvalidArgument,
+    InvalidArgumentType,
+)
 from colonnade.protocol.http.security import (
     BAD_REQUEST,
     MAX_BODY_BYTES,
@@ -68,42 +74,58 @@ class Limits(Struct, frozen=True, kw_only=True):
     """
 
     # Files travel in base64 inside one message; what is larger belongs behind a link.
-    body_bytes: int = MAX_BODY_BYTES
+    max_body_bytes: int = MAX_BODY_BYTES
     # Time for a whole body, and the least of it that must arrive each second.
-    body_s: float = 30.0
-    body_bytes_per_s: int = 1024
+    body_timeout_s: float = 30.0
+    min_body_bytes_per_s: int = 1024
     # Unfinished bodies of all requests together.
-    intake_bytes: int = 256 * 1024 * 1024
+    max_buffered_body_bytes: int = 256 * 1024 * 1024
     # Bodies of all requests that are being answered, and of those of one principal. In memory a
     # call takes two to three times its body.
-    running_bytes: int = 128 * 1024 * 1024
-    running_bytes_per_principal: int = 32 * 1024 * 1024
+    max_running_body_bytes: int = 128 * 1024 * 1024
+    max_running_body_bytes_per_principal: int = 32 * 1024 * 1024
     # A reader that takes nothing for so long is gone, or means harm.
-    write_s: float = 30.0
+    write_timeout_s: float = 30.0
     # Proxies cut what is silent for 30 to 60 seconds.
-    keep_alive_s: float = 25.0
+    keep_alive_interval_s: float = 25.0
     # Requests and streams that are served at once; more are told to come back.
-    visits: int = 25_000
-    visits_per_principal: int = 1_024
+    max_concurrent_requests: int = 25_000
+    max_concurrent_requests_per_principal: int = 1_024
     # Sessions are small, but each is kept until it is idle for so long, or simply old.
-    sessions: int = 10_000
-    sessions_per_principal: int = 100
-    session_idle_s: float = 30 * 60.0
-    session_s: float = 24 * 3600.0
+    max_sessions: int = 10_000
+    max_sessions_per_principal: int = 100
+    session_idle_timeout_s: float = 30 * 60.0
+    max_session_age_s: float = 24 * 3600.0
     # Streams of one session that are open at once, read or with a call that still runs: a client
     # needs one, and some calls.
-    session_streams: int = 64
+    max_streams_per_session: int = 64
     # Streams of one session that are kept for a client that comes back for the rest.
-    kept_streams: int = 64
+    max_resumable_streams_per_session: int = 64
     # What is kept of streams for those who come back: of one stream, of one session, of all.
-    stream_bytes: int = 1024 * 1024
-    session_bytes: int = 4 * 1024 * 1024
-    kept_bytes: int = 256 * 1024 * 1024
+    max_resumable_bytes_per_stream: int = 1024 * 1024
+    max_resumable_bytes_per_session: int = 4 * 1024 * 1024
+    max_resumable_bytes: int = 256 * 1024 * 1024
     # How long an ended stream can be fetched, and after how long its reader should come for it.
-    kept_s: float = 5 * 60.0
+    resume_window_s: float = 5 * 60.0
     retry_ms: int = 1000
     # For calls in flight after a wish to end.
-    drain_s: float = 30.0
+    drain_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+def check_numbers(limits: Struct) -> None:
+    """Refuse limits that are not numbers from 0: they would fail at the first request, or never
+    apply. Raises `InvalidArgument` and `InvalidArgumentType`."""
+    for name, default in zip(limits.__struct_fields__, limits.__struct_defaults__, strict=True):
+        value, whole = getattr(limits, name), isinstance(default, int)
+        kind = "a whole number" if whole else "a number"
+        words = f"{type(limits).__name__}: {name} is {value!r}; give {kind} from 0"
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+            raise InvalidArgumentType(words, argument=name)
+        if not value >= 0:  # which NaN is not, either
+            raise InvalidArgument(words, argument=name)
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -257,8 +279,8 @@ class Visit:
         line = self.line
         whole = line.whole_body(self._receive) if line is not None else None
         if whole is not None:
-            if len(whole) > self.limits.body_bytes:
-                check_size(len(whole), self.limits.body_bytes)
+            if len(whole) > self.limits.max_body_bytes:
+                check_size(len(whole), self.limits.max_body_bytes)
             return whole
         self.reading = True
         message = await self._receive()
@@ -266,12 +288,12 @@ class Visit:
             return await self._rest(message)
         self.reading = False
         body: bytes = message.get("body", b"")
-        if len(body) > self.limits.body_bytes:
-            check_size(len(body), self.limits.body_bytes)
+        if len(body) > self.limits.max_body_bytes:
+            check_size(len(body), self.limits.max_body_bytes)
         return body
 
     def _check_declared(self) -> None:
-        declared, limit = declared_size(self.headers), self.limits.body_bytes
+        declared, limit = declared_size(self.headers), self.limits.max_body_bytes
         if declared > limit * FORGIVEN_BODIES:
             check_size(declared, limit)
 
@@ -286,22 +308,22 @@ class Visit:
                 part: bytes = message.get("body", b"")
                 more: bool = message.get("more_body", False)
                 self._keep(parts, part, intake)
-                if not more or self.received > self.limits.body_bytes * FORGIVEN_BODIES:
+                if not more or self.received > self.limits.max_body_bytes * FORGIVEN_BODIES:
                     break
                 message = await self._receive()
         finally:
             intake.size -= sum(map(len, parts))
         self.reading = False
-        check_size(self.received, self.limits.body_bytes)
+        check_size(self.received, self.limits.max_body_bytes)
         return b"".join(parts)
 
     def _keep(self, parts: list[bytes], part: bytes, intake: Intake) -> None:
         """One more part of a body; of one that is too large nothing is kept."""
         self.received += len(part)
-        if self.received > self.limits.body_bytes:
+        if self.received > self.limits.max_body_bytes:
             intake.size -= sum(map(len, parts))
             parts.clear()
-        elif intake.size + len(part) > self.limits.intake_bytes:
+        elif intake.size + len(part) > self.limits.max_buffered_body_bytes:
             raise overload("too many large requests at once; try again later")
         else:
             intake.size += len(part)
@@ -386,7 +408,7 @@ class Visit:
         self.held = True
         if self._resting is not None and not self._resting.done():
             self._resting.set_result(None)
-        await asyncio.wait({leaving}, timeout=self.limits.drain_s)
+        await asyncio.wait({leaving}, timeout=self.limits.drain_timeout_s)
 
     def rest(self) -> "asyncio.Future[Any] | None":
         """Done when nothing is done for this visit any more, even if its stream is held open."""
@@ -591,11 +613,11 @@ class Sweep:
             visit.leave("the token has expired; come back with a new one", told=True)
         elif visit.reading:
             age = now - stay.since
-            least = limits.body_bytes_per_s * (age - BODY_GRACE_S)
-            if age > limits.body_s or visit.received < least:
+            least = limits.min_body_bytes_per_s * (age - BODY_GRACE_S)
+            if age > limits.body_timeout_s or visit.received < least:
                 visit.leave("the body did not arrive in time", told=True)
         elif visit.writing:
-            if silence > limits.write_s:
+            if silence > limits.write_timeout_s:
                 visit.leave("the client does not read")
         else:
             if visit.line is not None:
@@ -604,7 +626,7 @@ class Sweep:
                     visit.leave(CLIENT_GONE)
             elif visit.watcher is None:
                 visit.watcher = asyncio.get_running_loop().create_task(visit.watch())
-            if silence > limits.keep_alive_s and visit.answers.events:
+            if silence > limits.keep_alive_interval_s and visit.answers.events:
                 stay.alive_at = now
                 self._keep_alive(visit)
 

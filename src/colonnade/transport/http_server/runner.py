@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from email.utils import formatdate
 from typing import Any, Final
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, InvalidArgumentType
 from colonnade.protocol.http.security import (
     HostPolicy,
     combine_headers,
@@ -101,7 +101,9 @@ class HttpRunner:
         self.host = host
         self.port: int = port
         if not isinstance(run_limits, RunLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise LocalProtocolError("run_limits= takes RunLimits(...); Limits(...) are limits=")
+            raise InvalidArgumentType(
+                "run_limits= takes RunLimits(...); Limits(...) are limits=", argument="run_limits"
+            )
         self.limits = run_limits
         self.is_ready: bool = False
         self._hosts = name_list("hosts", hosts)
@@ -160,9 +162,10 @@ class HttpRunner:
         """Tell the application by which names it is reached, unless it was told before."""
         app, named, pages = self.app, self._hosts, self._origins
         if app.has_policy and (named or pages):
-            raise LocalProtocolError(
+            raise InvalidArgument(
                 "the application has hosts or origins of its own, and those given with the address "
-                "would not count; say them all in server.asgi(…)"
+                "would not count; say them all in server.asgi(…)",
+                argument="hosts",
             )
         if not app.has_names:
             app.use_policy(HostPolicy.for_bind(self.host, self.port, hosts=named, origins=pages))

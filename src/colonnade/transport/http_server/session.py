@@ -94,7 +94,7 @@ class Shared:
         self.subscribed: ByteBudget = subscribed_budget()
         # The bodies of all requests that are being answered, in sessions and without one.
         self.bodies: ByteBudget = ByteBudget(
-            limits.running_bytes, limits.running_bytes_per_principal
+            limits.max_running_body_bytes, limits.max_running_body_bytes_per_principal
         )
         # Calls that are still worked on after their client has hung up, the oldest first.
         self.left: dict[Lane, None] = {}
@@ -108,7 +108,7 @@ class Shared:
 
     def check_load(self) -> None:
         """Raise 503 where too much runs in all sessions together."""
-        if len(self.tasks) >= self.limits.visits:
+        if len(self.tasks) >= self.limits.max_concurrent_requests:
             raise overload("too many requests at once; try again later")
 
     def hold_body(self, visit: Visit, size: int) -> None:
@@ -344,7 +344,7 @@ class Session:
             self.shared.check_load()
         elif frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
-        if len(self._streams) >= self._limits.session_streams:
+        if len(self._streams) >= self._limits.max_streams_per_session:
             self._check_streams()
         self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
         lane = Lane(self, visit)
@@ -561,7 +561,7 @@ class Session:
 
     def _check_streams(self) -> None:
         """Raise 503 where too many are open at once."""
-        if len(self._streams) >= self._limits.session_streams:
+        if len(self._streams) >= self._limits.max_streams_per_session:
             raise overload("too many streams in this session; close some")
 
     def open_stream(self, streamable: bool) -> Stream:
@@ -582,8 +582,8 @@ class Session:
     def put(self, stream: Stream, frame: bytes) -> None:
         """A message on a stream, within what may be kept."""
         stream.put(frame)
-        stream.trim(self._limits.stream_bytes)
-        if self.shared.ledger.size > self._limits.kept_bytes:
+        stream.trim(self._limits.max_resumable_bytes_per_stream)
+        if self.shared.ledger.size > self._limits.max_resumable_bytes:
             self.shared.shrink()
 
     def release(self, stream: Stream) -> None:
@@ -595,7 +595,7 @@ class Session:
         elif (stream.over or stream.for_news) and self._streams.pop(stream.name, None) is not None:
             self._kept[stream.name] = stream
             self._ledger.add(STREAM_BYTES)
-            self.shrink(self._limits.session_bytes)
+            self.shrink(self._limits.max_resumable_bytes_per_session)
 
     def _forget(self, stream: Stream) -> None:
         if self._kept.pop(stream.name, None) is not None:
@@ -615,8 +615,12 @@ class Session:
         limits = self._limits
         while self._kept:
             stream = next(iter(self._kept.values()))
-            old = now is not None and now - stream.left_at > limits.kept_s
-            if not old and len(self._kept) <= limits.kept_streams and self.size <= limit:
+            old = now is not None and now - stream.left_at > limits.resume_window_s
+            if (
+                not old
+                and len(self._kept) <= limits.max_resumable_streams_per_session
+                and self.size <= limit
+            ):
                 return
             self._forget(stream)
 

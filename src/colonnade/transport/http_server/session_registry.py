@@ -69,7 +69,7 @@ class Sessions:
         if session.link.principal != principal:
             return None
         now = self.shared.clock()
-        if now - session.created > self._limits.session_s:
+        if now - session.created > self._limits.max_session_age_s:
             self.end(session, "the session has become too old; send initialize again")
             return None
         session.used = now
@@ -103,9 +103,9 @@ class Sessions:
         limits = self._limits
         if principal:
             mine = [s for s in self._by_id.values() if s.link.principal == principal]
-            if len(mine) >= limits.sessions_per_principal:
+            if len(mine) >= limits.max_sessions_per_principal:
                 self._evict(mine)
-        if len(self._by_id) >= limits.sessions:
+        if len(self._by_id) >= limits.max_sessions:
             self._evict(self._least_used())
 
     def _least_used(self) -> Iterator[Session]:
@@ -124,7 +124,7 @@ class Sessions:
     def _shrink(self) -> None:
         """Too much is kept for those who may come back: the least recently used lose theirs."""
         for session in self._by_id.values():
-            if self.shared.ledger.size <= self._limits.kept_bytes:
+            if self.shared.ledger.size <= self._limits.max_resumable_bytes:
                 return
             session.shrink(0)
 
@@ -141,11 +141,11 @@ class Sessions:
 
     def look_at(self, session: Session, now: float) -> None:
         """Forget what nobody came back for; end a session that nobody uses."""
-        session.shrink(self._limits.session_bytes, now)
+        session.shrink(self._limits.max_resumable_bytes_per_session, now)
         if not session.busy:
             unused = now - session.used
             never = session.id in self._unused and unused > FIRST_USE_S
-            if never or unused > self._limits.session_idle_s:
+            if never or unused > self._limits.session_idle_timeout_s:
                 self.end(session, "the session was not used for too long")
 
     def drain(self) -> None:

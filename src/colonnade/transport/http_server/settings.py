@@ -16,7 +16,7 @@ from msgspec import UnsetType
 from msgspec.inspect import IntType, type_info
 from msgspec.structs import FieldInfo, fields
 
-from colonnade.errors import LocalProtocolError
+from colonnade.errors import InvalidArgument, LocalProtocolError
 
 if TYPE_CHECKING:  # with them comes the web server, which not every command needs
     import ssl
@@ -40,8 +40,9 @@ def read_port(value: str) -> int:
     """A port. Raises `LocalProtocolError`."""
     if value.isdecimal() and int(value) <= MAX_PORT:
         return int(value)
-    raise LocalProtocolError(
-        f"{value[:40]} is no port; there are 1 to {MAX_PORT}, and 0 for any free one"
+    raise InvalidArgument(
+        f"{value[:40]} is no port; there are 1 to {MAX_PORT}, and 0 for any free one",
+        argument="port",
     )
 
 
@@ -49,7 +50,7 @@ def read_flag(value: str) -> bool:
     """Whether something is switched on. Raises `LocalProtocolError`."""
     if value.lower() in (*_YES, *_NO):
         return value.lower() in _YES
-    raise LocalProtocolError(f"{value[:40]!r} is neither 1 nor 0")
+    raise InvalidArgument(f"{value[:40]!r} is neither 1 nor 0")
 
 
 def read_level(value: str) -> str:
@@ -57,7 +58,9 @@ def read_level(value: str) -> str:
     name = str(value).lower()  # `logging.INFO` is a number
     if name in LEVELS:
         return name
-    raise LocalProtocolError(f"{str(value)[:40]!r} is no log level; there are {', '.join(LEVELS)}")
+    raise InvalidArgument(
+        f"{str(value)[:40]!r} is no log level; there are {', '.join(LEVELS)}", argument="log_level"
+    )
 
 
 def _words(value: str) -> tuple[str, ...]:
@@ -91,7 +94,7 @@ def settled(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -
         try:
             found[name] = read(value)
         except LocalProtocolError as error:
-            raise LocalProtocolError(f"{ENV_PREFIX}{variable}: {error}") from None
+            raise InvalidArgument(f"{ENV_PREFIX}{variable}: {error}", argument=name) from None
     return found
 
 
@@ -99,7 +102,7 @@ def settled(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -
 
 
 def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
-    """Limits from `body_bytes=1048576`, each by its own name. Raises `LocalProtocolError`."""
+    """Limits from `max_body_bytes=1048576`, each by its own name. Raises `LocalProtocolError`."""
     from colonnade.transport.http_server.connection import RunLimits
     from colonnade.transport.http_server.request import Limits
 
@@ -110,14 +113,33 @@ def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
     for word in words:
         name, equals, value = word.partition("=")
         if name not in kinds:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, kinds, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(kinds))}"
-            raise LocalProtocolError(f"there is no limit {name[:40]!r}; {hint}")
+            near = _similar(name[:40], kinds)
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"there are {', '.join(sorted(kinds))}"
+            )
+            raise InvalidArgument(f"there is no limit {name[:40]!r}; {hint}", argument="limit")
         into, field = kinds[name]
         into[name] = _number(name, value if equals else "", field)
     return Limits(**app), RunLimits(**run)
+
+
+def _similar(name: str, known: Iterable[str]) -> list[str]:
+    """Limits that may be meant: the one that is spelled alike, else up to three that share a word,
+    such as `session_bytes` and `max_resumable_bytes_per_session`."""
+    from difflib import get_close_matches
+
+    def words(limit: str) -> set[str]:
+        return {word.removesuffix("s") for word in limit.split("_")} - {"", "max"}
+
+    known = list(known)
+    if near := get_close_matches(name, known, n=1, cutoff=0.75):
+        return near
+    shared = {limit: len(words(name) & words(limit)) for limit in known}
+    most = max(shared.values())
+    best = [limit for limit, count in shared.items() if count == most > 0]
+    return get_close_matches(name, best, n=3, cutoff=0.0)
 
 
 def _number(name: str, value: str, field: FieldInfo) -> int | float:
@@ -130,7 +152,9 @@ def _number(name: str, value: str, field: FieldInfo) -> int | float:
     if not 0 <= number < float("inf"):
         kind = "a whole number" if whole else "a number"
         usual = f"{name}={_usual(field)}"
-        raise LocalProtocolError(f"{name}={value[:40]}: give {kind} from 0, such as {usual}")
+        raise InvalidArgument(
+            f"{name}={value[:40]}: give {kind} from 0, such as {usual}", argument="limit"
+        )
     return number
 
 
@@ -149,7 +173,9 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
     import ssl
 
     if certfile is None:
-        raise LocalProtocolError("ssl_keyfile= without ssl_certfile=; TLS needs a certificate")
+        raise InvalidArgument(
+            "ssl_keyfile= without ssl_certfile=; TLS needs a certificate", argument="ssl_certfile"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -158,7 +184,9 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
     except OSError as error:  # of the file, or of what is in it
         files = certfile if keyfile is None else f"{certfile} and {keyfile}"
         why = _tls_problem(certfile, keyfile, error)
-        raise LocalProtocolError(f"TLS cannot be served with {files}: {why}") from None
+        raise InvalidArgument(
+            f"TLS cannot be served with {files}: {why}", argument="ssl_certfile"
+        ) from None
     return context
 
 

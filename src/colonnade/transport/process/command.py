@@ -14,7 +14,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from colonnade.errors import CannotConnect, LocalProtocolError, Refused
+from colonnade.errors import (
+    CannotConnect,
+    InvalidArgument,
+    InvalidArgumentType,
+    Refused,
+)
 
 # What a program needs to find itself, its user and its language; the same few that other clients
 # pass on. Proxies and certificates may hold credentials, and are given by name.
@@ -62,17 +67,19 @@ class Command:
     ) -> "Command":
         """Look at a command. Raises `LocalProtocolError` for what is none."""
         if isinstance(argv, str | bytes) or not argv:
-            raise LocalProtocolError(
+            raise InvalidArgumentType(
                 "a command is a list of words, such as ['uvx', 'mcp-server-git']; a string is "
                 "never taken apart"
             )
         words = tuple(os.fspath(word) for word in argv)
         if not words[0] or any("\0" in word for word in words):
-            raise LocalProtocolError("a word of a command is empty, or has a NUL in it")
+            raise InvalidArgument("a word of a command is empty, or has a NUL in it")
         given = dict(env or {})
         for key, value in given.items():
             if not key or "=" in key or "\0" in key or "\0" in value:
-                raise LocalProtocolError(f"no environment can hold {key!r}, or what it is to be")
+                raise InvalidArgument(
+                    f"no environment can hold {key!r}, or what it is to be", argument="env"
+                )
         folder = os.fspath(cwd) if cwd is not None else None
         return cls(words, name or os.path.basename(words[0]) or words[0], folder, given)
 
