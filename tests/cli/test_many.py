@@ -21,7 +21,7 @@ from cli.terminal import Terminal
 from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
 from colonnade.cli.config_session import answering
-from colonnade.host.input_requests import Question
+from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol import types as t
 from live import live
 
@@ -427,7 +427,9 @@ async def test_questions_of_several_servers_each_say_their_own(
     form = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="integer")})
     params = t.ElicitRequestParams(message="Which seat?", requested_schema=form)
     names = ("bus", "train", "ship")
-    answers = await asyncio.gather(*(answer(Question(one, "elicit", params)) for one in names))
+    answers = await asyncio.gather(
+        *(answer(HostInputRequest(one, "elicit", params)) for one in names)
+    )
     assert answers == [{"seat": 1}, {"seat": 2}, {"seat": 3}]
     told = capsys.readouterr().err
     assert [line.partition(" asks")[0] for line in told.splitlines() if " asks" in line] == [*names]

@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from colonnade.errors import Fault
 from colonnade.host.config.settings import Entry, Settings
-from colonnade.host.servers.supervisor import Supervised
+from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import Encoder
@@ -32,7 +32,7 @@ from colonnade.protocol.revision import EVERY, NEWEST, InputRequests
 
 SCRIPT = Path(__file__).with_name("odd_servers.py")
 ASKS = frozenset({InputRequestKind.ELICIT, InputRequestKind.SAMPLE})
-# The newest of those that keep a session: what asks by request.
+# The newest of those that keep a session: what input_kinds by request.
 HANDSHAKE = EVERY.handshakes[0].date
 assert EVERY.handshakes[0].input_requests is InputRequests.AS_REQUEST
 
@@ -92,8 +92,8 @@ def nobody(question: InputRequest) -> Any:
 class Kept:
     """A server, and calls of its tools."""
 
-    def __init__(self, supervised: Supervised) -> None:
-        self.supervised = supervised
+    def __init__(self, supervisor: ServerSupervisor) -> None:
+        self.supervisor = supervisor
         self.calls: list[Call] = []
 
     async def call(
@@ -108,17 +108,19 @@ class Kept:
         params = t.CallToolRequestParams(name=tool, arguments=Raw(encode(arguments)))
         turn = Call("tools/call", params, caller, on_ask)
         self.calls.append(turn)
-        result = await self.supervised.ask(turn, "tools/call", params, timeout_s=timeout_s)
+        result = await self.supervisor.request(turn, "tools/call", params, timeout_s=timeout_s)
         assert isinstance(result, t.CallToolResult)
         return "".join(one.text for one in result.content if isinstance(one, t.TextContent))
 
     @property
     def pids(self) -> list[int]:
-        return [seat.child.pid for seat in self.supervised.seats if seat.child is not None]
+        return [
+            session.child.pid for session in self.supervisor.sessions if session.child is not None
+        ]
 
     @property
     def in_flight(self) -> int:
-        return self.supervised.status.in_flight
+        return self.supervisor.status.in_flight
 
 
 def command(kind: str = "legacy") -> list[str]:
@@ -145,13 +147,17 @@ async def kept(
     if kind != "modern":
         more.setdefault("revision", HANDSHAKE)  # which saves a question, and the wait for it
     made = entry(command(kind) if target is None else target, **more)
-    chosen: dict[str, Any] = {"asks": ASKS, "dice": lambda: 0.0, **(options or {})}
-    supervised = Supervised(made, **chosen)
+    chosen: dict[str, Any] = {
+        "input_kinds": ASKS,
+        "random_fraction": lambda: 0.0,
+        **(options or {}),
+    }
+    supervisor = ServerSupervisor(made, **chosen)
     try:
-        yield Kept(supervised)
+        yield Kept(supervisor)
     finally:
-        await supervised.close()
-        assert not supervised.seats
+        await supervisor.close()
+        assert not supervisor.sessions
 
 
 def children() -> set[int]:

@@ -11,7 +11,7 @@ import pytest
 from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolError
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Config, Problem, Settings
-from colonnade.host.servers.supervisor import Status
+from colonnade.host.servers.status import Status
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live
 
@@ -169,7 +169,9 @@ async def test_resources_are_read_by_their_own_addresses_and_prompts_by_names() 
 @live
 async def test_an_address_that_two_servers_have_is_read_of_neither_until_one_is_named() -> None:
     async with Host({"a": weather(), "b": weather()}) as host:
-        with pytest.raises(RemoteError, match="'a', 'b' all have the resource") as caught:
+        with pytest.raises(
+            RemoteError, match=r"several servers have the resource .*: 'a', 'b'; pass server="
+        ) as caught:
             await host.read_resource("weather://Oslo")
         assert "server=" in str(caught.value)
         contents = (await host.read_resource("weather://Oslo", server="b")).contents
@@ -187,7 +189,7 @@ async def test_a_wrong_name_is_answered_with_what_is_near() -> None:
             await host.read_resource("x://y", server="wether")
         with pytest.raises(RemoteError, match="has no prompt 'weather__plam'; did you mean"):
             await host.get_prompt("weather__plam")
-        with pytest.raises(RemoteError, match="names begin with their server"):
+        with pytest.raises(RemoteError, match="names begin with the server"):
             await host.call_tool("zzz")
 
 

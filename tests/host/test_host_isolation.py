@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from colonnade import Host, Question, RemoteError, Server
+from colonnade import Host, HostInputRequest, RemoteError, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Entry, Settings
 from colonnade.protocol import types as t
@@ -86,14 +86,14 @@ async def everything(folder: Path) -> dict[str, bytes]:
     records = {key: folder / f"seen-{number}" for number, key in enumerate(SERVERS)}
     asked: list[str] = []
 
-    def on_question(question: Question) -> str:
+    def on_input_request(question: HostInputRequest) -> str:
         assert isinstance(question.params, t.ElicitRequestParams)
         asked.append(f"{question.server}: {question.params.message}")
         return f"answer for {question.server[::-1]}"
 
     async with AsyncExitStack() as stack:
         entries = {key: await entry(key, record, stack) for key, record in records.items()}
-        host = await stack.enter_async_context(Host(entries, on_question=on_question))
+        host = await stack.enter_async_context(Host(entries, on_input_request=on_input_request))
         for who in ("ada-7f31", "bob-9c55"):
             caller = host.caller(who)
             assert len(await caller.list_tools(fresh=True)) == 8

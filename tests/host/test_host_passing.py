@@ -11,7 +11,7 @@ from colonnade import (
     Context,
     Handler,
     Host,
-    Question,
+    HostInputRequest,
     Refused,
     Server,
     TimedOut,
@@ -21,7 +21,7 @@ from colonnade import (
 from colonnade.errors import Fault
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
-from colonnade.host.input_requests import Desk
+from colonnade.host.input_requests import InputRequestHandler
 from colonnade.host.router import LocalTurn, local_exchange
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -151,8 +151,8 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
             return t.ListToolsResult(tools=[one for one in result.tools if one.name != "s__rest"])
         return result
 
-    async with Host({"s": server}, layers=[audit]) as host:
-        host.use(policy)
+    async with Host({"s": server}, middleware=[audit]) as host:
+        host.add_middleware(policy)
         assert [tool.original for tool in await host.list_tools()] == ["work", "number"]
         with pytest.raises(Refused, match="resting is not allowed"):
             await host.caller("ada").call_tool("s__rest")
@@ -175,7 +175,7 @@ async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
         tools = [t.Tool(name=one.name, input_schema={}, description="!") for one in result.tools]
         return t.ListToolsResult(tools=tools)
 
-    async with Host({"s": recorded()}, layers=[louder]) as host:
+    async with Host({"s": recorded()}, middleware=[louder]) as host:
         tools = await host.list_tools()
         assert [(one.description, one.server, one.original) for one in tools] == [
             ("!", "s", "work"),
@@ -211,7 +211,7 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
             entries = {
                 key: entry_of(key, stocked(), Settings(revision=revision)) for key in ("a", "b")
             }
-            async with Host(entries, layers=middleware) as host:
+            async with Host(entries, middleware=middleware) as host:
                 tools = await host.list_tools()
                 assert [(one.name, one.server, one.original) for one in tools] == [
                     (f"{key}__{name}", key, name)
@@ -240,7 +240,7 @@ async def test_what_a_cache_of_lists_answers_still_has_its_servers() -> None:
             kept[method] = await handler(turn)
         return kept[method]
 
-    async with Host({"s": recorded()}, layers=[cache]) as host:
+    async with Host({"s": recorded()}, middleware=[cache]) as host:
         first = await host.list_tools()
         assert [one.server for one in first] == ["s", "s", "s"]
         assert await host.list_tools() == first
@@ -344,13 +344,13 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
         asked.append(params.message)
         return "12A"
 
-    def on_question(question: Question) -> None:
+    def on_input_request(question: HostInputRequest) -> None:
         raise AssertionError("nobody here has called")
 
     for behind in (OLD, NEW):
         entry = entry_of("d", server, Settings(revision=behind))
         async with (
-            Host({"d": entry}, on_question=on_question) as host,
+            Host({"d": entry}, on_input_request=on_input_request) as host,
             connect(Front(host), revision=OLD, on_elicit=on_elicit) as client,
             connect(Front(host), revision=OLD) as mute,
         ):
@@ -363,9 +363,9 @@ async def test_a_question_goes_back_the_way_the_call_came() -> None:
 @live
 async def test_the_handler_refuses_what_is_no_request_to_a_catalogue() -> None:
     async with Host({"s": recorded()}) as host:
-        desk = Desk()
+        desk = InputRequestHandler()
         other = LocalTurn(local_exchange("server/discover", t.RequestParams(), desk.peer), desk)
-        with pytest.raises(Fault, match="no server/discover here"):
+        with pytest.raises(Fault, match="method not found: server/discover"):
             await host.handler(other)
         cursor = t.PaginatedRequestParams(cursor="x")
         page = LocalTurn(local_exchange("tools/list", cursor, desk.peer), desk)

@@ -60,9 +60,9 @@ async def test_a_dead_server_is_started_by_one_look_and_told_of_once(tmp_path: P
 async def test_a_server_that_hangs_at_all_its_lists_is_told_of_once() -> None:
     async with Host({"hung": HUNG}, wait_s=0.05) as host:
         await host.list_tools()
-        assert "tools of server 'hung' have not come yet" in host.problems[0].words
+        assert "tools of server 'hung' are not available yet" in host.problems[0].words
         await look(host)
-        words = "server 'hung' has not answered yet; look again later"
+        words = "server 'hung' has not answered yet; list it again later"
         assert [problem.words for problem in host.problems] == [words]
 
 

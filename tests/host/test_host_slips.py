@@ -151,14 +151,18 @@ async def honest(turn: Turn, handler: Handler) -> ProtocolType:
     return await handler(turn)
 
 
-@pytest.mark.parametrize("layer", [forgetful, hasty])
-def test_a_layer_that_gives_no_answer_is_named(layer: Any) -> None:
+@pytest.mark.parametrize("middleware", [forgetful, hasty])
+def test_a_middleware_that_returns_no_result_is_named(middleware: Any) -> None:
     @live
     async def play() -> None:
-        async with Host({"hello": hello()}, layers=[honest, layer]) as host:
-            with pytest.raises(LocalProtocolError, match=f"the layer {layer.__name__} gave no"):
+        async with Host({"hello": hello()}, middleware=[honest, middleware]) as host:
+            with pytest.raises(
+                LocalProtocolError, match=f"the middleware {middleware.__name__} returned no result"
+            ):
                 await host.list_tools()
-            with pytest.raises(LocalProtocolError, match=f"the layer {layer.__name__} gave no"):
+            with pytest.raises(
+                LocalProtocolError, match=f"the middleware {middleware.__name__} returned no result"
+            ):
                 await host.call_tool("hello__greet")
 
     play()
@@ -166,7 +170,7 @@ def test_a_layer_that_gives_no_answer_is_named(layer: Any) -> None:
 
 @live
 async def test_a_closed_host_lists_nothing() -> None:
-    host = Host({"hello": hello()}, layers=[honest])
+    host = Host({"hello": hello()}, middleware=[honest])
     assert [tool.name for tool in await host.list_tools()] == ["hello__greet"]
     await host.close()
     with pytest.raises(LocalProtocolError, match="this host is closed"):

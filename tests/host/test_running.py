@@ -26,7 +26,7 @@ from colonnade import (
 from colonnade.errors import Output
 from colonnade.host.agent.loop import ModelCall, failure
 from colonnade.host.agent.openai_model import answered
-from colonnade.host.input_requests import Question
+from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol.types import ProtocolType
 from host.model_stage import JSON, Scripted, calls, hosted, many, shop
 from live import live
@@ -496,7 +496,7 @@ async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
         return await handler(turn)
 
     model = Scripted([calls(("shop__price", {"fruit": "plum"})), "Well."])
-    async with hosted(layers=[never]) as host:
+    async with hosted(middleware=[never]) as host:
         await host.run(model, "Go.")
     assert model.told == ["Error: shop__price was refused: not on Sundays"]
 
@@ -509,14 +509,14 @@ async def test_a_server_s_question_comes_to_one_place_with_the_call_of_the_model
     async def greet(ctx: Context) -> str:
         return f"Hello {await ctx.elicit('Who are you?', str)}"
 
-    asked: list[Question] = []
+    asked: list[HostInputRequest] = []
 
-    def answer(question: Question) -> str:
+    def answer(question: HostInputRequest) -> str:
         asked.append(question)
         return "Ada"
 
     model = Scripted([calls(("desk__greet", {})), "Done."])
-    async with hosted({"desk": server}, on_question=answer) as host:
+    async with hosted({"desk": server}, on_input_request=answer) as host:
         await host.run(model, "Go.", caller="alice")
     assert model.told == ["Hello Ada"]
     ((name, _, caller, _),) = asked[0].calls

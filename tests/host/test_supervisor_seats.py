@@ -12,7 +12,7 @@ from msgspec import Raw
 from colonnade import Context, Server
 from colonnade.client.input_callbacks import MAX_SAMPLES
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
-from colonnade.host.servers.session import by_wire
+from colonnade.host.servers.session import send_to_latest_call
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind
@@ -40,7 +40,7 @@ async def test_each_caller_has_a_process_of_their_own_that_nobody_else_gets() ->
         alice = await server.call("who", "alice")
         assert await server.call("who", "bob") not in (alice, "")
         assert await server.call("who", "alice") == alice
-        assert server.supervised.status.seats == 2
+        assert server.supervisor.status.seats == 2
 
 
 @live
@@ -49,7 +49,7 @@ async def test_one_that_is_pooled_is_handed_on_when_it_is_idle_and_not_before() 
         first = await server.call("who", "alice")
         assert await server.call("who", "bob") == first
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         assert await server.call("who", "alice") == first  # the same caller, beside the other call
         second = await server.call("who", "bob")
         assert second != first
@@ -82,8 +82,8 @@ async def test_a_server_whose_requests_stand_for_themselves_has_one_seat_for_all
     async with kept("modern", sharing=sharing) as server:
         calls = [server.call("who", caller) for caller in ("alice", "bob", "", "carol")]
         assert len(set(await asyncio.gather(*calls))) == 1
-        assert server.supervised.status.revision == NEWEST.date
-        assert server.supervised.status.seats == 1
+        assert server.supervisor.status.revision == NEWEST.date
+        assert server.supervisor.status.seats == 1
 
 
 @live
@@ -91,7 +91,7 @@ async def test_who_comes_while_nobody_knows_what_it_speaks_gets_a_seat_of_their_
     async with kept(revision=None) as server:
         pids = await asyncio.gather(*(server.call("who", caller) for caller in ("a", "b", "c")))
         assert len(set(pids)) == 3
-        assert server.supervised.status.revision == HANDSHAKE
+        assert server.supervisor.status.revision == HANDSHAKE
 
 
 # ---------------------------------------------------------------- how many there are
@@ -105,7 +105,7 @@ async def test_the_seat_that_was_idle_longest_makes_room_for_another_caller() ->
         carol = await server.call("who", "carol")
         assert {int(alice), int(carol)} == set(server.pids)
         assert int(bob) not in children()
-        assert server.supervised.status.crashes == 0
+        assert server.supervisor.status.crashes == 0
 
 
 @live
@@ -113,7 +113,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
     async with kept(max_seats=1, timeout_s=0.3) as server:
         waiting = asyncio.create_task(server.call("wait", "alice", timeout_s=60.0))
         await until(lambda: server.in_flight == 1)
-        words = "all 1 seats are taken by calls of others; try again later, or raise its max_seats"
+        words = "all 1 sessions are in use by other calls; try again later, or raise its max_seats"
         with pytest.raises(CannotConnect, match=words):
             await server.call("who", "bob")
         await server.call("go", "alice", timeout_s=60.0)
@@ -124,7 +124,7 @@ async def test_where_all_seats_are_taken_the_wait_ends_with_what_to_do() -> None
 async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
     async with kept(max_seats=1) as server:
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         others = [asyncio.create_task(server.call("who", caller)) for caller in ("bob", "carol")]
         await turns_of_loop()
         assert not any(other.done() for other in others)
@@ -144,8 +144,8 @@ async def test_who_waits_for_a_seat_gets_it_when_it_is_free() -> None:
         ({}, {"sampling": True}, {"elicitation", "sampling"}),
         ({}, {"sampling": True, "elicitation": False}, {"sampling"}),
         ({}, {"roots": ("/",)}, {"elicitation", "roots"}),
-        ({"asks": frozenset[InputRequestKind]()}, {"sampling": True}, set[str]()),
-        ({"asks": frozenset({InputRequestKind.SAMPLE})}, {"sampling": True}, {"sampling"}),
+        ({"input_kinds": frozenset[InputRequestKind]()}, {"sampling": True}, set[str]()),
+        ({"input_kinds": frozenset({InputRequestKind.SAMPLE})}, {"sampling": True}, {"sampling"}),
         ({}, {"sharing": "shared", "sampling": True, "roots": ("/",)}, set[str]()),
     ],
 )
@@ -233,7 +233,7 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
             assert await server.call("ask", caller, answer, canary=canary) == f"for {canary}"
 
         await asyncio.gather(*(call(caller, n) for caller in ("alice", "bob") for n in range(20)))
-        assert server.supervised.status.seats == 1
+        assert server.supervisor.status.seats == 1
         for one in server.calls:
             assert [asked.partition("-")[0] for asked in one.asked] == [
                 f"for {one.exchange.principal}"
@@ -244,14 +244,14 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
 async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> None:
     named: list[int] = []
 
-    async def asking(turns: tuple[Turn, ...], question: InputRequest) -> Any:
+    async def send(turns: tuple[Turn, ...], question: InputRequest) -> Any:
         named.append(len(turns))
-        return await by_wire(turns, question)
+        return await send_to_latest_call(turns, question)
 
-    async with kept(options={"asks": ASKS, "asking": asking}) as server:
+    async with kept(options={"input_kinds": ASKS, "send_input_request": send}) as server:
         await server.call("ask", "alice", echo, canary="1")
         waiting = asyncio.create_task(server.call("wait", "alice"))
-        await until(lambda: "waiting" in server.supervised.status.stderr)
+        await until(lambda: "waiting" in server.supervisor.status.stderr)
         await server.call("ask", "alice", echo, canary="2")
         await server.call("go", "alice")
         await waiting
@@ -298,7 +298,7 @@ async def test_an_answer_that_does_not_fit_is_none() -> None:
 
     async with kept() as server:
         text = await server.call("ask", "alice", wrong, canary="alice")
-        assert "gave an answer that does not fit" in text
+        assert "does not fit the input request" in text
 
 
 @live
@@ -335,7 +335,7 @@ async def test_who_was_asked_and_has_gone_is_no_answer_and_no_accident() -> None
 
     async with kept() as server:
         text = await server.call("ask", "alice", gone, canary="alice")
-        assert "whoever was asked has gone" in text
+        assert "the caller has disconnected" in text
 
 
 # ---------------------------------------------------------------- canaries
@@ -392,7 +392,7 @@ async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_othe
 
         async def call(caller: str, on_progress: Any) -> None:
             turn = Call("tools/call", params, caller, echo)
-            await server.supervised.ask(turn, "tools/call", params, on_progress=on_progress)
+            await server.supervisor.request(turn, "tools/call", params, on_progress=on_progress)
 
         stuck = asyncio.create_task(call("alice", slow))
         await until(lambda: server.in_flight == 1)
@@ -403,7 +403,7 @@ async def test_progress_is_all_delivered_before_the_result_and_waits_for_no_othe
 
 @live
 async def test_what_a_process_wrote_for_one_caller_is_in_no_error_of_another() -> None:
-    async with kept(max_crashes=2, options={"dice": lambda: 0.99}) as server:
+    async with kept(max_crashes=2, options={"random_fraction": lambda: 0.99}) as server:
         await server.call("who", "bob")
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="alice's canary"):
@@ -429,7 +429,7 @@ async def test_an_error_of_a_process_that_serves_several_quotes_nothing_to_any_o
             await hanging
         assert "canary" not in str(hers.value) + str(his.value)
         assert "exited with 3" in str(his.value)
-        assert "alice's canary" in server.supervised.status.stderr  # for whoever runs the host
+        assert "alice's canary" in server.supervisor.status.stderr  # for whoever runs the host
 
 
 @live
@@ -469,8 +469,8 @@ async def test_nor_does_an_error_of_its_client_itself() -> None:
         await server.call("say", "alice", text="alice's canary")
         turn = Call("tools/call", t.RequestParams(), "bob", echo)
         with pytest.raises(ConnectionLost, match="exited with 3") as caught:
-            async with server.supervised.use(turn) as sitting:
-                await sitting.client.call_tool("die")
+            async with server.supervisor.acquire(turn) as call:
+                await call.client.call_tool("die")
         assert "canary" not in str(caught.value)
 
 
@@ -488,5 +488,5 @@ async def test_what_was_kept_for_one_caller_is_not_given_to_another() -> None:
         params = t.ReadResourceRequestParams(uri="notes://a")
         for caller in ("alice", "alice", "bob"):
             turn = Call("resources/read", params, caller, echo)
-            await host.supervised.ask(turn, "resources/read", params)
+            await host.supervisor.request(turn, "resources/read", params)
         assert len(served) == 2

@@ -26,9 +26,9 @@ from colonnade.errors import ColonnadeError, Declined
 from colonnade.host.config.explain import line
 from colonnade.host.config.settings import Config, Problem
 from colonnade.host.host import Host
-from colonnade.host.input_requests import Question
-from colonnade.host.servers.naming import BETWEEN, catalogue_name
-from colonnade.host.servers.supervisor import address_of
+from colonnade.host.input_requests import HostInputRequest
+from colonnade.host.servers.naming import BETWEEN, qualified_name
+from colonnade.host.servers.supervisor import url_of
 from colonnade.protocol import types as t
 from colonnade.text import clean, one_line
 
@@ -59,7 +59,7 @@ def _leading(config: Config, name: str, file: str) -> Config:
     if key is not None:
         return replace(config, entries={key: config.entries[key]}, problems=())
     for problem in config.problems:
-        first = catalogue_name(problem.server, "x").partition(BETWEEN)[0]
+        first = qualified_name(problem.server, "x").partition(BETWEEN)[0]
         if problem.server and name.partition(BETWEEN)[0] == first:
             raise Trouble(clean(line(problem)), USAGE)
     words = f"there is no {clean(name)} in {one_line(file)}; names begin with their server"
@@ -76,7 +76,7 @@ def open_many(config: Config, terms: Terms, screen: Screen, hear: OnLog) -> Many
         return login_for(url, screen, ask=alone)
 
     wait_s = terms.timeout_s + LONGER_S
-    host = Host(config, on_question=answering(screen), auth=auth, wait_s=wait_s)
+    host = Host(config, on_input_request=answering(screen), auth=auth, wait_s=wait_s)
     return Many(
         host,
         server=terms.server,
@@ -85,11 +85,11 @@ def open_many(config: Config, terms: Terms, screen: Screen, hear: OnLog) -> Many
     )
 
 
-def answering(screen: Screen) -> Callable[[Question], Awaitable[Any]]:
+def answering(screen: Screen) -> Callable[[HostInputRequest], Awaitable[Any]]:
     """What answers the questions of all servers: the person at the terminal."""
     one_at_a_time = asyncio.Lock()
 
-    async def answer(question: Question) -> Any:
+    async def answer(question: HostInputRequest) -> Any:
         if not isinstance(question.params, t.ElicitRequestParams):
             raise Declined("there is no model behind the command")
         calls = ", ".join(one_line(call.name) for call in question.calls)
@@ -105,7 +105,7 @@ async def address_in(config: Config, key: str) -> str:
     entry = config.entries.get(key)
     if entry is None:  # it is there, and there is something wrong with it
         raise Trouble("; ".join(clean(line(one)) for one in config.problems), USAGE)
-    return address_of(await entry.resolve())
+    return url_of(await entry.resolve())
 
 
 # ---------------------------------------------------------------- what is wrong

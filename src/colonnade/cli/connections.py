@@ -14,7 +14,7 @@ from colonnade.client.request import OnLog, OnProgress
 from colonnade.client.results import ToolResult
 from colonnade.errors import FaultKind, RemoteError
 from colonnade.host.config.settings import Problem
-from colonnade.host.servers.listings import told
+from colonnade.host.servers.listings import describe_error
 from colonnade.protocol import types as t
 
 if TYPE_CHECKING:  # most commands speak to one server
@@ -135,7 +135,7 @@ class Many:
         """What is wrong, as far as it is known by now; of a server that failed, why, once."""
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
-        return found + [Problem(key, told(error, key)) for key, error in failed.items()]
+        return found + [Problem(key, describe_error(error, key)) for key, error in failed.items()]
 
     def written(self) -> list[tuple[str, str]]:
         """What the servers that we started wrote last: the key of each, and a line."""

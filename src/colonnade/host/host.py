@@ -1,8 +1,8 @@
-"""What a program asks of a host, for one caller.
+"""`Host`: many servers behind one set of tools, prompts and resources.
 
-Rules: everything goes through the host's one handler, in a turn of its own. What a handler or a
-layer refuses is told as a client would be told; what nobody can mend by asking otherwise (a server
-that is gone, a time-out) is raised as it is.
+Rules: every request of this program goes through the host's one handler and its middleware. What a
+server, the router or a middleware rejects is raised as a client would raise it (`RemoteError`);
+transport errors (the server is gone, a timeout) are raised as they are.
 """
 
 import logging
@@ -26,9 +26,16 @@ from colonnade.errors import (
 from colonnade.host.agent.loop import Model, Run, RunOptions, run
 from colonnade.host.config.inline import configured, is_broken
 from colonnade.host.config.settings import Config, Entry, Problem
-from colonnade.host.input_requests import Desk, OnQuestion
-from colonnade.host.router import NO_WISHES, TOKEN, HostResult, LocalTurn, Wishes, local_exchange
-from colonnade.host.runtime import OnChange, OnEvent, Roof
+from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
+from colonnade.host.router import (
+    NO_OPTIONS,
+    PROGRESS_TOKEN,
+    HostResult,
+    LocalOptions,
+    LocalTurn,
+    local_exchange,
+)
+from colonnade.host.runtime import HostRuntime, OnChange, OnEvent
 from colonnade.host.servers.listings import (
     WAIT_S,
     HostPrompt,
@@ -36,9 +43,9 @@ from colonnade.host.servers.listings import (
     HostResourceTemplate,
     HostTool,
     Kind,
-    Offer,
+    ListedItems,
 )
-from colonnade.host.servers.supervisor import Status
+from colonnade.host.servers.status import Status
 from colonnade.ports import Handler, Middleware
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import encode_finite
@@ -46,28 +53,136 @@ from colonnade.protocol.revision import NEWEST, error_code
 from colonnade.providers import anthropic, openai
 from colonnade.providers.tool_calls import Call
 
+if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
+    from colonnade.auth.client.login import Auth
+    from colonnade.host.config.lookups import Inputs, OnInput
+    from colonnade.host.config.reader import File
+    from colonnade.host.config.trust import Trust
+
+log: logging.Logger = logging.getLogger("colonnade.host")
+
 T = TypeVar("T")
-N = TypeVar("N", bound=t.ProtocolType)
 
 
-class Calls:
-    """The tools, prompts and resources of all servers, as one caller uses them.
+class Host:
+    """Servers by their keys, and everything that they offer.
 
-    A server that keeps state for whoever opened it never serves two callers in one conversation.
+    - A server is whatever `connect` takes, or an `Entry` with settings of its own.
+    - `on_input_request` answers elicitation and sampling of all servers; without it neither is
+      advertised.
+    - `on_event` is called when a server starts, stops or fails.
+    - `middleware` is called for every request, the first outermost.
+    - `auth` gives the credentials for a URL.
+    - `wait_s` is how long a list of all servers waits for one server.
+    - `name`, `version` and `title` are the `clientInfo` that servers are sent, as with `connect`.
+
+    Most methods take `caller=`, the name of the user that a request is made for. A server that
+    keeps state for a connection never serves two callers on one connection.
     """
 
-    def __init__(self, roof: Roof, caller: str) -> None:
-        self._roof = roof
-        self._caller = caller
+    def __init__(
+        self,
+        servers: Mapping[str, Target | Entry] | Config,
+        *,
+        on_input_request: OnInputRequest | None = None,
+        on_event: OnEvent | None = None,
+        middleware: Iterable[Middleware] = (),
+        auth: "Callable[[str], Auth | None] | None" = None,
+        wait_s: float = WAIT_S,
+        name: str | None = None,
+        version: str | None = None,
+        title: str | None = None,
+    ) -> None:
+        self._read: Callable[[], Config] | None = None
+        # The last configuration that was valid.
+        self._valid: Config = configured(servers)
+        self._runtime = HostRuntime(
+            self._valid,
+            InputRequestHandler(on_input_request),
+            middleware=middleware,
+            wait_s=wait_s,
+            on_event=on_event,
+            auth=auth,
+            info=client_info(name, version, title),
+        )
+
+    @classmethod
+    def from_config(
+        cls,
+        paths: "File | Sequence[File]",
+        *,
+        trust: "Trust" = None,
+        on_input: "OnInput | Inputs | None" = None,
+        folder: "File | None" = None,
+        on_input_request: OnInputRequest | None = None,
+        on_event: OnEvent | None = None,
+        middleware: Iterable[Middleware] = (),
+        auth: "Callable[[str], Auth | None] | None" = None,
+        wait_s: float = WAIT_S,
+        name: str | None = None,
+        version: str | None = None,
+        title: str | None = None,
+    ) -> "Host":
+        """A host with the servers of one or several configuration files: of Claude Desktop, Claude
+        Code, VS Code, Cursor, Codex, or `colonnade.toml`. Errors in a file, or a missing file, are
+        in `problems` and are logged; nothing is raised.
+
+        A project's file is used only if it is trusted: `trust` is called to decide, or is True.
+        `on_input` answers the inputs of VS Code, and `folder` is the working folder, by default the
+        current one. The other arguments are those of `Host`.
+        """
+        from colonnade.host.config.lookups import Inputs
+        from colonnade.host.config.reader import read_config
+
+        # Keeps the answers, so that a reload does not prompt again.
+        inputs = on_input if isinstance(on_input, Inputs) else Inputs(on_input)
+
+        logged: set[Problem] = set()
+
+        def read() -> Config:
+            config = read_config(paths, trust=trust, on_input=inputs, folder=folder)
+            for problem in config.problems:
+                if problem not in logged:
+                    log.warning("%s", problem)
+            logged.clear()  # a problem that was fixed is logged again when it comes back
+            logged.update(config.problems)
+            return config
+
+        host = cls(
+            read(),
+            on_input_request=on_input_request,
+            on_event=on_event,
+            middleware=middleware,
+            auth=auth,
+            wait_s=wait_s,
+            name=name,
+            version=version,
+            title=title,
+        )
+        host._read = read
+        return host
+
+    def __repr__(self) -> str:
+        return f"<Host of {', '.join(map(repr, self.servers)) or 'no servers'}>"
+
+    async def __aenter__(self) -> "Host":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop every server; calls in flight fail. May be called at any time, and twice."""
+        await self._runtime.close()
 
     # ------------------------------------------------------------ tools
 
     async def list_tools(self, *, fresh: bool = False, caller: str | None = None) -> list[HostTool]:
-        """Every tool of every server that can be listed; `host.problems` says what cannot. With
-        `fresh` every server is asked, whatever it said before."""
-        found = await self._listed("tools/list", "tools", fresh, caller)
+        """Every tool of every server that can be listed; `host.problems` has the errors of the
+        others. With `fresh`, every server is asked again."""
+        found = await self._list("tools/list", "tools", fresh, caller)
         tools = cast("t.ListToolsResult", found.result).tools
-        return _hosted(tools, found.lists, lambda one: one.name, _as_tool)
+        return _with_server(tools, found.lists, lambda one: one.name, _as_tool)
 
     @overload
     async def call_tool(
@@ -107,70 +222,72 @@ class Calls:
         on_log: OnLog | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult[Any]:
-        """Call a tool by its name in the catalogue, or by an alias: only its server is started.
+        """Call a tool by its qualified name or an alias; only its server is started.
 
-        An error of the tool is a result. Raised is `RemoteError` where the server, or this host,
-        refuses the call, `ChannelError` where the server does not answer, and `Refused` where a
-        layer says no. `meta` goes along, but for what the protocol keeps for itself.
+        An error of the tool is a result. Raises `RemoteError` where the server or this host rejects
+        the call, `ChannelError` where the server does not respond, and `Refused` where a middleware
+        refuses. `meta` is sent along, except for keys that the protocol reserves.
         """
         raw = Raw(encode_finite(dict(arguments or {})))
         given: dict[str, Any] | None = dict(meta) if meta else None
         if on_progress is not None:
-            given = (given or {}) | {t.PROGRESS_TOKEN_KEY: TOKEN}
+            given = (given or {}) | {t.PROGRESS_TOKEN_KEY: PROGRESS_TOKEN}
         params = t.CallToolRequestParams(name=name, arguments=raw, meta=given)
-        wishes = NO_WISHES if timeout_s is None else Wishes(timeout_s)
+        options = NO_OPTIONS if timeout_s is None else LocalOptions(timeout_s)
         turn = self._turn("tools/call", params, caller, on_progress, on_log)
         found = None
         try:
-            answered = await self._answer(turn, wishes)
-            result, found = cast("t.CallToolResult", answered.result), answered.tool
-        except ToolError as error:  # of a layer, in words that whoever asked may read
-            said = [t.TextContent(text=str(error))]
-            result = t.CallToolResult(content=cast("list[t.ContentBlock]", said), is_error=True)
-        if found is None:  # middleware has answered by itself
+            routed = await self._send(turn, options)
+            result, found = cast("t.CallToolResult", routed.result), routed.tool
+        except ToolError as error:  # of a middleware, with a message for the caller
+            text = [t.TextContent(text=str(error))]
+            result = t.CallToolResult(content=cast("list[t.ContentBlock]", text), is_error=True)
+        if found is None:  # a middleware returned a result of its own
             return ToolResult(name, result, returns, wrapped=False)
-        offers, own = found
+        listings, own = found
         structured, wrapped = result.structured_content, False
         if structured is not UNSET and not result.is_error:
-            await offers.learn_schemas(turn.exchange.principal)
-            wrapped = may_be_wrapped(structured) and offers.is_wrapped(own, result)
-        return ToolResult(name, result, returns, offers.output(own), wrapped=wrapped)
+            await listings.learn_schemas(turn.exchange.principal)
+            wrapped = may_be_wrapped(structured) and listings.is_wrapped(own, result)
+        return ToolResult(name, result, returns, listings.output(own), wrapped=wrapped)
 
     async def search(
         self, words: str, limit: int = 5, *, caller: str | None = None
     ) -> list[HostTool]:
-        """The tools that these words fit best, the best first: for a model that is not to be shown
-        all of them."""
+        """The tools that match these words best, the best first: for a model that is not shown all
+        of them."""
         tools = await self.list_tools(caller=caller)
-        return await self._roof.looking.best(tools, words, limit)
+        return await self._runtime.search.best(tools, words, limit)
 
-    # ------------------------------------------------------------ for models
+    # ------------------------------------------------------------ models
 
     async def run(
         self, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
     ) -> Run:
-        """Let a model use the tools until it is done: offer them, make its calls, tell it the
-        results. `model` is a function of (messages, tools), sync or async, that gives a reply of
-        Chat Completions, or an `OpenAICompatible`. What more can be said (`RunOptions`):
+        """Run the agent loop: offer the tools to a model, make its calls and send it the results,
+        until it makes no more. `model` is a function of (messages, tools), sync or async, that
+        returns a Chat Completions response, or an `OpenAICompatible`. Options (`RunOptions`):
 
-        - `tools` are the names of those that it may call; without it, all.
-        - `max_rounds`, `max_calls` and `max_characters` (of one result) are bounds.
-        - Where there are more tools than `max_tools`, a search is shown instead.
-        - `on_call` is told of a call before it is made, and may raise `Refused`; `on_progress`,
-          `on_result` and `on_message` are told what comes of it.
-        - `caller` is on whose behalf all of it is done.
+        - `tools`: the names of the tools that it may call; all by default.
+        - `max_rounds`, `max_calls` and `max_characters` (of one result) are limits.
+        - `max_tools`: where there are more, a search tool is offered instead.
+        - `on_call` is called before each call, and may raise `Refused`; `on_progress`, `on_result`
+          and `on_message` are called with what follows.
+        - `caller`: the name of the user that it runs for.
         """
         return await run(self, model, messages, **options)
 
-    async def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> list[Any]:
-        """Every tool as an entry of `tools` for OpenAI; `call_openai` makes what its model asks
-        for."""
-        return [tool.to_openai(api, strict=strict) for tool in await self.list_tools()]
+    async def to_openai(
+        self, api: openai.Api = "chat", *, strict: bool = True, caller: str | None = None
+    ) -> list[Any]:
+        """Every tool as an entry of `tools` for OpenAI; `call_openai` makes the calls."""
+        tools = await self.list_tools(caller=caller)
+        return [tool.to_openai(api, strict=strict) for tool in tools]
 
-    async def to_anthropic(self, *, strict: bool = False) -> list[Any]:
-        """Every tool as an entry of `tools` for Anthropic; `call_anthropic` makes what its model
-        asks for."""
-        return [tool.to_anthropic(strict=strict) for tool in await self.list_tools()]
+    async def to_anthropic(self, *, strict: bool = False, caller: str | None = None) -> list[Any]:
+        """Every tool as an entry of `tools` for Anthropic; `call_anthropic` makes the calls."""
+        tools = await self.list_tools(caller=caller)
+        return [tool.to_anthropic(strict=strict) for tool in tools]
 
     async def call_openai(
         self,
@@ -180,9 +297,10 @@ class Calls:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Make the call that OpenAI's model asks for. `result.to_openai()` answers it.
+        """Make a tool call of an OpenAI model. `result.to_openai()` is the message for it.
 
-        What the model did wrong is a result that tells it so; raised is only what it cannot mend.
+        An invalid call is a result that tells the model what is wrong; only errors that it cannot
+        correct are raised.
         """
         call = openai.read_call(tool_call)
         return await self._call_for_model(call, caller, timeout_s, on_progress)
@@ -195,8 +313,8 @@ class Calls:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult[Any]:
-        """Make the call that a `tool_use` block of Anthropic's model asks for.
-        `result.to_anthropic()` answers it. Else as `call_openai`."""
+        """Make the call of a `tool_use` block of an Anthropic model. `result.to_anthropic()` is the
+        block for it. Otherwise as `call_openai`."""
         call = anthropic.read_call(tool_use)
         return await self._call_for_model(call, caller, timeout_s, on_progress)
 
@@ -217,7 +335,7 @@ class Calls:
                 name, arguments, caller=caller, timeout_s=timeout_s, on_progress=on_progress
             )
 
-        tool = self._roof.snapshot.tool(call.name, self._whose(caller))
+        tool = self._runtime.generation.tool(call.name, caller or "")
         known = {call.name: tool.input_schema} if tool is not None else {}
         return await call_for_model(call, known, relist, call_tool)
 
@@ -227,9 +345,9 @@ class Calls:
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostPrompt]:
         """Every prompt of every server that can be listed."""
-        found = await self._listed("prompts/list", "prompts", fresh, caller)
+        found = await self._list("prompts/list", "prompts", fresh, caller)
         prompts = cast("t.ListPromptsResult", found.result).prompts
-        return _hosted(prompts, found.lists, lambda one: one.name, _as_prompt)
+        return _with_server(prompts, found.lists, lambda one: one.name, _as_prompt)
 
     async def get_prompt(
         self,
@@ -239,27 +357,27 @@ class Calls:
         caller: str | None = None,
         timeout_s: float | None = None,
     ) -> t.GetPromptResult:
-        """The messages of a prompt, by its name in the catalogue."""
+        """The messages of a prompt, by its qualified name or an alias."""
         given = dict(arguments) if arguments is not None else None
         params = t.GetPromptRequestParams(name=name, arguments=given)
-        found = await self._ask("prompts/get", params, caller, Wishes(timeout_s))
+        found = await self._request("prompts/get", params, caller, LocalOptions(timeout_s))
         return cast("t.GetPromptResult", found)
 
     async def list_resources(
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResource]:
-        """Every resource of every server that can be listed, each under its own address."""
-        found = await self._listed("resources/list", "resources", fresh, caller)
+        """Every resource of every server that can be listed, each with its own URI."""
+        found = await self._list("resources/list", "resources", fresh, caller)
         resources = cast("t.ListResourcesResult", found.result).resources
-        return _hosted(resources, found.lists, lambda one: one.uri, _as_resource)
+        return _with_server(resources, found.lists, lambda one: one.uri, _as_resource)
 
     async def list_resource_templates(
         self, *, fresh: bool = False, caller: str | None = None
     ) -> list[HostResourceTemplate]:
-        """Every template of addresses of every server that can be listed."""
-        found = await self._listed("resources/templates/list", "templates", fresh, caller)
+        """Every resource template of every server that can be listed."""
+        found = await self._list("resources/templates/list", "templates", fresh, caller)
         templates = cast("t.ListResourceTemplatesResult", found.result).resource_templates
-        return _hosted(templates, found.lists, lambda one: one.uri_template, _as_template)
+        return _with_server(templates, found.lists, lambda one: one.uri_template, _as_template)
 
     async def read_resource(
         self,
@@ -269,10 +387,11 @@ class Calls:
         caller: str | None = None,
         timeout_s: float | None = None,
     ) -> t.ReadResourceResult:
-        """The contents of a resource: of the server that lists it, or that `server` names by its
-        key. An address that several list is read of none until one is named."""
+        """The contents of a resource, from the server that lists it, or the one with the key
+        `server`. A URI that several servers list is refused unless one is named."""
         params = t.ReadResourceRequestParams(uri=uri)
-        found = await self._ask("resources/read", params, caller, Wishes(timeout_s, server))
+        options = LocalOptions(timeout_s, server)
+        found = await self._request("resources/read", params, caller, options)
         return cast("t.ReadResourceResult", found)
 
     async def complete(
@@ -286,7 +405,7 @@ class Calls:
         server: str | None = None,
         caller: str | None = None,
     ) -> t.Completion:
-        """What an argument of a prompt, or a variable of a template, may become."""
+        """Completions of an argument of a prompt, or of a variable of a resource template."""
         if (prompt is None) is (template is None):
             raise InvalidArgument("complete takes either prompt='name' or template='uri'")
         ref = (
@@ -299,22 +418,119 @@ class Calls:
             argument=t.CompletionArgument(name=argument, value=value),
             context=t.CompletionContext(arguments=dict(context)) if context else None,
         )
-        found = await self._ask("completion/complete", params, caller, Wishes(None, server))
+        options = LocalOptions(None, server)
+        found = await self._request("completion/complete", params, caller, options)
         return cast("t.CompleteResult", found).completion
 
-    # ------------------------------------------------------------ turns
+    # ------------------------------------------------------------ servers and callers
 
-    async def _listed(self, method: str, kind: Kind, fresh: bool, caller: str | None) -> HostResult:
+    def caller(self, name: str) -> "HostCaller":
+        """The same tools, prompts and resources, with `caller=name` in every request."""
+        return HostCaller(self, name)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The keys of all servers, in the order of the configuration."""
+        return tuple(self._runtime.generation.servers)
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The prefixes of the qualified names of each server, up to the `__`."""
+        return self._runtime.generation.prefixes
+
+    def server_of(self, name: str) -> str | None:
+        """The key of the server of a qualified name or alias, whether it has such an item or not.
+        No request is made."""
+        try:
+            return self._runtime.generation.server_for("tools", name, "").key
+        except Fault:
+            return None
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Errors in the configuration, and lists that failed the last time; everything else
+        works."""
+        return self._runtime.generation.problems
+
+    @property
+    def failures(self) -> dict[str, ColonnadeError]:
+        """Why servers could not be listed the last time, by key: the exceptions behind
+        `problems`."""
+        servers = self._runtime.generation.servers
+        return {key: one.failure for key, one in servers.items() if one.failure is not None}
+
+    @property
+    def instructions(self) -> dict[str, str]:
+        """The instructions of each server, by key; of those that were started."""
+        servers = self._runtime.generation.servers
+        return {key: one.instructions for key, one in servers.items() if one.instructions}
+
+    def tool(self, name: str, caller: str = "") -> HostTool | None:
+        """The tool of a qualified name or an alias, as it was last listed for this caller; None if
+        it was not listed. For middleware that decides by the tool, under whichever name it was
+        called."""
+        return self._runtime.generation.tool(name, caller)
+
+    def status(self) -> list[Status]:
+        """The status of every server."""
+        return [one.supervisor.status for one in self._runtime.generation.servers.values()]
+
+    def restart(self, server: str) -> None:
+        """Start a server again for its next call, also one that was given up."""
+        try:
+            self._runtime.generation.server(server).restart()
+        except Fault as fault:
+            raise LocalProtocolError(fault.message) from None
+
+    # ------------------------------------------------------------ middleware
+
+    @property
+    def handler(self) -> Handler:
+        """The handler of all requests, inside the middleware: to serve this host to clients."""
+        return self._runtime.handler
+
+    def add_middleware(self, middleware: Middleware) -> Middleware:
+        """Add a middleware inside those that are there."""
+        self._runtime.add_middleware(middleware)
+        return middleware
+
+    # ------------------------------------------------------------ changes
+
+    async def reload(self, servers: Mapping[str, Target | Entry] | Config | None = None) -> None:
+        """Use other servers from now on; without an argument, read the files of `from_config`
+        again. Servers with an unchanged entry go on; the others are stopped after their calls in
+        flight. A file that cannot be read any more changes nothing but `problems`."""
+        if servers is not None:
+            config = self._valid = configured(servers)
+        elif self._read is None:
+            raise LocalProtocolError("this host has no files; pass the servers to reload(…)")
+        else:
+            config = self._read()
+            if is_broken(config, self._valid):
+                config = replace(config, entries=self._valid.entries)
+            else:
+                self._valid = config
+        self._runtime.reload(config)
+
+    def watch(self, callback: OnChange) -> Callable[[], None]:
+        """Call a callback when lists change: a server sent `list_changed`, or there was a reload.
+        Ends when the returned function is called."""
+        return self._runtime.watch(callback)
+
+    # ------------------------------------------------------------ requests
+
+    async def _list(self, method: str, kind: Kind, fresh: bool, caller: str | None) -> HostResult:
         turn = self._turn(method, t.PaginatedRequestParams(), caller)
-        found = await self._answer(turn, Wishes(fresh=fresh))
-        if not found.lists:  # middleware has answered by itself, perhaps with what it kept
-            return found._replace(lists=self._roof.snapshot.lists(kind, self._whose(caller)))
+        found = await self._send(turn, LocalOptions(fresh=fresh))
+        if not found.lists:  # a middleware returned a result of its own, perhaps a cached one
+            lists = self._runtime.generation.cached_lists(kind, caller or "")
+            return found._replace(lists=lists)
         return found
 
-    async def _ask(
-        self, method: str, params: t.RequestParams, caller: str | None, wishes: Wishes
+    async def _request(
+        self, method: str, params: t.RequestParams, caller: str | None, options: LocalOptions
     ) -> t.ProtocolType:
-        return (await self._answer(self._turn(method, params, caller), wishes)).result
+        return (await self._send(self._turn(method, params, caller), options)).result
 
     def _turn(
         self,
@@ -324,50 +540,207 @@ class Calls:
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
     ) -> LocalTurn:
-        desk = self._roof.desk
-        whose = self._whose(caller)
-        peer = desk.peer if on_log is None else desk.listening
-        exchange = local_exchange(method, params, peer, whose)
-        return LocalTurn(exchange, desk, on_progress, on_log)
+        input_requests = self._runtime.input_requests
+        peer = input_requests.peer if on_log is None else input_requests.peer_with_logs
+        exchange = local_exchange(method, params, peer, caller or "")
+        return LocalTurn(exchange, input_requests, on_progress, on_log)
 
-    def _whose(self, caller: str | None) -> str:
-        return self._caller if caller is None else caller
-
-    async def _answer(self, turn: LocalTurn, wishes: Wishes) -> HostResult:
+    async def _send(self, turn: LocalTurn, options: LocalOptions) -> HostResult:
         try:
-            result = await self._roof.answer(turn, wishes)
+            result = await self._runtime.request(turn, options)
             await turn.caught_up()
             return result
         except Fault as fault:
             await turn.caught_up()
             raise RemoteError(error_code(fault, NEWEST), fault.message, fault.data) from fault
         except RemoteError as error:
-            remedy = self._remedy(error)
-            if not remedy:
+            hint = self._input_hint(error)
+            if not hint:
                 raise
             head = turn.exchange.params
             what = head.name if head.name is not None else head.uri
-            words = f"{what!r} of server {error.server!r} asks, and nobody can be asked; {remedy}"
-            told = RemoteError(error.code, f"{words} ({error.message})", error.data)
-            told.server = error.server
-            raise told from error
+            words = f"{what!r} of server {error.server!r} needs input that it cannot request"
+            explained = RemoteError(error.code, f"{words}; {hint} ({error.message})", error.data)
+            explained.server = error.server
+            raise explained from error
         finally:
             turn.exchange.settled = True
 
-    def _remedy(self, error: RemoteError) -> str:
-        """What this program has to say, so that a server may ask what it wanted to ask."""
-        wanted = _required_capabilities(error)
-        if not self._roof.desk.is_open and wanted & {"elicitation", "sampling"}:
-            return "pass Host(on_question=…), which answers"
-        hosted = self._roof.snapshot.hosted.get(error.server or "")
-        if "sampling" in wanted and hosted is not None and not hosted.settings.sampling:
-            return "its settings have to say sampling = true"
+    def _input_hint(self, error: RemoteError) -> str:
+        """What to change in this program, so that a server can send its input request."""
+        required = _required_capabilities(error)
+        has_callback = self._runtime.input_requests.can_answer
+        if not has_callback and required & {"elicitation", "sampling"}:
+            return "pass Host(on_input_request=…) to answer it"
+        server = self._runtime.generation.servers.get(error.server or "")
+        if "sampling" in required and server is not None and not server.settings.sampling:
+            return "set sampling = true in its settings"
         return ""
 
 
+class HostCaller:
+    """The tools, prompts and resources of a host, for one caller: what `host.caller(name)` returns.
+
+    Each method is that of `Host`, with `caller=name`.
+    """
+
+    def __init__(self, host: Host, name: str) -> None:
+        self._host = host
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<HostCaller {self._name!r} of {self._host!r}>"
+
+    async def list_tools(self, *, fresh: bool = False) -> list[HostTool]:
+        """See `Host.list_tools`."""
+        return await self._host.list_tools(fresh=fresh, caller=self._name)
+
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: type[T],
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[T]: ...
+    @overload
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]: ...
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        returns: Any = None,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_log: OnLog | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolResult[Any]:
+        """See `Host.call_tool`."""
+        return await self._host.call_tool(
+            name,
+            arguments,
+            returns=returns,
+            caller=self._name,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            on_log=on_log,
+            meta=meta,
+        )
+
+    async def search(self, words: str, limit: int = 5) -> list[HostTool]:
+        """See `Host.search`."""
+        return await self._host.search(words, limit, caller=self._name)
+
+    async def run(
+        self, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
+    ) -> Run:
+        """See `Host.run`."""
+        options["caller"] = self._name
+        return await self._host.run(model, messages, **options)
+
+    async def to_openai(self, api: openai.Api = "chat", *, strict: bool = True) -> list[Any]:
+        """See `Host.to_openai`."""
+        return await self._host.to_openai(api, strict=strict, caller=self._name)
+
+    async def to_anthropic(self, *, strict: bool = False) -> list[Any]:
+        """See `Host.to_anthropic`."""
+        return await self._host.to_anthropic(strict=strict, caller=self._name)
+
+    async def call_openai(
+        self,
+        tool_call: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """See `Host.call_openai`."""
+        return await self._host.call_openai(
+            tool_call, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
+        )
+
+    async def call_anthropic(
+        self,
+        tool_use: object,
+        *,
+        timeout_s: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult[Any]:
+        """See `Host.call_anthropic`."""
+        return await self._host.call_anthropic(
+            tool_use, caller=self._name, timeout_s=timeout_s, on_progress=on_progress
+        )
+
+    async def list_prompts(self, *, fresh: bool = False) -> list[HostPrompt]:
+        """See `Host.list_prompts`."""
+        return await self._host.list_prompts(fresh=fresh, caller=self._name)
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> t.GetPromptResult:
+        """See `Host.get_prompt`."""
+        return await self._host.get_prompt(name, arguments, caller=self._name, timeout_s=timeout_s)
+
+    async def list_resources(self, *, fresh: bool = False) -> list[HostResource]:
+        """See `Host.list_resources`."""
+        return await self._host.list_resources(fresh=fresh, caller=self._name)
+
+    async def list_resource_templates(self, *, fresh: bool = False) -> list[HostResourceTemplate]:
+        """See `Host.list_resource_templates`."""
+        return await self._host.list_resource_templates(fresh=fresh, caller=self._name)
+
+    async def read_resource(
+        self, uri: str, server: str | None = None, *, timeout_s: float | None = None
+    ) -> t.ReadResourceResult:
+        """See `Host.read_resource`."""
+        return await self._host.read_resource(uri, server, caller=self._name, timeout_s=timeout_s)
+
+    async def complete(
+        self,
+        argument: str,
+        value: str = "",
+        *,
+        prompt: str | None = None,
+        template: str | None = None,
+        context: Mapping[str, str] | None = None,
+        server: str | None = None,
+    ) -> t.Completion:
+        """See `Host.complete`."""
+        return await self._host.complete(
+            argument,
+            value,
+            prompt=prompt,
+            template=template,
+            context=context,
+            server=server,
+            caller=self._name,
+        )
+
+
+# ---------------------------------------------------------------- results
+
+
 def _required_capabilities(error: RemoteError) -> set[str]:
-    """The capabilities that a server says it needs of its client, in the data of an error. One that
-    says so in its message alone is not understood: the message is passed on as it is."""
+    """The client capabilities that a server says it requires, in the data of an error. A server
+    that says so in its message alone is not understood: the message is passed on as it is."""
     data: object = error.data
     if not isinstance(data, dict):
         return set()
@@ -375,254 +748,41 @@ def _required_capabilities(error: RemoteError) -> set[str]:
     return set(cast("dict[str, object]", required)) if isinstance(required, dict) else set()
 
 
-def _hosted(
-    nouns: Iterable[Any],
-    lists: Iterable[Offer[Any, Any]],
+def _with_server(
+    items: Iterable[Any],
+    lists: Iterable[ListedItems[Any, Any]],
     key: Callable[[Any], str],
-    made: Callable[..., T],
+    make: Callable[..., T],
 ) -> list[T]:
-    """The same with their servers; what a layer has changed stays as the layer made it."""
+    """The items of a list with their servers; items that a middleware has changed stay changed."""
     same: dict[int, Any] = {}
     known: dict[str, Any] = {}
-    for offer in lists:
-        same |= {id(noun): offer.hosted[name] for name, noun in offer.nouns.items()}
-        known = {**offer.hosted, **known}
+    for listed in lists:
+        same |= {id(item): listed.hosted[name] for name, item in listed.items.items()}
+        known = {**listed.hosted, **known}
     found: list[T] = []
-    for noun in nouns:
-        kept = same.get(id(noun))
-        if kept is not None:
-            found.append(kept)
-        elif (origin := known.get(key(noun))) is not None:
-            found.append(made(noun, origin))
+    for item in items:
+        hosted = same.get(id(item))
+        if hosted is not None:
+            found.append(hosted)
+        elif (origin := known.get(key(item))) is not None:
+            found.append(make(item, origin))
     return found
 
 
 def _as_tool(tool: t.Tool, origin: HostTool) -> HostTool:
-    return HostTool.kept(tool, origin.server, origin.original, origin.aliases)
+    return HostTool.from_listed(tool, origin.server, origin.original, origin.aliases)
 
 
 def _as_prompt(prompt: t.Prompt, origin: HostPrompt) -> HostPrompt:
-    return HostPrompt.kept(prompt, origin.server, origin.original, origin.aliases)
+    return HostPrompt.from_listed(prompt, origin.server, origin.original, origin.aliases)
 
 
 def _as_resource(resource: t.Resource, origin: HostResource) -> HostResource:
-    return HostResource.kept(resource, origin.server)
+    return HostResource.from_listed(resource, origin.server)
 
 
 def _as_template(
     template: t.ResourceTemplate, origin: HostResourceTemplate
 ) -> HostResourceTemplate:
-    return HostResourceTemplate.kept(template, origin.server)
-
-
-if TYPE_CHECKING:  # most servers ask nobody who they are
-    from colonnade.auth.client.login import Auth
-    from colonnade.host.config.lookups import Inputs, OnInput
-    from colonnade.host.config.reader import File
-    from colonnade.host.config.trust import Trust
-
-log: logging.Logger = logging.getLogger("colonnade.host")
-
-
-class Host(Calls):
-    """Servers by their keys, and everything that they offer.
-
-    A server is whatever `connect` takes, or an `Entry` with settings of its own. `on_question`
-    answers what servers ask (without it they are told that nobody can be asked), `on_event` hears
-    of each server that starts, stops or fails, `layers` are around every request, the first
-    outermost, and `auth` says who we are at a URL. Whoever looks at the whole catalogue waits
-    `wait_s` for one server, at the most. `name`, `version` and `title` are what servers are told
-    of this program (`clientInfo`), as with `connect`.
-    """
-
-    def __init__(
-        self,
-        servers: Mapping[str, Target | Entry] | Config,
-        *,
-        on_question: OnQuestion | None = None,
-        on_event: OnEvent | None = None,
-        layers: Iterable[Middleware] = (),
-        auth: "Callable[[str], Auth | None] | None" = None,
-        wait_s: float = WAIT_S,
-        name: str | None = None,
-        version: str | None = None,
-        title: str | None = None,
-    ) -> None:
-        self._read: Callable[[], Config] | None = None
-        # What was last said by files that could be read, or by a program.
-        self._sound: Config = configured(servers)
-        roof = Roof(
-            self._sound,
-            Desk(on_question),
-            layers=layers,
-            wait_s=wait_s,
-            on_event=on_event,
-            auth=auth,
-            info=client_info(name, version, title),
-        )
-        super().__init__(roof, "")
-
-    @classmethod
-    def from_config(
-        cls,
-        paths: "File | Sequence[File]",
-        *,
-        trust: "Trust" = None,
-        on_input: "OnInput | Inputs | None" = None,
-        folder: "File | None" = None,
-        on_question: OnQuestion | None = None,
-        on_event: OnEvent | None = None,
-        layers: Iterable[Middleware] = (),
-        auth: "Callable[[str], Auth | None] | None" = None,
-        wait_s: float = WAIT_S,
-        name: str | None = None,
-        version: str | None = None,
-        title: str | None = None,
-    ) -> "Host":
-        """The servers of a file, or of several: of Claude Desktop, Claude Code, VS Code, Cursor,
-        Codex, or our own `colonnade.toml`. What is wrong with one, or a file that is not there, is
-        in `problems` and is logged; nothing is raised.
-
-        A project's file is used only as far as somebody trusts it: `trust` is asked, or True.
-        `on_input` answers VS Code's inputs, and `folder` is the one that is worked in, if not this.
-        The rest is as with `Host` itself.
-        """
-        from colonnade.host.config.lookups import Inputs
-        from colonnade.host.config.reader import read_config
-
-        inputs = (
-            on_input if isinstance(on_input, Inputs) else Inputs(on_input)
-        )  # which are not asked for twice
-
-        logged: set[Problem] = set()
-
-        def read() -> Config:
-            config = read_config(paths, trust=trust, on_input=inputs, folder=folder)
-            for problem in config.problems:
-                if problem not in logged:
-                    log.warning("%s", problem)
-            logged.clear()  # what was mended and comes again is news
-            logged.update(config.problems)
-            return config
-
-        host = cls(
-            read(),
-            on_question=on_question,
-            on_event=on_event,
-            layers=layers,
-            auth=auth,
-            wait_s=wait_s,
-            name=name,
-            version=version,
-            title=title,
-        )
-        host._read = read
-        return host
-
-    def __repr__(self) -> str:
-        return f"<Host of {', '.join(map(repr, self.servers)) or 'no servers'}>"
-
-    async def __aenter__(self) -> "Host":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """End every server, and whatever is under way on it; at any time, and twice."""
-        await self._roof.close()
-
-    # ------------------------------------------------------------ who is there
-
-    def caller(self, name: str) -> Calls:
-        """The same tools, prompts and resources, used on behalf of somebody else than others."""
-        return Calls(self._roof, name)
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """The keys of all servers, in the order of the configuration."""
-        return tuple(self._roof.snapshot.hosted)
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """What the names of each server's tools and prompts begin with, up to the `__`."""
-        return self._roof.snapshot.prefixes
-
-    def server_of(self, name: str) -> str | None:
-        """The key of the server that a name, or an alias, leads to, whether that has such a thing
-        or not. No server is asked."""
-        try:
-            return self._roof.snapshot.holder("tools", name, "").key
-        except Fault:
-            return None
-
-    @property
-    def problems(self) -> list[Problem]:
-        """What is wrong with the configuration, and what could not be listed when somebody last
-        looked; none of it keeps anything else from working."""
-        return self._roof.snapshot.problems
-
-    @property
-    def failures(self) -> dict[str, ColonnadeError]:
-        """Why servers could not be listed when somebody last looked, by their keys: for whoever
-        wants to know more than the words in `problems`."""
-        hosted = self._roof.snapshot.hosted
-        return {key: one.failure for key, one in hosted.items() if one.failure is not None}
-
-    @property
-    def instructions(self) -> dict[str, str]:
-        """What each server says of its use, by its key; of those that were started."""
-        hosted = self._roof.snapshot.hosted
-        return {key: one.instructions for key, one in hosted.items() if one.instructions}
-
-    def tool(self, name: str, caller: str = "") -> HostTool | None:
-        """The tool that a name of the catalogue, or an alias, leads to, as it was last listed for
-        this caller; None where no list had it. For layers that decide by the tool, whatever it was
-        called."""
-        return self._roof.snapshot.tool(name, caller)
-
-    def status(self) -> list[Status]:
-        """How every server is at this moment."""
-        return [one.supervised.status for one in self._roof.snapshot.hosted.values()]
-
-    def restart(self, server: str) -> None:
-        """Start a server anew for its next call, also one that was given up."""
-        try:
-            self._roof.snapshot.server(server).restart()
-        except Fault as fault:
-            raise LocalProtocolError(fault.message) from None
-
-    # ------------------------------------------------------------ the handler
-
-    @property
-    def handler(self) -> Handler:
-        """What answers every request, with its layers around it: for whoever serves this host."""
-        return self._roof.handler
-
-    def use(self, layer: Middleware) -> Middleware:
-        """Put a layer around every request, inside those that are there."""
-        self._roof.use(layer)
-        return layer
-
-    # ------------------------------------------------------------ changes
-
-    async def reload(self, servers: Mapping[str, Target | Entry] | Config | None = None) -> None:
-        """Other servers from now on; without any, what the files of `from_config` say now. Those
-        whose entry is the same go on; calls that are under way on others finish there, and then
-        those stop. A file that cannot be read any more changes nothing but `problems`."""
-        if servers is not None:
-            config = self._sound = configured(servers)
-        elif self._read is None:
-            raise LocalProtocolError("this host has no files: say which servers there are now")
-        else:
-            config = self._read()
-            if is_broken(config, self._sound):
-                config = replace(config, entries=self._sound.entries)
-            else:
-                self._sound = config
-        self._roof.reload(config)
-
-    def watch(self, callback: OnChange) -> Callable[[], None]:
-        """Be told of changes in the catalogue: a server said that a list is another, or there was
-        a reload. Ends with a call of what this returns."""
-        return self._roof.watch(callback)
+    return HostResourceTemplate.from_listed(template, origin.server)

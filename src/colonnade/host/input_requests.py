@@ -1,16 +1,16 @@
-"""Questions of servers, all in one place: who asks, for which call, and what is answered.
+"""Input requests of all servers (elicitation, sampling) in one callback: `on_input_request`.
 
-    async def on_question(question: Question) -> object:
-        print(f"{question.server} asks: {question.params.message}")
+    async def on_input_request(request: HostInputRequest) -> object:
+        print(f"{request.server} asks: {request.params.message}")
         return {"seat": "12A"}
 
-A question goes back the way the call came: for a call of this program that is its `on_question`.
-Where a server asks by result the call is known; where it asks by request, it is one of those that
-are under way in that conversation, and all of them are named.
+An input request is sent to the caller of the call that it belongs to: for a call of this program
+that is `on_input_request`. An input request in a result belongs to that call; one that is sent as a
+request belongs to one of the calls in flight in that session, and all of them are named.
 
-Rules: with nobody to ask nothing is offered, and everything is refused at once. Nothing that a
-person did not say is made up. A handler that fails, or never answers, has refused; no server
-learns why.
+Rules: without the callback nothing is advertised, and every input request is refused at once. No
+result is made up that the user did not give. A callback that fails or times out is a refusal; the
+server is not told why.
 """
 
 import asyncio
@@ -24,26 +24,29 @@ from msgspec import Raw
 
 from colonnade.client.input_callbacks import elicited, sampled
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.host.servers.session import Asking
+from colonnade.host.servers.session import SendInputRequest
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import AnyInputResponse, is_supported, without_context
-from colonnade.protocol.input_requests import InputRequest as Asked
+from colonnade.protocol.input_requests import (
+    AnyInputResponse,
+    InputRequest,
+    is_supported,
+    without_context,
+)
 from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
-# A person must find the window, read the question and decide.
-ASK_S = 600.0
-# What is logged is wanted, where a handler was given.
+# A person must find the window, read the request and decide.
+INPUT_TIMEOUT_S = 600.0
+# The log level of a call that has an `on_log` callback.
 LOG_LEVEL: t.LoggingLevel = "info"
 
 
-class Calling(NamedTuple):
-    """A call that is under way: its name in the catalogue, or an address; its arguments; and who
-    makes it."""
+class PendingCall(NamedTuple):
+    """A call in flight: its qualified name or URI, its arguments, its caller and its method."""
 
     name: str
     arguments: dict[str, Any]
@@ -51,112 +54,117 @@ class Calling(NamedTuple):
     method: str = "tools/call"
 
 
-class Question(NamedTuple):
-    """What a server asks: `kind` is "elicit" for a person's words and "sample" for a model's, and
-    `params` the question. Which folders it may know of is for the configuration to say.
+class HostInputRequest(NamedTuple):
+    """An input request of a server: `kind` is "elicit" for elicitation and "sample" for sampling,
+    and `params` are those of the request. Roots are set in the configuration.
 
-    `calls` are those that it may be about: exactly one where that is known, and none where the
-    server asks by itself.
+    `calls` are those that it may belong to: exactly one where that is known, and none where the
+    server sent it outside of a call.
     """
 
     server: str
     kind: Literal["elicit", "sample"]
     params: t.ElicitRequestParams | t.CreateMessageRequestParams
-    calls: tuple[Calling, ...] = ()
+    calls: tuple[PendingCall, ...] = ()
 
 
-# The answer, as `on_elicit` and `on_sample` of a client give it; None, and every exception, is no.
-OnQuestion: TypeAlias = Callable[[Question], Any | Awaitable[Any]]
+# Returns what `on_elicit` and `on_sample` of a client return; None, and every exception, declines.
+OnInputRequest: TypeAlias = Callable[[HostInputRequest], Any | Awaitable[Any]]
 
 
-class Named(Asked, frozen=True):
-    """A question on its way to whoever answers, with the server that asks and the calls."""
+class RoutedInputRequest(InputRequest, frozen=True):
+    """An input request on its way to the caller, with the key of the server and the calls."""
 
     server: str = ""
     turns: tuple[Turn, ...] = ()
 
 
-class Desk:
-    """Answers the questions that belong to calls of this program."""
+class InputRequestHandler:
+    """Answers the input requests that belong to calls of this program, with the callback."""
 
-    def __init__(self, on_question: OnQuestion | None = None, ask_s: float = ASK_S) -> None:
-        self._on_question = on_question
-        self._ask_s = ask_s
-        able = t.ClientCapabilities()
-        if on_question is not None:
-            able = t.ClientCapabilities(
+    def __init__(
+        self, on_input_request: OnInputRequest | None = None, timeout_s: float = INPUT_TIMEOUT_S
+    ) -> None:
+        self._on_input_request = on_input_request
+        self._timeout_s = timeout_s
+        capabilities = t.ClientCapabilities()
+        if on_input_request is not None:
+            capabilities = t.ClientCapabilities(
                 elicitation=t.ElicitationCapability(form={}, url={}),
                 sampling=t.SamplingCapability(),
             )
-        # This program, as the one who calls: what it can answer, and what it wants to hear.
-        self.peer: Peer = Peer(NEWEST, able)
-        self.listening: Peer = Peer(NEWEST, able, None, LOG_LEVEL)
+        # This program as the client of a call, without and with log messages.
+        self.peer: Peer = Peer(NEWEST, capabilities)
+        self.peer_with_logs: Peer = Peer(NEWEST, capabilities, None, LOG_LEVEL)
 
     @property
-    def is_open(self) -> bool:
-        """Whether anybody is there."""
-        return self._on_question is not None
+    def can_answer(self) -> bool:
+        """Whether there is a callback."""
+        return self._on_input_request is not None
 
-    async def ask(self, asked: Asked) -> Raw:
-        """The answer, as it would travel. Raises `RemoteError` where there is none."""
-        server, turns = (asked.server, asked.turns) if isinstance(asked, Named) else ("", ())
-        params = asked.params
+    async def answer(self, request: InputRequest) -> Raw:
+        """The result, encoded. Raises `RemoteError` where there is none."""
+        server, turns = "", ()
+        if isinstance(request, RoutedInputRequest):
+            server, turns = request.server, request.turns
+        params = request.params
         if isinstance(params, t.ListRootsRequestParams):
-            raise _refusal("roots are for the configuration to say")
+            raise _refusal("roots are set in the configuration")
         kind = "elicit" if isinstance(params, t.ElicitRequestParams) else "sample"
-        calls = tuple(calling for turn in turns if (calling := _calling(turn)) is not None)
-        question = Question(server, kind, params, calls)
+        calls = tuple(call for turn in turns if (call := _pending_call(turn)) is not None)
         try:
-            answer = Raw(encode(_answer(params, await self._said(question))))
-            asked.decode_response(answer, NEWEST)  # what does not fit the question is no answer
-            return answer
-        except Declined as no:
+            returned = await self._call_back(HostInputRequest(server, kind, params, calls))
+            result = Raw(encode(_result(params, returned)))
+            request.decode_response(result, NEWEST)  # it must fit the request
+            return result
+        except Declined as declined:
             if isinstance(params, t.ElicitRequestParams):
                 return Raw(encode(t.ElicitResult(action="decline")))
-            raise _refusal(str(no) or "the user said no") from None
+            raise _refusal(str(declined) or "the user declined") from None
         except Exception as error:
-            log.error("server %r is not answered: %s", server, _reason(error), exc_info=error)
+            words = "the input request of server %r is not answered: %s"
+            log.error(words, server, _reason(error), exc_info=error)
             if isinstance(params, t.ElicitRequestParams):
                 return Raw(encode(t.ElicitResult(action="cancel")))
-            raise _refusal("there is no answer") from None
+            raise _refusal("the input request was not answered") from None
 
-    async def _said(self, question: Question) -> Any:
-        if self._on_question is None:
-            raise Declined("there is nobody to ask")
-        made = self._on_question(question)
-        if not inspect.isawaitable(made):
-            return made
-        limit = asyncio.timeout(self._ask_s)
+    async def _call_back(self, request: HostInputRequest) -> Any:
+        if self._on_input_request is None:
+            raise Declined("input requests cannot be answered here")
+        returned = self._on_input_request(request)
+        if not inspect.isawaitable(returned):
+            return returned
+        limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
-                return await made
+                return await returned
         except TimeoutError:
             if limit.expired():
-                raise TimeoutError(f"nothing was said in {self._ask_s:g} s") from None
+                raise TimeoutError(f"no result within {self._timeout_s:g} s") from None
             raise
 
 
-def _answer(
-    params: t.ElicitRequestParams | t.CreateMessageRequestParams, said: Any
+def _result(
+    params: t.ElicitRequestParams | t.CreateMessageRequestParams, returned: Any
 ) -> AnyInputResponse:
     if isinstance(params, t.ElicitRequestParams):
-        return elicited(params, said)
-    return sampled(said, "unknown")
+        return elicited(params, returned)
+    return sampled(returned, "unknown")
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no answer, for whoever wrote the handler."""
+    """Why there is no result, for the author of the callback."""
     if isinstance(error, Fault | LocalProtocolError):
-        return f"what on_question gave is no answer: {error}"
-    return f"on_question raised {type(error).__name__}: {error}"
+        return f"on_input_request returned no valid result: {error}"
+    return f"on_input_request raised {type(error).__name__}: {error}"
 
 
 def _refusal(words: str) -> RemoteError:
     return RemoteError(NEWEST.codes[FaultKind.USER_REJECTED], words)
 
 
-def _calling(turn: Turn) -> Calling | None:
-    """The call of a turn, for people; lists are nobody's call."""
+def _pending_call(turn: Turn) -> PendingCall | None:
+    """The call of a request, for people; None for a list."""
     exchange = turn.exchange
     name = exchange.params.name if exchange.params.name is not None else exchange.params.uri
     if not isinstance(name, str):
@@ -166,27 +174,28 @@ def _calling(turn: Turn) -> Calling | None:
     if raw:
         given: Any = msgspec.json.decode(raw)
         arguments = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
-    return Calling(name, arguments, exchange.principal, exchange.method.name)
+    return PendingCall(name, arguments, exchange.principal, exchange.method.name)
 
 
-def asking_of(server: str) -> Asking:
-    """What puts the questions of a server to whoever made the call that they are about."""
+def input_request_sender(server: str) -> SendInputRequest:
+    """A function that sends the input requests of a server to the caller of the calls that they may
+    belong to."""
 
-    async def ask(turns: tuple[Turn, ...], asked: Asked) -> Raw:
-        # A list is nobody's call: who is with the server for one is asked nothing.
+    async def send(turns: tuple[Turn, ...], request: InputRequest) -> Raw:
+        # A list is made by the host itself, so there is no caller to send anything to.
         calls = tuple(turn for turn in turns if turn.exchange.method.may_require_input)
         if not calls:
-            raise _refusal("nobody has made a call that this could be about")
-        # The latest is the likeliest; they are all of one caller.
+            raise _refusal("no call is in flight that this input request could belong to")
+        # All are of one caller; the latest is the most likely.
         peer = calls[-1].exchange.peer
-        able = peer.capabilities
-        if not isinstance(able, t.ClientCapabilities):
-            able = t.ClientCapabilities()
-        if not is_supported(asked, able, peer.revision):
-            asked = without_context(asked)
-        if not is_supported(asked, able, peer.revision):
+        capabilities = peer.capabilities
+        if not isinstance(capabilities, t.ClientCapabilities):
+            capabilities = t.ClientCapabilities()
+        if not is_supported(request, capabilities, peer.revision):
+            request = without_context(request)
+        if not is_supported(request, capabilities, peer.revision):
             code = peer.revision.codes[FaultKind.METHOD_NOT_FOUND]
-            raise RemoteError(code, f"the caller cannot be asked for {asked.kind.method}")
-        return await calls[-1].wire.ask(Named(asked.params, server, calls))
+            raise RemoteError(code, f"the caller does not support {request.kind.method}")
+        return await calls[-1].wire.ask(RoutedInputRequest(request.params, server, calls))
 
-    return ask
+    return send

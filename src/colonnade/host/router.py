@@ -1,11 +1,11 @@
-"""The one handler of a host: a request comes in, the server that it is for answers it.
+"""The router of a host: one handler that forwards a request to the server that it is for.
 
-Whoever calls, this program or a stranger who connected to it, comes through here, and so does
-whatever is put around it: a policy, a log, a cache.
+Requests of this program and of clients that connect to the host come through here, inside the
+middleware of the host.
 
-Rules: nothing is known here of where a turn comes from. A call takes the servers as they are when
-it begins, and uses no others. Names are changed, and what in `_meta` belongs to one hop; nothing
-else of a request or a result is.
+Rules: the router does not know where a request comes from. A call uses the generation of servers
+that is current when it begins, and no other. Names are translated, and the hop-by-hop keys of
+`_meta` are removed; nothing else of a request or a result is changed.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -26,8 +26,8 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.host.servers.generation import Hosted, Snapshot
-from colonnade.host.servers.listings import Kind, Offer, Offers
+from colonnade.host.servers.generation import Generation, HostedServer
+from colonnade.host.servers.listings import Kind, ListedItems, ServerListings
 from colonnade.ports import Session, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -46,37 +46,39 @@ from colonnade.protocol.jsonrpc import (
 from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import NEWEST
 
-if TYPE_CHECKING:  # most calls ask nothing
-    from colonnade.host.input_requests import Desk
+if TYPE_CHECKING:  # most calls have no input requests
+    from colonnade.host.input_requests import InputRequestHandler
     from colonnade.protocol.input_requests import InputRequest
 
-# What a local call reports its progress under: each turn hears of itself alone.
-TOKEN = 0
+# The progress token of a local call: each has its own callback, so they need not differ.
+PROGRESS_TOKEN = 0
 _RAW_ID = b"0"
 
 _SHAPER = Encoder(NEWEST)
 _members = msgspec.json.Decoder(dict[str, Raw])
 
 
-class Wishes(NamedTuple):
-    """What a local caller says beside the request: how long to wait, which server is meant where
-    an address alone does not tell, and that a list is to be asked for anew. Whoever connects from
-    elsewhere has none."""
+class LocalOptions(NamedTuple):
+    """What this program passes beside a request: the timeout, the server that is named where a URI
+    alone does not tell, and whether a list is to be read again."""
 
     timeout_s: float | None = None
     server: str | None = None
     fresh: bool = False
 
 
-NO_WISHES = Wishes()
+NO_OPTIONS = LocalOptions()
+
+
+# ---------------------------------------------------------------- requests of this program
 
 
 class LocalTurn(RequestFields):
-    """One call of this program, and the way back to it."""
+    """One request of this program, and the callbacks for what belongs to it."""
 
     __slots__ = (
-        "_desk",
-        "_hearing",
+        "_callbacks",
+        "_input_requests",
         "_on_log",
         "_on_progress",
         "exchange",
@@ -86,60 +88,60 @@ class LocalTurn(RequestFields):
     def __init__(
         self,
         exchange: Exchange,
-        desk: "Desk",
+        input_requests: "InputRequestHandler",
         on_progress: OnProgress | None = None,
         on_log: OnLog | None = None,
     ) -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
-        self._desk = desk
+        self._input_requests = input_requests
         self._on_progress = on_progress
         self._on_log = on_log
-        self._hearing: Hearing | None = None
+        self._callbacks: Hearing | None = None
 
     @property
     def wire(self) -> "LocalTurn":
-        """There is nothing between the two ends."""
+        """Itself: there is no connection."""
         return self
 
     @property
     def session(self) -> Session | None:
-        """Each call stands for itself."""
+        """None: each request is independent."""
         return None
 
     def post(self, frame: bytes) -> bool:
-        """Tell the caller of progress or of a log message."""
-        told = decode(frame)
-        assert isinstance(told, Notification)
-        hearing = self._hearing = self._hearing or Hearing()
-        if told.method == "notifications/progress" and self._on_progress is not None:
-            news = decode_as(t.ProgressNotificationParams, told.params)
-            parts = news.progress, news.total, news.message
-            hearing.tell(self._on_progress, *parts, size=len(frame))
-        elif told.method == "notifications/message" and self._on_log is not None:
-            said = decode_as(t.LoggingMessageNotificationParams, told.params)
-            hearing.tell(self._on_log, said, size=len(frame))
+        """Call the callback for a progress notification or a log message."""
+        notification = decode(frame)
+        assert isinstance(notification, Notification)
+        callbacks = self._callbacks = self._callbacks or Hearing()
+        if notification.method == "notifications/progress" and self._on_progress is not None:
+            params = decode_as(t.ProgressNotificationParams, notification.params)
+            parts = params.progress, params.total, params.message
+            callbacks.tell(self._on_progress, *parts, size=len(frame))
+        elif notification.method == "notifications/message" and self._on_log is not None:
+            message = decode_as(t.LoggingMessageNotificationParams, notification.params)
+            callbacks.tell(self._on_log, message, size=len(frame))
         return True
 
     async def caught_up(self) -> None:
-        """Wait until the caller's handlers have seen all that was told, for a limited time."""
-        if self._hearing is not None:
-            await self._hearing.caught_up()
+        """Wait until the callbacks have been called, for a limited time."""
+        if self._callbacks is not None:
+            await self._callbacks.caught_up()
 
     async def send(self, frame: bytes) -> None:
-        """The same."""
+        """Call the callback for a notification."""
         self.post(frame)
 
     async def ask(self, question: "InputRequest") -> Raw:
-        """Ask the one who answers questions of servers here."""
-        return await self._desk.ask(question)
+        """Return the result of an input request, from `on_input_request`."""
+        return await self._input_requests.answer(question)
 
     async def hang_up(self) -> None:
-        """There is no connection."""
+        """Nothing: there is no connection."""
 
 
 def local_exchange(method: str, params: t.RequestParams, peer: Peer, caller: str = "") -> Exchange:
-    """A request of this program. Raises `LocalProtocolError` for what is no JSON."""
+    """A request of this program. Raises `LocalProtocolError` for what is not JSON."""
     meta = Raw(encode(params.meta)) if params.meta else NOTHING
     if type(params) is t.CallToolRequestParams:  # nearly all are
         head = SplitParams(meta, params.name, None, params.arguments)
@@ -149,66 +151,71 @@ def local_exchange(method: str, params: t.RequestParams, peer: Peer, caller: str
     return Exchange(request, head, NEWEST.methods[method], peer, _SHAPER, caller)
 
 
-def passed_on(meta: Raw) -> dict[str, Any] | None:
-    """What of a `_meta` goes on to the next one: not what belongs to this hop.
+# ---------------------------------------------------------------- _meta
 
-    Trace context passes, and what others put there; how the caller speaks and what it wants to be
-    told under is between the two of us, and our own client says it anew.
+
+def forwarded_meta(meta: Raw) -> dict[str, Any] | None:
+    """The keys of a request's `_meta` that are forwarded to the server.
+
+    Trace context is, and unreserved keys; the protocol version, the progress token and the like
+    are hop-by-hop, and the client of the next hop sends its own.
     """
     if not meta:
         return None
-    return _kept(_members.decode(meta)) or None
+    return _forwardable(_members.decode(meta)) or None
 
 
-def passed_back(result: t.ProtocolType) -> t.ProtocolType:
-    """A result without what its server said of itself: to whoever asked we are the server."""
+def without_server_info(result: t.ProtocolType) -> t.ProtocolType:
+    """A result without what its server says of itself: to the caller, the host is the server."""
     meta: dict[str, Any] | None = getattr(result, "meta", None)
     if not meta:
         return result
-    kept = None if meta.keys() == _ITSELF else _kept(meta)
+    kept = None if meta.keys() == _SERVER_INFO_ONLY else _forwardable(meta)
     if kept is not None and len(kept) == len(meta):
         return result
     return replace(result, meta=kept or None)
 
 
-def _kept(meta: dict[str, Any]) -> dict[str, Any]:
+def _forwardable(meta: dict[str, Any]) -> dict[str, Any]:
     return {
         key: value for key, value in meta.items() if key in _TRACE or not t.reserved_meta_key(key)
     }
 
 
-# All that there is in most results.
-_ITSELF = {t.SERVER_INFO_KEY}
+# The `_meta` of most results.
+_SERVER_INFO_ONLY = {t.SERVER_INFO_KEY}
 _TRACE = frozenset({t.TRACEPARENT_KEY, t.TRACESTATE_KEY, t.BAGGAGE_KEY})
 
+
+# ---------------------------------------------------------------- routing
 
 CALL = "tools/call"
 
 
 class HostResult(NamedTuple):
-    """A result, and where it comes from: the lists that a list was made of, or the server's list in
-    which a tool was found, and the server's own name for it."""
+    """A result, and where it comes from: the lists that a list was made of, or the listings of the
+    server of a tool, and the name of the tool on that server."""
 
     result: t.ProtocolType
-    lists: Sequence[Offer[Any, Any]] = ()
-    tool: tuple[Offers, str] | None = None
+    lists: Sequence[ListedItems[Any, Any]] = ()
+    tool: tuple[ServerListings, str] | None = None
 
 
-# What a caller in this program asks for beside the request; None for a client that connected.
-Row: TypeAlias = Callable[[Turn, Wishes | None], Awaitable[HostResult]]
+# The options are None for a client that connected to the host.
+Route: TypeAlias = Callable[[Turn, LocalOptions | None], Awaitable[HostResult]]
 
 
-class Handling:
-    """Answers requests with what the servers of the moment answer.
+class HostRouter:
+    """Forwards requests to servers.
 
-    `now` gives the snapshot that is in force; `wait_s` is how long whoever looks at everything
-    waits for one server.
+    `current` returns the current generation; `wait_s` is how long a list of all servers waits for
+    one server.
     """
 
-    def __init__(self, now: Callable[[], Snapshot], wait_s: float) -> None:
-        self._now = now
+    def __init__(self, current: Callable[[], Generation], wait_s: float) -> None:
+        self._current = current
         self._wait_s = wait_s
-        self._rows: dict[str, Row] = {
+        self._routes: dict[str, Route] = {
             CALL: self._call_tool,
             "tools/list": self._list_tools,
             "prompts/list": self._list_prompts,
@@ -220,181 +227,191 @@ class Handling:
         }
 
     async def handle(self, turn: Turn) -> t.ProtocolType:
-        """The result of a request from a client that connected. Raises as `answer` does."""
-        return (await self.answer(turn, None)).result
+        """The result of a request of a client that connected. Raises as `route` does."""
+        return (await self.route(turn, None)).result
 
-    def answer(self, turn: Turn, wishes: Wishes | None) -> Awaitable[HostResult]:
-        """The result of a request, and where it comes from. Raises `Fault` for what cannot be
-        answered, and whatever the server's own answer raises."""
-        row = self._rows.get(turn.exchange.method.name)
-        if row is None:
-            words = f"there is no {turn.exchange.method.name} here"
+    def route(self, turn: Turn, options: LocalOptions | None) -> Awaitable[HostResult]:
+        """The result of a request, and where it comes from. Raises `Fault` for an invalid request,
+        and what the request to the server raises."""
+        route = self._routes.get(turn.exchange.method.name)
+        if route is None:
+            words = f"method not found: {turn.exchange.method.name}"
             raise Fault(FaultKind.METHOD_NOT_FOUND, words)
-        return row(turn, wishes)
+        return route(turn, options)
 
     # ------------------------------------------------------------ lists
 
-    async def _list_tools(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        lists = await self._gathered(turn, "tools", wishes)
+    async def _list_tools(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+        lists = await self._gather(turn, "tools", options)
         return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
 
-    async def _list_prompts(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        lists = await self._gathered(turn, "prompts", wishes)
+    async def _list_prompts(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+        lists = await self._gather(turn, "prompts", options)
         return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
 
-    async def _list_resources(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        lists = await self._gathered(turn, "resources", wishes)
+    async def _list_resources(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+        lists = await self._gather(turn, "resources", options)
         return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
 
-    async def _list_templates(self, turn: Turn, wishes: Wishes | None) -> HostResult:
-        lists = await self._gathered(turn, "templates", wishes)
+    async def _list_templates(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+        lists = await self._gather(turn, "templates", options)
         found = _items(lists)
         return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
 
-    async def _gathered(
-        self, turn: Turn, kind: Kind, wishes: Wishes | None
-    ) -> list[Offer[Any, Any]]:
-        """All of it is one page: a cursor is nothing that we gave anybody."""
+    async def _gather(
+        self, turn: Turn, kind: Kind, options: LocalOptions | None
+    ) -> list[ListedItems[Any, Any]]:
+        """One list of all servers. It is one page, so every cursor is invalid."""
         if decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
-            raise Fault(FaultKind.INVALID_PARAMS, "this cursor is not one of ours; begin anew")
-        snapshot, caller = self._now(), turn.exchange.principal
-        with _holding(snapshot):
-            fresh = wishes is not None and wishes.fresh
-            shelves = await snapshot.gather(kind, caller, self._wait_s, fresh=fresh)
-        return [shelf.content for shelf in shelves.values() if shelf.content is not None]
+            raise Fault(FaultKind.INVALID_PARAMS, "unknown cursor; list from the beginning")
+        generation, caller = self._current(), turn.exchange.principal
+        with _hold_all(generation):
+            fresh = options is not None and options.fresh
+            listings = await generation.gather(kind, caller, self._wait_s, fresh=fresh)
+        return [one.content for one in listings.values() if one.content is not None]
 
     # ------------------------------------------------------------ calls
 
-    async def _call_tool(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+    async def _call_tool(self, turn: Turn, options: LocalOptions | None) -> HostResult:
         head, request = turn.exchange.params, turn.exchange.request
-        if wishes is not None:  # it was written in this program, a moment ago
+        if options is not None:  # this program has just encoded it
             name, arguments = str(head.name), head.arguments
-        elif is_bare_call(request, head):  # as nearly all are: they were split already
+        elif is_bare_call(request, head):  # as nearly all are: the params are decoded already
             refuse_duplicate_members(head.arguments)
             name, arguments = str(head.name), head.arguments
         else:
             params = decode_as(t.CallToolRequestParams, request.params)
             name, arguments = params.name, params.arguments
-        snapshot, caller = self._now(), turn.exchange.principal
-        holder = snapshot.holder("tools", name, caller)
-        holder.hold()
+        generation, caller = self._current(), turn.exchange.principal
+        server = generation.server_for("tools", name, caller)
+        server.hold()
         try:
-            own = snapshot.known("tools", name, holder, caller)
+            own = generation.listed_name("tools", name, server, caller)
             if own is None:
-                own = await snapshot.asked_for("tools", name, holder, caller)
-            meta = passed_on(head.meta) if head.meta else None
-            asked = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
-            offers = holder.offers(caller)
-            return HostResult(await _ask(turn, wishes, holder, CALL, asked), (), (offers, own))
+                own = await generation.fetch_name("tools", name, server, caller)
+            meta = forwarded_meta(head.meta) if head.meta else None
+            forwarded = t.CallToolRequestParams(name=own, arguments=arguments, meta=meta)
+            listings = server.listings(caller)
+            return HostResult(
+                await _forward(turn, options, server, CALL, forwarded), (), (listings, own)
+            )
         finally:
-            holder.release()
+            server.release()
 
-    async def _get_prompt(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+    async def _get_prompt(self, turn: Turn, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
-        snapshot = self._now()
-        holder = snapshot.holder("prompts", params.name, turn.exchange.principal)
-        holder.hold()
+        generation = self._current()
+        server = generation.server_for("prompts", params.name, turn.exchange.principal)
+        server.hold()
         try:
-            own = await self._prompt(snapshot, params.name, holder, turn)
-            meta = passed_on(turn.exchange.params.meta)
-            asked = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
-            return HostResult(await _ask(turn, wishes, holder, "prompts/get", asked))
+            own = await self._prompt_name(generation, params.name, server, turn)
+            meta = forwarded_meta(turn.exchange.params.meta)
+            forwarded = t.GetPromptRequestParams(name=own, arguments=params.arguments, meta=meta)
+            return HostResult(await _forward(turn, options, server, "prompts/get", forwarded))
         finally:
-            holder.release()
+            server.release()
 
-    async def _prompt(self, snapshot: Snapshot, name: str, holder: Hosted, turn: Turn) -> str:
+    async def _prompt_name(
+        self, generation: Generation, name: str, server: HostedServer, turn: Turn
+    ) -> str:
         caller = turn.exchange.principal
-        own = snapshot.known("prompts", name, holder, caller)
+        own = generation.listed_name("prompts", name, server, caller)
         if own is not None:
             return own
-        return await snapshot.asked_for("prompts", name, holder, caller)
+        return await generation.fetch_name("prompts", name, server, caller)
 
-    async def _read_resource(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+    async def _read_resource(self, turn: Turn, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
-        asked = t.ReadResourceRequestParams(
-            uri=params.uri, meta=passed_on(turn.exchange.params.meta)
+        forwarded = t.ReadResourceRequestParams(
+            uri=params.uri, meta=forwarded_meta(turn.exchange.params.meta)
         )
-        return await self._at(turn, wishes, params.uri, "resources/read", asked)
+        return await self._forward_by_uri(turn, options, params.uri, "resources/read", forwarded)
 
-    async def _at(
+    async def _forward_by_uri(
         self,
         turn: Turn,
-        wishes: Wishes | None,
+        options: LocalOptions | None,
         uri: str,
         method: str,
         params: t.RequestParams,
     ) -> HostResult:
-        """Ask the server that has an address, or the one that was named."""
-        snapshot, meant = self._now(), wishes.server if wishes is not None else None
-        if meant is not None:
-            holder = snapshot.server(meant)
-            holder.hold()
+        """Forward a request to the server that has a URI, or the one that the caller named."""
+        generation, named = self._current(), options.server if options is not None else None
+        if named is not None:
+            server = generation.server(named)
+            server.hold()
         else:
-            with _holding(snapshot):
+            with _hold_all(generation):
                 caller = turn.exchange.principal
-                holder = await snapshot.reader(uri, caller, self._wait_s)
-                holder.hold()
+                server = await generation.server_for_uri(uri, caller, self._wait_s)
+                server.hold()
         try:
-            return HostResult(await _ask(turn, wishes, holder, method, params))
+            return HostResult(await _forward(turn, options, server, method, params))
         finally:
-            holder.release()
+            server.release()
 
-    async def _complete(self, turn: Turn, wishes: Wishes | None) -> HostResult:
+    async def _complete(self, turn: Turn, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
-        params = replace(params, meta=passed_on(turn.exchange.params.meta))
+        params = replace(params, meta=forwarded_meta(turn.exchange.params.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
             uri = params.ref.uri
-            return await self._at(turn, wishes, uri, "completion/complete", params)
-        snapshot = self._now()
-        holder = snapshot.holder("prompts", params.ref.name, turn.exchange.principal)
-        holder.hold()
+            return await self._forward_by_uri(turn, options, uri, "completion/complete", params)
+        generation = self._current()
+        server = generation.server_for("prompts", params.ref.name, turn.exchange.principal)
+        server.hold()
         try:
-            own = await self._prompt(snapshot, params.ref.name, holder, turn)
-            asked = replace(params, ref=replace(params.ref, name=own))
-            return HostResult(await _ask(turn, wishes, holder, "completion/complete", asked))
+            own = await self._prompt_name(generation, params.ref.name, server, turn)
+            forwarded = replace(params, ref=replace(params.ref, name=own))
+            return HostResult(
+                await _forward(turn, options, server, "completion/complete", forwarded)
+            )
         finally:
-            holder.release()
+            server.release()
 
 
 @contextmanager
-def _holding(snapshot: Snapshot) -> Generator[None]:
-    """While somebody looks at all servers, none of them goes."""
-    for one in snapshot.hosted.values():
+def _hold_all(generation: Generation) -> Generator[None]:
+    """Keep all servers open while they are listed."""
+    for one in generation.servers.values():
         one.hold()
     try:
         yield
     finally:
-        for one in snapshot.hosted.values():
+        for one in generation.servers.values():
             one.release()
 
 
-def _items(lists: Sequence[Offer[Any, Any]]) -> list[Any]:
-    return [one for offer in lists for one in offer.nouns.values()]
+def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
+    return [one for listed in lists for one in listed.items.values()]
 
 
-async def _ask(
-    turn: Turn, wishes: Wishes | None, holder: Hosted, method: str, params: t.RequestParams
+async def _forward(
+    turn: Turn,
+    options: LocalOptions | None,
+    server: HostedServer,
+    method: str,
+    params: t.RequestParams,
 ) -> t.ProtocolType:
-    seconds = (wishes or NO_WISHES).timeout_s
-    reporting = _reporting(turn)
+    timeout_s = (options or NO_OPTIONS).timeout_s
+    on_progress = _progress_forwarder(turn)
     try:
-        result = await holder.supervised.ask(
-            turn, method, params, timeout_s=seconds, on_progress=reporting
+        result = await server.supervisor.request(
+            turn, method, params, timeout_s=timeout_s, on_progress=on_progress
         )
-    except Fault as fault:  # what the server said, and not what was asked of us, is wrong
-        told = RemoteProtocolError(fault.message, server=fault.server).with_server(holder.key)
-        raise told from fault
+    except Fault as fault:  # the server's response is invalid, not the request
+        invalid = RemoteProtocolError(fault.message, server=fault.server).with_server(server.key)
+        raise invalid from fault
     except ChannelError as error:
-        error.with_server(holder.key)
+        error.with_server(server.key)
         raise
     except RemoteError as error:
-        error.server = holder.key
+        error.server = server.key
         raise
-    return passed_back(result)
+    return without_server_info(result)
 
 
-def _reporting(turn: Turn) -> OnProgress | None:
-    """Tells whoever asked how it is getting on; None where they do not want to know."""
+def _progress_forwarder(turn: Turn) -> OnProgress | None:
+    """Forwards progress to the caller; None if the caller wants none."""
     exchange, wire = turn.exchange, turn.wire
     if exchange.progress_token is None:
         return None
@@ -402,7 +419,7 @@ def _reporting(turn: Turn) -> OnProgress | None:
     def report(progress: float, total: float | None, message: str | None) -> Awaitable[None] | None:
         try:
             frame = exchange.progress(progress, total, message)
-        except LocalProtocolError:  # it went backwards, which is the server's mistake
+        except LocalProtocolError:  # the server's progress decreased
             return None
         return None if frame is None or wire.post(frame) else wire.send(frame)
 

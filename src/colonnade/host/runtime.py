@@ -1,8 +1,7 @@
-"""What all servers of a host have in common: the handler, the generation in force, and its end.
+"""The runtime of a host: its middleware, its current generation of servers, reload and close.
 
-Rules: a reload puts a whole new snapshot in the place of the old one, at once: servers whose entry
-is the same are in both, and the others leave when the last call on them is done. Nobody waits for
-that. Whoever watches is told once of a reload.
+Rules: a reload replaces the whole generation at once. Servers whose entry is the same are in both;
+the others are drained in the background. `watch` callbacks are called once for a reload.
 """
 
 import asyncio
@@ -14,174 +13,181 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from colonnade.client.callback_queue import Hearing
 from colonnade.client.request import running_loop
 from colonnade.errors import LocalProtocolError
-from colonnade.host.agent.search import Looking
+from colonnade.host.agent.search import ToolSearch
 from colonnade.host.config.settings import Config, Entry
-from colonnade.host.input_requests import Desk, asking_of
-from colonnade.host.router import Handling, HostResult, LocalTurn, Wishes, local_exchange
-from colonnade.host.servers.generation import Claim, Hosted, Snapshot
+from colonnade.host.input_requests import InputRequestHandler, input_request_sender
+from colonnade.host.router import HostResult, HostRouter, LocalOptions, LocalTurn, local_exchange
+from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
 from colonnade.host.servers.listings import Kind
-from colonnade.host.servers.naming import Claims
-from colonnade.host.servers.session import Seat
-from colonnade.host.servers.supervisor import State, Status, Supervised
+from colonnade.host.servers.naming import NameClaims
+from colonnade.host.servers.session import HostedSession
+from colonnade.host.servers.status import State, Status
+from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Handler, Middleware, Turn, stack
 from colonnade.protocol import types as t
-from colonnade.protocol.input_requests import InputRequestKind as Asked
+from colonnade.protocol.input_requests import InputRequestKind as InputKind
 
-if TYPE_CHECKING:  # most servers ask nobody who they are
+if TYPE_CHECKING:  # most servers need no authorization
     from colonnade.auth.client.login import Auth
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
 CLOSED = "this host is closed; make another one"
-# What it has opened lives in the loop in which it was opened.
-ELSEWHERE = "this host is used in another event loop; make another one for this loop"
+# Its connections belong to the event loop that they were opened in.
+OTHER_LOOP = "this host is used in another event loop; make another one for this loop"
 
-ALL: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
+ALL_KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
 
 
-class Changes(NamedTuple):
-    """Lists that are others now (`tools`, `prompts`, `resources`, `templates`), and the servers
-    that they are of."""
+class ListChanges(NamedTuple):
+    """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), and the servers that
+    they are of."""
 
     kinds: tuple[Kind, ...]
     servers: tuple[str, ...]
 
 
-OnChange: TypeAlias = Callable[[Changes], Any]
+OnChange: TypeAlias = Callable[[ListChanges], Any]
 OnEvent: TypeAlias = Callable[[Status], Any]
 
 
-class Roof:
-    """Everything of a host but what programs type."""
+class HostRuntime:
+    """What a host consists of, below its public methods."""
 
     def __init__(
         self,
         config: Config,
-        desk: Desk,
+        input_requests: InputRequestHandler,
         *,
-        layers: Iterable[Middleware],
+        middleware: Iterable[Middleware],
         wait_s: float,
         on_event: OnEvent | None = None,
         auth: "Callable[[str], Auth | None] | None" = None,
         info: t.Implementation | None = None,
     ) -> None:
-        self.desk = desk
+        self.input_requests = input_requests
         self._info = info
-        self.looking: Looking = Looking()
-        self._wait_s = wait_s
+        self.search: ToolSearch = ToolSearch()
         self._on_event = on_event
         self._auth = auth
-        self._layers: list[Middleware] = [_checked(one) for one in layers]
+        self._middleware: list[Middleware] = [_checked(one) for one in middleware]
         self._watchers: dict[object, OnChange] = {}
-        self._hearing = Hearing()
-        self._leaving: dict[asyncio.Task[None], Hosted] = {}
-        self._states: dict[Supervised, State] = {}
+        self._callbacks = Hearing()
+        self._draining: dict[asyncio.Task[None], HostedServer] = {}
+        self._states: dict[ServerSupervisor, State] = {}
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.snapshot: Snapshot = self._made(config, None)
-        self._handling = Handling(self._now, wait_s)
-        # For requests of clients that connect to this host.
-        self.handler: Handler = stack(self._handling.handle, self._layers)
+        self.generation: Generation = self._build(config, None)
+        self._router = HostRouter(self._current, wait_s)
+        # For clients that connect to this host.
+        self.handler: Handler = stack(self._router.handle, self._middleware)
 
-    def use(self, layer: Middleware) -> None:
-        """Put a layer inside those that are there."""
-        self._layers.append(_checked(layer))
-        self.handler = stack(self._handling.handle, self._layers)
+    def add_middleware(self, middleware: Middleware) -> None:
+        """Add a middleware inside those that are there."""
+        self._middleware.append(_checked(middleware))
+        self.handler = stack(self._router.handle, self._middleware)
 
-    def answer(self, turn: Turn, wishes: Wishes) -> Awaitable[HostResult]:
-        """The result of a request of this program, through all middleware, and where it comes
-        from. No `lists` and no `tool` where the middleware has answered by itself."""
-        if not self._layers:
-            return self._handling.answer(turn, wishes)
-        return self._through_middleware(turn, wishes)
+    def request(self, turn: Turn, options: LocalOptions) -> Awaitable[HostResult]:
+        """The result of a request of this program, through all middleware, and where it comes from:
+        without `lists` and `tool` where a middleware has returned a result of its own."""
+        if not self._middleware:
+            return self._router.route(turn, options)
+        return self._through_middleware(turn, options)
 
-    async def _through_middleware(self, turn: Turn, wishes: Wishes) -> HostResult:
-        # Middleware may pass on another turn, and return another result: what belongs to this call
-        # alone is therefore held by the handler at the end of its own stack.
-        answered: HostResult | None = None
+    async def _through_middleware(self, turn: Turn, options: LocalOptions) -> HostResult:
+        # Middleware may pass on another request and return another result, so where the result
+        # comes from is kept by a handler that belongs to this request alone.
+        routed: HostResult | None = None
 
         async def innermost(turn: Turn) -> t.ProtocolType:
-            nonlocal answered
-            answered = await self._handling.answer(turn, wishes)
-            return answered.result
+            nonlocal routed
+            routed = await self._router.route(turn, options)
+            return routed.result
 
-        result = await stack(innermost, self._layers)(turn)
-        return HostResult(result) if answered is None else answered._replace(result=result)
+        result = await stack(innermost, self._middleware)(turn)
+        return HostResult(result) if routed is None else routed._replace(result=result)
 
-    def _now(self) -> Snapshot:
-        """The servers of this moment. Raises `LocalProtocolError` where there are none any more."""
+    def _current(self) -> Generation:
+        """The current generation. Raises `LocalProtocolError` after `close`, and in another event
+        loop."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
         loop = running_loop()
         if self._loop is not loop:
             if self._loop is not None:
-                raise LocalProtocolError(ELSEWHERE)
+                raise LocalProtocolError(OTHER_LOOP)
             self._loop = loop
-        return self.snapshot
+        return self.generation
 
     # ------------------------------------------------------------ generations
 
-    def _made(self, config: Config, before: Snapshot | None) -> Snapshot:
+    def _build(self, config: Config, before: Generation | None) -> Generation:
         enabled = {key: one for key, one in config.entries.items() if one.settings.enabled}
-        claims = Claims((key, entry.settings) for key, entry in enabled.items())
-        hosted: dict[str, Hosted] = {}
+        claims = NameClaims((key, entry.settings) for key, entry in enabled.items())
+        servers: dict[str, HostedServer] = {}
         for key, namespace in claims.namespaces.items():
             entry = enabled[key]
-            won = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
-            claim = Claim(namespace, won)
-            old = before.hosted.get(key) if before is not None else None
+            aliases = {alias: own for alias, (of, own) in claims.aliases.items() if of == key}
+            claim = NameClaim(namespace, aliases)
+            old = before.servers.get(key) if before is not None else None
             if old is not None and _is_same(old, entry, claim):
-                old.entry = entry  # which may stand in another line now
-                hosted[key] = old
+                old.entry = entry  # its place in the file may have changed
+                servers[key] = old
             else:
-                hosted[key] = Hosted(entry, claim, self._supervise, self._listing, self._changed)
-        generation = before.generation + 1 if before is not None else 1
+                servers[key] = HostedServer(
+                    entry, claim, self._make_supervisor, self._list_request, self._lists_changed
+                )
+        number = before.number + 1 if before is not None else 1
         problems = (*config.problems, *claims.problems)
-        return Snapshot(generation, hosted, claims.aliases, problems)
+        return Generation(number, servers, claims.aliases, problems)
 
-    def _supervise(self, entry: Entry, opened: Callable[[Supervised, Seat], None]) -> Supervised:
-        return Supervised(
+    def _make_supervisor(
+        self, entry: Entry, on_open: Callable[[ServerSupervisor, HostedSession], None]
+    ) -> ServerSupervisor:
+        can_answer = self.input_requests.can_answer
+        return ServerSupervisor(
             entry,
-            asks=(Asked.ELICIT, Asked.SAMPLE) if self.desk.is_open else (),
-            asking=asking_of(entry.key),
+            input_kinds=(InputKind.ELICIT, InputKind.SAMPLE) if can_answer else (),
+            send_input_request=input_request_sender(entry.key),
             auth=self._auth,
             info=self._info,
-            on_open=opened,
-            on_change=self._noted if self._on_event is not None else None,
+            on_open=on_open,
+            on_change=self._status_changed if self._on_event is not None else None,
         )
 
-    def _listing(self, method: str, caller: str) -> LocalTurn:
-        """Lists are asked for by the host itself, in the conversation of whoever looks."""
+    def _list_request(self, method: str, caller: str) -> LocalTurn:
+        """The request for a list, which the host makes in the session of a caller."""
         params = t.PaginatedRequestParams()
-        return LocalTurn(local_exchange(method, params, self.desk.peer, caller), self.desk)
+        exchange = local_exchange(method, params, self.input_requests.peer, caller)
+        return LocalTurn(exchange, self.input_requests)
 
     def reload(self, config: Config) -> None:
-        """This is what holds from now on. Raises `LocalProtocolError` after the end."""
+        """Use another configuration from now on. Raises `LocalProtocolError` after `close`."""
         if self._is_closed:
             raise LocalProtocolError(CLOSED)
-        before = self.snapshot
-        after = self._made(config, before)
-        self.snapshot = after
-        gone = [one for key, one in before.hosted.items() if after.hosted.get(key) is not one]
-        come = [key for key, one in after.hosted.items() if before.hosted.get(key) is not one]
-        for one in gone:
-            task = asyncio.get_running_loop().create_task(one.leave())
-            self._leaving[task] = one
-            task.add_done_callback(self._left)
-        if gone or come:
-            servers = dict.fromkeys([*(one.key for one in gone), *come])
-            self._tell(Changes(ALL, tuple(servers)))
+        before = self.generation
+        after = self._build(config, before)
+        self.generation = after
+        removed = [one for key, one in before.servers.items() if after.servers.get(key) is not one]
+        added = [key for key, one in after.servers.items() if before.servers.get(key) is not one]
+        for one in removed:
+            task = asyncio.get_running_loop().create_task(one.drain())
+            self._draining[task] = one
+            task.add_done_callback(self._drained)
+        if removed or added:
+            servers = dict.fromkeys([*(one.key for one in removed), *added])
+            self._notify(ListChanges(ALL_KINDS, tuple(servers)))
 
-    def _left(self, task: "asyncio.Task[None]") -> None:
-        one = self._leaving.pop(task)
-        self._states.pop(one.supervised, None)
+    def _drained(self, task: "asyncio.Task[None]") -> None:
+        one = self._draining.pop(task)
+        self._states.pop(one.supervisor, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("server %r could not be stopped", one.key, exc_info=error)
 
-    # ------------------------------------------------------------ news
+    # ------------------------------------------------------------ callbacks
 
     def watch(self, callback: OnChange) -> Callable[[], None]:
-        """Tell this one of changes, until what is returned is called."""
+        """Call a callback with changes of lists, until the returned function is called."""
         mark = object()
         self._watchers[mark] = callback
 
@@ -190,52 +196,52 @@ class Roof:
 
         return unwatch
 
-    def _changed(self, server: str, kinds: Sequence[Kind]) -> None:
-        if server in self.snapshot.hosted:
-            self._tell(Changes(tuple(kinds), (server,)))
+    def _lists_changed(self, server: str, kinds: Sequence[Kind]) -> None:
+        if server in self.generation.servers:
+            self._notify(ListChanges(tuple(kinds), (server,)))
 
-    def _tell(self, changes: Changes) -> None:
+    def _notify(self, changes: ListChanges) -> None:
         for callback in list(self._watchers.values()):
-            self._hearing.tell(callback, changes)
+            self._callbacks.tell(callback, changes)
 
-    def _noted(self, supervised: Supervised) -> None:
-        status = supervised.status
-        if self._on_event is not None and self._states.get(supervised) != status.state:
-            self._states[supervised] = status.state
-            self._hearing.tell(self._on_event, status)
+    def _status_changed(self, supervisor: ServerSupervisor) -> None:
+        status = supervisor.status
+        if self._on_event is not None and self._states.get(supervisor) != status.state:
+            self._states[supervisor] = status.state
+            self._callbacks.tell(self._on_event, status)
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ close
 
     async def close(self) -> None:
-        """End every server at once; at any time, and twice."""
+        """Close every server at once. May be called at any time, and twice."""
         self._is_closed = True
         self._watchers.clear()
-        leaving = dict(self._leaving)
-        for task in leaving:
+        draining = dict(self._draining)
+        for task in draining:
             task.cancel()
-        everyone = {*self.snapshot.hosted.values(), *leaving.values()}
-        if leaving:
-            await asyncio.wait(leaving)
-        if everyone:
-            await asyncio.gather(*(one.close() for one in everyone))
-        await self._hearing.close()
+        servers = {*self.generation.servers.values(), *draining.values()}
+        if draining:
+            await asyncio.wait(draining)
+        if servers:
+            await asyncio.gather(*(one.close() for one in servers))
+        await self._callbacks.close()
 
 
-def _checked(layer: Middleware) -> Middleware:
-    """A layer that forgot to hand on what it was answered is told so, by its name."""
+def _checked(middleware: Middleware) -> Middleware:
+    """A middleware whose missing result is an error that names it."""
 
-    async def checked(turn: Turn, inner: Handler) -> t.ProtocolType:
-        made: object = layer(turn, inner)
-        result = await made if isawaitable(made) else None
+    async def checked(turn: Turn, call_next: Handler) -> t.ProtocolType:
+        returned: object = middleware(turn, call_next)
+        result = await returned if isawaitable(returned) else None
         if result is None:
-            name = getattr(layer, "__qualname__", type(layer).__qualname__)
-            words = "a layer is async, and returns what it got: return await handler(turn)"
-            raise LocalProtocolError(f"the layer {name} gave no answer; {words}")
+            name = getattr(middleware, "__qualname__", type(middleware).__qualname__)
+            hint = "a middleware is async and returns a result: return await call_next(request)"
+            raise LocalProtocolError(f"the middleware {name} returned no result; {hint}")
         return result
 
     return checked
 
 
-def _is_same(hosted: Hosted, entry: Entry, claim: Claim) -> bool:
-    """Whether nothing has changed for a server, so that it stays as it is."""
-    return hosted.entry.fingerprint == entry.fingerprint and hosted.claim == claim
+def _is_same(server: HostedServer, entry: Entry, claim: NameClaim) -> bool:
+    """Whether nothing has changed for a server, so that it goes on."""
+    return server.entry.fingerprint == entry.fingerprint and server.claim == claim

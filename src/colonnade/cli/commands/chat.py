@@ -37,7 +37,7 @@ from colonnade.host.agent.openai_model import (
 from colonnade.host.agent.prompts import introduction, prompt_messages, with_resources
 from colonnade.host.config.settings import Config, Entry, Settings
 from colonnade.host.host import Host
-from colonnade.host.input_requests import Question
+from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
 from colonnade.text import clean, cut, first_line, one_line
@@ -142,21 +142,21 @@ def chosen(wish: Wish) -> OpenAICompatible:
 async def _chat(config: Config, model: OpenAICompatible, screen: Screen, *, yes: bool) -> int:
     asking = asyncio.Lock()
 
-    async def on_question(question: Question) -> object:
+    async def on_input_request(question: HostInputRequest) -> object:
         async with asking:
             return await _answer(question, model, screen)
 
     def auth(url: str) -> Auth | None:
         return login_for(url, screen, ask=len(config.entries) == 1)
 
-    async with Host(config, on_question=on_question, auth=auth) as host:
+    async with Host(config, on_input_request=on_input_request, auth=auth) as host:
         chat = Chat(host, model, screen, Consent(screen, asking, yes=yes))
         await chat.begin()
         with _interrupting(chat):
             return await chat.talk()
 
 
-async def _answer(question: Question, model: OpenAICompatible, screen: Screen) -> object:
+async def _answer(question: HostInputRequest, model: OpenAICompatible, screen: Screen) -> object:
     """A server's question, put to the person at the terminal, with who asks and for which call."""
     calls = ", ".join(one_line(call.name) for call in question.calls)
     who = f"{one_line(question.server)} (for {calls})" if calls else one_line(question.server)

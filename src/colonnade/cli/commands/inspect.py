@@ -27,7 +27,7 @@ from colonnade.client.connect import connect
 from colonnade.client.tools import members, prompt_signature, tool_signature
 from colonnade.errors import ColonnadeError, LocalProtocolError
 from colonnade.host.config.settings import Config, Entry, Problem
-from colonnade.host.servers.supervisor import address_of, names_us
+from colonnade.host.servers.supervisor import has_authorization, url_of
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.jsonrpc import encode
@@ -554,8 +554,10 @@ async def _asked(entry: Entry, screen: Screen, room: asyncio.Semaphore) -> Facts
     async with room:
         try:
             target = await entry.resolve()
-            url = address_of(target)
-            auth = login_for(url, screen, ask=False) if url and not names_us(target) else None
+            url = url_of(target)
+            auth = (
+                login_for(url, screen, ask=False) if url and not has_authorization(target) else None
+            )
             connecting = connect(
                 target,
                 server_name=entry.key,

@@ -285,8 +285,8 @@ class OpenAICompatible:
         return await self.ask(asked)
 
     async def sample(self, params: t.CreateMessageRequestParams) -> t.CreateMessageResult:
-        """What the model says to a server that wants its words: an answer for `on_question`, or for
-        `on_sample` of a client. Whether it may is for a person to say, before and after."""
+        """Answer a sampling request: for `on_input_request` of a host or `on_sample` of a client. A
+        person should approve it before and after."""
         length = NEW_LENGTH if urlsplit(self.url).hostname in NEW_HOSTS else LENGTH
         return said_by_model(await self.ask(asked_of_model(params, length)), self.model)
 

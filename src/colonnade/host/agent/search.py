@@ -23,7 +23,7 @@ from math import log, sqrt
 from typing import Any, Final, TypeAlias, cast
 
 from colonnade.host.agent.tokenizer import others, plain_words, stem, words_of
-from colonnade.host.servers.listings import HostTool, Steps, at_once, in_slices
+from colonnade.host.servers.listings import HostTool, Steps, run_cooperatively, run_to_completion
 from colonnade.protocol import types as t
 
 # Longer than any description that helps somebody choose; the rest is not read.
@@ -69,7 +69,7 @@ class Index:
         self._rows: dict[str, _Row] = {}
         self._words: list[str] = []
         self.size: int = 0
-        at_once(self._read(tools))
+        run_to_completion(self._read(tools))
 
     @classmethod
     def in_steps(cls, tools: Iterable[tuple[str, t.Tool]]) -> "Steps[Index]":
@@ -110,7 +110,7 @@ class Index:
 
         A tool that has none of the words is not among them, so there may be fewer.
         """
-        return at_once(self.search(words, limit))
+        return run_to_completion(self.search(words, limit))
 
     def search(self, words: str, limit: int = 5) -> Steps[list[int]]:
         """`best` in steps."""
@@ -279,7 +279,7 @@ MAX_KEPT = 8
 MAX_KEPT_BYTES = 2 * MAX_TOTAL
 
 
-class Looking:
+class ToolSearch:
     """The indexes of the lists that were looked at last."""
 
     def __init__(self) -> None:
@@ -295,9 +295,11 @@ class Looking:
             async with self._making:
                 index = self._find(key)  # it may have been made meanwhile
                 if index is None:
-                    index = await in_slices(Index.in_steps((one.server, one) for one in tools))
+                    index = await run_cooperatively(
+                        Index.in_steps((one.server, one) for one in tools)
+                    )
                     self._keep(key, tools, index)
-        return [tools[at] for at in await in_slices(index.search(words, limit))]
+        return [tools[at] for at in await run_cooperatively(index.search(words, limit))]
 
     def _find(self, key: tuple[int, ...]) -> Index | None:
         kept = self._kept.pop(key, None)

@@ -1,16 +1,16 @@
-"""Everything that all servers offer, and whose each thing is, in one generation of a configuration.
+"""A generation: the servers of one configuration of a host, and the index from a name to a server.
 
-A snapshot never changes in which servers it has; what each of them offers is on its shelves. A call
-takes one snapshot and uses nothing else.
+The set of servers in a generation never changes; what each of them offers is in its listings. A
+call takes one generation and uses no other.
 
-Rules: a name leads to its server without asking any other one. An address that several servers list
-leads nowhere until somebody says which is meant. No server's silence keeps another's list back.
+Rules: a name leads to its server without a request to any other server. A URI that several servers
+list is refused until the caller names one. A server that does not respond does not delay the lists
+of others beyond the time limit.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -29,30 +29,30 @@ from colonnade.errors import (
 )
 from colonnade.host.config.settings import Entry, Problem, Settings
 from colonnade.host.servers.listings import (
-    SILENT,
+    NO_RESPONSE,
     HostTool,
     Kind,
-    Offer,
-    Offers,
-    Shelf,
+    ListedItems,
+    Listing,
+    ServerListings,
     Steps,
-    in_slices,
-    told,
+    describe_error,
+    run_cooperatively,
 )
-from colonnade.host.servers.naming import BETWEEN, catalogue_name, is_shown
-from colonnade.host.servers.session import Seat, Sitting
-from colonnade.host.servers.supervisor import DRAIN_S, Supervised
+from colonnade.host.servers.naming import BETWEEN, is_shown, qualified_name
+from colonnade.host.servers.session import HostedSession, SessionCall
+from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
 from colonnade.ports import Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
 from colonnade.protocol.uritemplate import UriTemplate
 
-# Callers whose lists are kept, of one server; who has not looked for longest looks anew.
+# Callers of one server whose lists are cached; for further ones the oldest are read again.
 MAX_CALLERS = 1000
 
-# What a server may tell of, and the lists that it is about.
-TOLD: dict[str, tuple[Kind, ...]] = {
+# The `list_changed` notifications, and the lists that each of them is about.
+LIST_CHANGED: dict[str, tuple[Kind, ...]] = {
     "tools": ("tools",),
     "prompts": ("prompts",),
     "resources": ("resources", "templates"),
@@ -61,450 +61,467 @@ TOLD: dict[str, tuple[Kind, ...]] = {
 N = TypeVar("N", bound=t.ProtocolType)
 
 
-def telling(said: str) -> str:
-    """The capability of a server that tells of this."""
-    return f"{said}.listChanged"
+def list_changed_capability(name: str) -> str:
+    """The capability of a server that sends this `list_changed` notification."""
+    return f"{name}.listChanged"
 
 
-class Claim(NamedTuple):
-    """What is a server's of the names of the catalogue: what is before all of them, and aliases."""
+# ---------------------------------------------------------------- one server
+
+
+class NameClaim(NamedTuple):
+    """The names that belong to a server: the namespace before all of its names, and aliases."""
 
     namespace: str
     aliases: dict[str, str]
 
 
-# Makes the turn in which a list is asked for: by which method, and for whom.
-Asking = Callable[[str, str], Turn]
-# Told of lists of a server that are others now.
-Changed = Callable[[str, Sequence[Kind]], None]
-# Looks after a server, and says when a seat was opened.
-Supervise = Callable[[Entry, Callable[[Supervised, Seat], None]], Supervised]
+# Makes the request for a list: of which method, and for which caller.
+MakeListRequest = Callable[[str, str], Turn]
+# Called with the key of a server and the lists of it that have changed.
+OnListChange = Callable[[str, Sequence[Kind]], None]
+# Makes the supervisor of a server; the callback is called with each session that it opens.
+MakeSupervisor = Callable[
+    [Entry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
+]
 
 
-class Hosted:
-    """One server of one generation."""
+class HostedServer:
+    """One server of a generation: its supervisor and its listings."""
 
     def __init__(
-        self, entry: Entry, claim: Claim, supervise: Supervise, asking: Asking, changed: Changed
+        self,
+        entry: Entry,
+        claim: NameClaim,
+        make_supervisor: MakeSupervisor,
+        make_request: MakeListRequest,
+        on_change: OnListChange,
     ) -> None:
         self.key: str = entry.key
         self.entry = entry
         self.claim = claim
         self.settings: Settings = replace(entry.settings, aliases=claim.aliases)
-        self.supervised: Supervised = supervise(entry, self._opened)
+        self.supervisor: ServerSupervisor = make_supervisor(entry, self._session_opened)
         self.instructions: str | None = None
-        self._asking = asking
-        self._changed = changed
-        # Whether all callers see the same, which takes a start to know, and who looked before.
+        self._make_request = make_request
+        self._on_change = on_change
+        # Whether all callers see the same lists, which is known once a session was opened, and the
+        # callers that used the lists before.
         self._is_common = True
-        self._early: set[str] | None = set()
-        self._is_bare = True
-        # Lists that it tells of; and whether it is a process, which changes nothing when stopped.
-        self._told: frozenset[Kind] = frozenset()
+        self._early_callers: set[str] | None = set()
+        self._has_bare_output = True
+        # Lists for which it sends `list_changed`; and whether it is a child process, which changes
+        # nothing while it is stopped.
+        self._notified: frozenset[Kind] = frozenset()
         self._is_process = False
-        # By caller; under None what is for all of them.
-        self._offers: dict[str | None, Offers] = {}
-        self._watches: dict[Client, asyncio.Task[None]] = {}
+        # By caller; under None those for all callers.
+        self._listings: dict[str | None, ServerListings] = {}
+        self._subscriptions: dict[Client, asyncio.Task[None]] = {}
         self._held = 0
         self._free = asyncio.Event()
         self._free.set()
 
-    # ------------------------------------------------------------ who is with it
+    # ------------------------------------------------------------ life
 
     def hold(self) -> None:
-        """Somebody is about to speak to it: it stays until they have."""
+        """Keep it open while a request is about to use it."""
         self._held += 1
         self._free.clear()
 
     def release(self) -> None:
-        """They have."""
+        """Undo one `hold`."""
         self._held -= 1
         if not self._held:
             self._free.set()
 
     def restart(self) -> None:
-        """Start it anew for the next call, and for whoever looks, whatever came before."""
-        self.supervised.restart()
-        for offers in self._offers.values():
-            offers.doubt()
+        """Start it again for the next call or list, whatever happened before."""
+        self.supervisor.restart()
+        for listings in self._listings.values():
+            listings.mark_stale()
 
-    async def leave(self) -> None:
-        """Go, when the last who is with it is done, or has had time enough."""
+    async def drain(self) -> None:
+        """Close it when the last request is done, or after `DRAIN_S`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._free.wait()
-        await self._look_no_more()
-        await self.supervised.drain(0.0)
+        await self._close_listings()
+        await self.supervisor.drain(0.0)
 
     async def close(self) -> None:
-        """End at once."""
-        await self._look_no_more()
-        await self.supervised.close()
+        """Close it at once."""
+        await self._close_listings()
+        await self.supervisor.close()
 
-    async def _look_no_more(self) -> None:
-        for offers in list(self._offers.values()):
-            await offers.close()
-        watches = list(self._watches.values())
-        for watch in watches:
-            watch.cancel()
-        if watches:
-            await asyncio.wait(watches)
+    async def _close_listings(self) -> None:
+        for listings in list(self._listings.values()):
+            await listings.close()
+        tasks = list(self._subscriptions.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    # ------------------------------------------------------------ what it offers
+    # ------------------------------------------------------------ listings
 
-    def offers(self, caller: str) -> Offers:
-        """What it offers to a caller."""
-        if self._early is not None and len(self._early) < 2:  # whether it is one, is all
-            self._early.add(caller)
-        whose = None if self._is_common else caller
-        found = self._offers.get(whose)
+    def listings(self, caller: str) -> ServerListings:
+        """Its lists, as a caller sees them."""
+        if self._early_callers is not None and len(self._early_callers) < 2:
+            self._early_callers.add(caller)  # two are enough to know that it is not one
+        owner = None if self._is_common else caller
+        found = self._listings.get(owner)
         if found is None:
             self._forget_one()
-            found = self._offers[whose] = Offers(
+            found = self._listings[owner] = ServerListings(
                 self.key,
                 self.settings,
-                self._listed,
-                self._needs_no_wrapper,
-                self._came,
-                self._tells_of,
+                self._fetch,
+                lambda: self._has_bare_output,
+                lambda kind: self._on_change(self.key, (kind,)),
+                self._is_notified,
             )
         return found
 
     def _forget_one(self) -> None:
-        if len(self._offers) >= MAX_CALLERS:
-            idle = (whose for whose, offers in self._offers.items() if not offers.is_busy)
-            self._offers.pop(next(idle, None), None)
+        if len(self._listings) >= MAX_CALLERS:
+            idle = (owner for owner, one in self._listings.items() if not one.is_loading)
+            self._listings.pop(next(idle, None), None)
 
-    def _needs_no_wrapper(self) -> bool:
-        return self._is_bare
-
-    def _tells_of(self, kind: Kind) -> bool:
-        return kind in self._told or (self._is_process and not self.supervised.seats)
-
-    def _came(self, kind: Kind) -> None:
-        self._changed(self.key, (kind,))
+    def _is_notified(self, kind: Kind) -> bool:
+        return kind in self._notified or (self._is_process and not self.supervisor.sessions)
 
     @property
     def problems(self) -> list[str]:
-        """What is the matter with it, for people, each once."""
-        every = list(self._offers.values())
+        """What is wrong with it, for people, each once."""
+        every = list(self._listings.values())
         found = [words for one in every for words in one.problems]
-        if isinstance(self.failure, SILENT):  # which is one thing, however often it was seen
-            found.insert(0, told(self.failure, self.key))
+        if isinstance(self.failure, NO_RESPONSE):  # one problem, however many lists it affects
+            found.insert(0, describe_error(self.failure, self.key))
         return list(dict.fromkeys(found))
 
     @property
     def failure(self) -> ColonnadeError | None:
-        """Why a list of it did not come: the last time that it did not answer, if it was that."""
-        found = [one for offers in self._offers.values() for one in offers.failures]
-        last = max(found, key=lambda one: (isinstance(one[1], SILENT), one[0]), default=None)
+        """Why a list failed: the last time that it did not respond, if that is why."""
+        found = [one for listings in self._listings.values() for one in listings.failures]
+        last = max(found, key=lambda one: (isinstance(one[1], NO_RESPONSE), one[0]), default=None)
         return last[1] if last is not None else None
 
     def plain_name(self, name: str) -> str | None:
-        """The server's own name for one of the catalogue, where no list is needed to tell."""
+        """The name on the server of a qualified name, if that can be told without a list."""
         own = name.partition("__")[2]
-        is_it = catalogue_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
+        is_it = qualified_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
         return own if is_it else None
 
-    async def _listed(
-        self, method: str, caller: str, ask: Callable[[Client], Awaitable[Sequence[N]]]
+    async def _fetch(
+        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
     ) -> Sequence[N]:
-        async def look(sitting: Sitting) -> Sequence[N]:
-            client = sitting.client
-            self._attend(client, sitting.seat.caller)
+        async def read_list(call: SessionCall) -> Sequence[N]:
+            client = call.client
+            self._subscribe(client, call.session.caller)
             revision = client.peer.revision
-            self._is_bare = revision.output_root is OutputRoot.ANY
+            self._has_bare_output = revision.output_root is OutputRoot.ANY
             needed = revision.methods[method].needs
             if revision.handshake and needed is not None and not client.peer.offers(needed):
                 return ()
             try:
-                return await ask(client)
+                return await fetch(client)
             except RemoteError as error:
                 if error.code != revision.codes[FaultKind.METHOD_NOT_FOUND]:
                     raise
                 return ()  # it has none
 
-        return await self.supervised.look(self._asking(method, caller), look)
+        return await self.supervisor.run_read_only(self._make_request(method, caller), read_list)
 
-    # ------------------------------------------------------------ what it tells
+    # ------------------------------------------------------------ list_changed
 
-    def _opened(self, supervised: Supervised, seat: Seat) -> None:
-        """Somebody was let in: what it offers may be another than when they were last there."""
-        self.instructions = seat.client.instructions
-        self._is_process = seat.child is not None
-        whose = self._settle_whose(seat)
-        others = (one for one in supervised.seats if one is not seat)
-        if not any(whose in (None, one.caller) for one in others):
-            self._doubt(whose)
-        self._attend(seat.client, seat.caller)
+    def _session_opened(self, supervisor: ServerSupervisor, session: HostedSession) -> None:
+        """A new session may have other lists than the previous one."""
+        self.instructions = session.client.instructions
+        self._is_process = session.child is not None
+        owner = self._settle_owner(session)
+        others = (one for one in supervisor.sessions if one is not session)
+        if not any(owner in (None, one.caller) for one in others):
+            self._mark_stale(owner)
+        self._subscribe(session.client, session.caller)
 
-    def _settle_whose(self, seat: Seat) -> str | None:
-        """Whose lists those of a conversation are, which its revision tells."""
-        common = self.settings.sharing != "caller" or seat.common
+    def _settle_owner(self, session: HostedSession) -> str | None:
+        """Whose lists those of a session are; the revision decides whether they are common."""
+        common = self.settings.sharing != "caller" or session.is_shared
         if self._is_common and not common:
-            early = self._offers.pop(None, None)
-            if early is not None and self._early == {seat.caller}:
-                # It was looked at before anybody knew, but by this one alone.
-                self._offers[seat.caller] = early
-        self._is_common, self._early = common, None
-        return None if common else seat.caller
+            early = self._listings.pop(None, None)
+            if early is not None and self._early_callers == {session.caller}:
+                # They were read before this was known, but by this caller alone.
+                self._listings[session.caller] = early
+        self._is_common, self._early_callers = common, None
+        return None if common else session.caller
 
-    def _attend(self, client: Client, caller: str | None) -> None:
-        """Hear what it tells of its lists, if it does and nobody hears it yet."""
-        offered = [kinds for said, kinds in TOLD.items() if client.peer.offers(telling(said))]
-        self._told = frozenset(kind for kinds in offered for kind in kinds)
-        if client not in self._watches and offered:
-            watch = asyncio.get_running_loop().create_task(self._watch(client, caller))
-            self._watches[client] = watch
-            watch.add_done_callback(lambda _: self._watches.pop(client, None))
+    def _subscribe(self, client: Client, caller: str | None) -> None:
+        """Subscribe to `list_changed`, if the server sends it and there is no subscription yet."""
+        offered = [
+            kinds
+            for name, kinds in LIST_CHANGED.items()
+            if client.peer.offers(list_changed_capability(name))
+        ]
+        self._notified = frozenset(kind for kinds in offered for kind in kinds)
+        if client not in self._subscriptions and offered:
+            task = asyncio.get_running_loop().create_task(self._follow(client, caller))
+            self._subscriptions[client] = task
+            task.add_done_callback(lambda _: self._subscriptions.pop(client, None))
 
-    async def _watch(self, client: Client, caller: str | None) -> None:
-        """Hear of changed lists for as long as the conversation lasts."""
-        tools, prompts, resources = (client.peer.offers(telling(said)) for said in TOLD)
-        whose = None if self._is_common else caller
-        with contextlib.suppress(ColonnadeError):  # it has ended, or does not tell after all
+    async def _follow(self, client: Client, caller: str | None) -> None:
+        """Receive `list_changed` for as long as the connection lasts."""
+        tools, prompts, resources = (
+            client.peer.offers(list_changed_capability(name)) for name in LIST_CHANGED
+        )
+        owner = None if self._is_common else caller
+        with contextlib.suppress(ColonnadeError):  # it has ended, or is not sent after all
             async with client.listen(
                 tools=tools, prompts=prompts, resource_list=resources
             ) as changes:
                 async for change in changes:
-                    self._heard(change, whose)
-        if any(seat.client is client for seat in self.supervised.seats):  # it goes on, unheard
-            self._doubt(whose)
+                    self._list_changed(change, owner)
+        if any(session.client is client for session in self.supervisor.sessions):
+            self._mark_stale(owner)  # the connection goes on without the subscription
 
-    def _doubt(self, whose: str | None) -> None:
-        if whose in self._offers:
-            self._offers[whose].doubt()
+    def _mark_stale(self, owner: str | None) -> None:
+        if owner in self._listings:
+            self._listings[owner].mark_stale()
 
-    def _heard(self, change: Change, whose: str | None) -> None:
-        kinds = TOLD.get(change.kind, ())
-        for kind in kinds if whose in self._offers else ():
-            self._offers[whose].shelves[kind].expire()
+    def _list_changed(self, change: Change, owner: str | None) -> None:
+        kinds = LIST_CHANGED.get(change.kind, ())
+        for kind in kinds if owner in self._listings else ():
+            self._listings[owner].by_kind[kind].expire()
         if kinds:
-            self._changed(self.key, kinds)
+            self._on_change(self.key, kinds)
 
 
-# Names that are offered to whoever took a wrong one.
+# ---------------------------------------------------------------- all servers
+
+# Suggestions for a name that does not exist.
 MAX_NEAR = 2
-# Servers in one sentence.
-MAX_TOLD = 20
-# Of those a server may list any number; so many are compared with a wrong one.
+# Servers that one message names.
+MAX_NAMED = 20
+# A server may list any number of names; this many are compared with one that does not exist.
 MAX_COMPARED = 2000
-# Of the templates of one server, those that may fit an address by their beginning: so many
-# characters of them are tried. A usual one has 60, of which a thousand are tried; the costliest
-# take a millisecond each, and so many a tenth of a second.
+# Templates of one server whose literal prefix matches a URI: this many characters of them are
+# tried. A typical one has 60, so a thousand are tried; the most expensive take a millisecond each,
+# and this many a tenth of a second.
 MAX_TRIED = 128 * 1024
-# What each counts beside its length, so that there are not many short ones.
+# What each template counts beside its length, so that the number of short ones is bounded.
 TEMPLATE_COST = 64
 
 Nameable = Literal["tools", "prompts"]
-ONE: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
+SINGULAR: dict[Nameable, str] = {"tools": "tool", "prompts": "prompt"}
 
 
-class Snapshot:
-    """The servers of one generation, in the order of their configuration.
+class Generation:
+    """The servers of one configuration, in its order, by key.
 
-    `aliases` lead to a server and its own name for a thing; `problems` are those of the
+    `aliases` lead to the key of a server and the name on that server; `problems` are those of the
     configuration.
     """
 
     def __init__(
         self,
-        generation: int,
-        hosted: Mapping[str, Hosted],
+        number: int,
+        servers: Mapping[str, HostedServer],
         aliases: Mapping[str, tuple[str, str]],
         problems: Iterable[Problem] = (),
     ) -> None:
-        self.generation = generation
-        self.hosted = hosted
+        self.number = number
+        self.servers = servers
         self._aliases = aliases
-        self._configured = tuple(problems)
-        self._first = {
-            catalogue_name(one.claim.namespace, "x").partition(BETWEEN)[0]: one
-            for one in hosted.values()
+        self._config_problems = tuple(problems)
+        self._by_prefix = {
+            qualified_name(one.claim.namespace, "x").partition(BETWEEN)[0]: one
+            for one in servers.values()
         }
 
-    # ------------------------------------------------------------ whose is it?
+    # ------------------------------------------------------------ from a name to a server
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What the names of each server begin with."""
-        return tuple(self._first)
+        """The prefixes of the qualified names, one for each server."""
+        return tuple(self._by_prefix)
 
-    def holder(self, kind: Nameable, name: str, caller: str) -> Hosted:
-        """The server that a name is of, whether it has such a thing or not. Raises `Fault`."""
+    def server_for(self, kind: Nameable, name: str, caller: str) -> HostedServer:
+        """The server of a qualified name or alias, whether it has such an item or not. Raises
+        `Fault`."""
         alias = self._aliases.get(name)
         found = (
-            self.hosted.get(alias[0])
+            self.servers.get(alias[0])
             if alias is not None
-            else self._first.get(name.partition(BETWEEN)[0])
+            else self._by_prefix.get(name.partition(BETWEEN)[0])
         )
         if found is None:
-            near = _near(name, [*self._known(kind, caller), *self._aliases])
-            more = near or f"; names begin with their server and '{BETWEEN}': {_some(self._first)}"
-            words = f"there is no {ONE[kind]} {truncate(name)!r}{more}"
+            near = _suggest(name, [*self._known(kind, caller), *self._aliases])
+            prefixes = _list_keys(self._by_prefix)
+            more = near or f"; names begin with the server and '{BETWEEN}'; servers: {prefixes}"
+            words = f"there is no {SINGULAR[kind]} {truncate(name)!r}{more}"
             raise Fault(FaultKind.INVALID_PARAMS, words)
         return found
 
     def tool(self, name: str, caller: str) -> HostTool | None:
-        """The tool of this name or alias, where it was listed for this caller."""
+        """The tool of this name or alias, if it has been listed for this caller."""
         try:
-            offer = self.holder("tools", name, caller).offers(caller).tools.content
+            listed = self.server_for("tools", name, caller).listings(caller).tools.content
         except Fault:
             return None
-        named = offer.find(name) if offer is not None else None
-        return offer.hosted[named.name] if offer is not None and named is not None else None
+        found = listed.find(name) if listed is not None else None
+        return listed.hosted[found.name] if listed is not None and found is not None else None
 
-    def known(self, kind: Nameable, name: str, holder: Hosted, caller: str) -> str | None:
-        """What its server calls it, where that was listed."""
-        offer = holder.offers(caller).shelves[kind].content
-        named = offer.find(name) if offer is not None else None
-        return named.own if named is not None else None
+    def listed_name(
+        self, kind: Nameable, name: str, server: HostedServer, caller: str
+    ) -> str | None:
+        """The name on the server, if the item has been listed."""
+        listed = server.listings(caller).by_kind[kind].content
+        found = listed.find(name) if listed is not None else None
+        return found.own if found is not None else None
 
-    async def asked_for(self, kind: Nameable, name: str, holder: Hosted, caller: str) -> str:
-        """The same from a list that is asked for now. Raises `Fault` where there is no such thing,
-        `ColonnadeError` where the server does not say what there is."""
+    async def fetch_name(self, kind: Nameable, name: str, server: HostedServer, caller: str) -> str:
+        """The name on the server, from a list that is requested now. Raises `Fault` where there is
+        no such item, `ColonnadeError` where the list fails."""
         try:
-            offer = await holder.offers(caller).shelves[kind].come(caller)
+            listed = await server.listings(caller).by_kind[kind].fetch(caller)
         except ChannelError:
             raise
-        except ColonnadeError:  # its list is no good; what is in it may be
-            own = holder.plain_name(name)
+        except ColonnadeError:  # the list is invalid; the item may work all the same
+            own = server.plain_name(name)
             if own is None:
                 raise
             return own
-        named = offer.find(name)
-        if named is None:
-            near = _near_own(name, offer) or f"; list the {kind} to see their names"
-            words = f"server {holder.key!r} has no {ONE[kind]} {truncate(name)!r}{near}"
-            raise Fault(FaultKind.INVALID_PARAMS, words)
-        return named.own
-
-    def server(self, key: str) -> Hosted:
-        """The server of this key. Raises `Fault`."""
-        found = self.hosted.get(key)
+        found = listed.find(name)
         if found is None:
-            near = _near(key, self.hosted) or f"; {_some(self.hosted)}"
+            near = _suggest_own(name, listed) or f"; list the {kind} to see their names"
+            words = f"server {server.key!r} has no {SINGULAR[kind]} {truncate(name)!r}{near}"
+            raise Fault(FaultKind.INVALID_PARAMS, words)
+        return found.own
+
+    def server(self, key: str) -> HostedServer:
+        """The server of this key. Raises `Fault`."""
+        found = self.servers.get(key)
+        if found is None:
+            near = _suggest(key, self.servers) or f"; servers: {_list_keys(self.servers)}"
             raise Fault(FaultKind.INVALID_PARAMS, f"there is no server {truncate(key)!r}{near}")
         return found
 
-    async def reader(self, uri: str, caller: str, wait_s: float) -> Hosted:
-        """The server that has the resource at an address, or a template for it. Raises `Fault`
+    async def server_for_uri(self, uri: str, caller: str, wait_s: float) -> HostedServer:
+        """The server that lists a resource, or a template that matches its URI. Raises `Fault`
         where there is none, or more than one."""
         untried: list[str] = []
-        listed = await self.gather("resources", caller, wait_s)
-        found = [one for one, shelf in listed.items() if _lists(shelf.content, uri)]
+        resources = await self.gather("resources", caller, wait_s)
+        found = [one for one, listing in resources.items() if _has_item(listing.content, uri)]
         if not found:
             templates = await self.gather("templates", caller, wait_s)
-            fits = {
-                one: await in_slices(_fits(shelf.content, uri)) for one, shelf in templates.items()
+            matches = {
+                one: await run_cooperatively(_matches(listing.content, uri))
+                for one, listing in templates.items()
             }
-            found = [one for one, fit in fits.items() if fit]
-            untried = [one.key for one, fit in fits.items() if fit is None]
+            found = [one for one, match in matches.items() if match]
+            untried = [one.key for one, match in matches.items() if match is None]
         if len(found) == 1:
             return found[0]
         if found:
-            names = _told([one.key for one in found])
-            words = f"{names} all have the resource {truncate(uri)!r}; say which is meant: server="
+            keys = _list_keys([one.key for one in found])
+            words = f"several servers have the resource {truncate(uri)!r}: {keys}; pass server="
             raise Fault(FaultKind.INVALID_PARAMS, words)
-        silent = [one.key for one, shelf in listed.items() if shelf.problem is not None]
-        more = f"; {_told(silent)} could not be asked" if silent else ""
+        failed = [one.key for one, listing in resources.items() if listing.problem is not None]
+        more = f"; could not be listed: {_list_keys(failed)}" if failed else ""
         if untried:
-            more += f"; {_told(untried)} has more templates than are tried"
-        words = f"no server lists the resource {truncate(uri)!r}{more}; server= asks one that may"
+            more += f"; has more templates than are tried: {_list_keys(untried)}"
+        words = (
+            f"no server lists the resource {truncate(uri)!r}{more}; pass server= to read it anyway"
+        )
         raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
 
-    # ------------------------------------------------------------ all of it
+    # ------------------------------------------------------------ lists of all servers
 
     async def gather(
         self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
-    ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
-        """One list of every server, asked of all of them at once; some may not have come."""
-        seen = await self._seen(kind, caller, wait_s, fresh=fresh)
-        if any(one.offers(caller).shelves[kind] is not shelf for one, shelf in seen.items()):
-            # A server was started by this, and has other lists for each caller.
-            seen = await self._seen(kind, caller, wait_s)
-        return seen
+    ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
+        """One list of every server, requested concurrently; some may have no content."""
+        found = await self._gather_once(kind, caller, wait_s, fresh=fresh)
+        if any(one.listings(caller).by_kind[kind] is not listing for one, listing in found.items()):
+            # This has started a server which has separate lists for each caller.
+            found = await self._gather_once(kind, caller, wait_s)
+        return found
 
-    async def _seen(
+    async def _gather_once(
         self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
-    ) -> dict[Hosted, Shelf[Offer[Any, Any]]]:
-        shelves = {one: one.offers(caller).shelves[kind] for one in self.hosted.values()}
-        missing = [shelf for shelf in shelves.values() if fresh or not shelf.is_fresh]
+    ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
+        listings = {one: one.listings(caller).by_kind[kind] for one in self.servers.values()}
+        missing = [listing for listing in listings.values() if fresh or not listing.is_fresh]
         if len(missing) == 1:
-            await missing[0].seen(caller, wait_s, fresh=fresh)
+            await missing[0].get(caller, wait_s, fresh=fresh)
         elif missing:
-            await asyncio.gather(*(one.seen(caller, wait_s, fresh=fresh) for one in missing))
-        return shelves
+            await asyncio.gather(*(one.get(caller, wait_s, fresh=fresh) for one in missing))
+        return listings
 
-    def lists(self, kind: Kind, caller: str) -> list[Offer[Any, Any]]:
-        """One list of every server, as far as it was read before; no server is asked."""
-        found = (one.offers(caller).shelves[kind].content for one in self.hosted.values())
-        return [offer for offer in found if offer is not None]
+    def cached_lists(self, kind: Kind, caller: str) -> list[ListedItems[Any, Any]]:
+        """One list of every server, if it has been read; without a request."""
+        found = (one.listings(caller).by_kind[kind].content for one in self.servers.values())
+        return [listed for listed in found if listed is not None]
 
     @property
     def problems(self) -> list[Problem]:
-        """What is the matter, of the configuration and of each server."""
-        told = {problem.words for problem in self._configured}
-        found = list(self._configured)
-        for one in self.hosted.values():
-            news = [words for words in one.problems if words not in told]
-            if news:
-                found.append(Problem(one.key, "; ".join(news), one.entry.place))
+        """What is wrong with the configuration and with each server."""
+        known = {problem.words for problem in self._config_problems}
+        found = list(self._config_problems)
+        for one in self.servers.values():
+            new = [words for words in one.problems if words not in known]
+            if new:
+                found.append(Problem(one.key, "; ".join(new), one.entry.place))
         return found
 
     def _known(self, kind: Nameable, caller: str) -> list[str]:
-        return [name for offer in self.lists(kind, caller) for name in offer.nouns]
+        return [name for listed in self.cached_lists(kind, caller) for name in listed.items]
 
 
-def _near(wanted: str, names: Iterable[str]) -> str:
+def _suggest(wanted: str, names: Iterable[str]) -> str:
     near = get_close_matches(truncate(wanted), list(names)[:MAX_COMPARED], n=MAX_NEAR)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def _near_own(wanted: str, offer: Offer[Any, Any]) -> str:
-    """The same in one server, where all names begin alike."""
-    rests = {name.partition(BETWEEN)[2]: name for name in offer.nouns}
+def _suggest_own(wanted: str, listed: ListedItems[Any, Any]) -> str:
+    """The same within one server, where all names have the same prefix."""
+    rests = {name.partition(BETWEEN)[2]: name for name in listed.items}
     near = get_close_matches(
         truncate(wanted.partition(BETWEEN)[2]), list(rests)[:MAX_COMPARED], n=1
     )
     return f"; did you mean {rests[near[0]]!r}?" if near else ""
 
 
-def _told(keys: Collection[str]) -> str:
-    """Some keys, for people, and for models who pay for every word."""
-    told = ", ".join(map(repr, islice(keys, MAX_TOLD)))
-    return told if len(keys) <= MAX_TOLD else f"{told} and {len(keys) - MAX_TOLD} others"
+def _list_keys(keys: Collection[str]) -> str:
+    """Some keys, for people, and for models that pay for every word."""
+    named = ", ".join(map(repr, islice(keys, MAX_NAMED))) or "none"
+    return named if len(keys) <= MAX_NAMED else f"{named} and {len(keys) - MAX_NAMED} others"
 
 
-def _some(keys: Collection[str]) -> str:
-    return f"there is {_told(keys) or 'no server at all'}"
+def _has_item(listed: ListedItems[Any, Any] | None, uri: str) -> bool:
+    return listed is not None and uri in listed.items
 
 
-def _lists(offer: Offer[Any, Any] | None, uri: str) -> bool:
-    return offer is not None and uri in offer.nouns
-
-
-def _fits(offer: Offer[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
-    """Whether an address is one of a template, or is a template that is listed; None where there
-    are too many to tell."""
-    if offer is None or uri in offer.nouns:
-        return offer is not None
+def _matches(listed: ListedItems[Any, t.ResourceTemplate] | None, uri: str) -> Steps[bool | None]:
+    """Whether a URI matches a template, or is a listed template itself; None where there are too
+    many to try."""
+    if listed is None or uri in listed.items:
+        return listed is not None
     left = MAX_TRIED
-    for text in offer.nouns:
+    for text in listed.items:
         yield
-        if not _may_fit(text, uri):
+        if not _may_match(text, uri):
             continue
         left -= len(text) + TEMPLATE_COST
         if left < 0:
             return None
-        with suppress(LocalProtocolError):  # what is no template fits nothing
+        with contextlib.suppress(LocalProtocolError):  # an invalid template matches nothing
             if UriTemplate(text).match(uri) is not None:
                 return True
     return False
 
 
-def _may_fit(template: str, uri: str) -> bool:
-    """Whether both begin alike, as far as the one is literal and the other is not encoded."""
+def _may_match(template: str, uri: str) -> bool:
+    """Whether both have the same literal prefix, as far as neither is percent-encoded."""
     literal = template.partition("{")[0].partition("%")[0]
     if uri.startswith(literal):
         return True

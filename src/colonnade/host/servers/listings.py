@@ -1,7 +1,11 @@
-"""What one server offers, as it is shown: to one caller, or to all who see the same.
+"""Listings: the cached lists of one server (tools, prompts, resources, resource templates).
 
-Rules: nothing of what a server says is changed but names. What a configuration hides has no name,
-and so cannot be called either. What one caller is shown is made of what was said to that caller.
+Each list is read for one caller, or for all callers that see the same. It is read again when the
+server sends `list_changed`, after a while where it does not send that, and when a caller asks for a
+fresh one.
+
+Rules: nothing that a server lists is changed but names. What the configuration hides has no name,
+and so cannot be called. What one caller is shown was listed for that caller.
 """
 
 import asyncio
@@ -26,73 +30,99 @@ from colonnade.errors import (
     TimedOut,
 )
 from colonnade.host.config.settings import Settings
-from colonnade.host.servers.naming import Named, Names
+from colonnade.host.servers.naming import NameIndex, QualifiedName
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.validate import Validator
 
+log: logging.Logger = logging.getLogger("colonnade.host")
+
+Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+
+# How long a list of all servers waits for one server. A server that has to be installed first goes
+# on starting, and is there the next time.
+WAIT_S = 20.0
+# A server that could not be listed is not asked again for this long, unless a fresh list is wanted.
+RETRY_S = 30.0
+# The lifetime of a list of a server that does not send `list_changed`.
+UNNOTIFIED_S = 60.0
+# A name that is not in a list causes no further request within this time: models invent names
+# faster than servers add tools.
+REFETCH_S = 5.0
+
+# The server is not reachable, whichever list is requested.
+UNREACHABLE = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
+# The same and other transport errors: one message is enough for all lists.
+NO_RESPONSE = (*UNREACHABLE, ChannelError)
+
+
+# ---------------------------------------------------------------- public types
+
 
 class HostTool(Tool, kw_only=True):
-    """A tool of one of many servers. `name` is its name in the catalogue, `server` the key of its
-    server, `original` what that server calls it; `aliases` are further names for it."""
+    """A tool of one of the servers of a host. `name` is its qualified name, `server` the key of its
+    server, `original` its name on that server; `aliases` are further names for it."""
 
     server: str
     original: str
     aliases: tuple[str, ...] = ()
 
     @classmethod
-    def kept(
+    def from_listed(
         cls, tool: t.Tool, server: str, original: str, aliases: tuple[str, ...] = ()
     ) -> "HostTool":
-        """The same, as it stands in a catalogue."""
+        """The tool that a server lists, with its server."""
         return cls(**asdict(tool), server=server, original=original, aliases=aliases)
 
 
 class HostPrompt(t.Prompt, kw_only=True):
-    """A prompt of one of many servers; the names are as with a tool."""
+    """A prompt of one of the servers of a host; the names are as those of a tool."""
 
     server: str
     original: str
     aliases: tuple[str, ...] = ()
 
     @classmethod
-    def kept(
+    def from_listed(
         cls, prompt: t.Prompt, server: str, original: str, aliases: tuple[str, ...] = ()
     ) -> "HostPrompt":
-        """The same, as it stands in a catalogue."""
+        """The prompt that a server lists, with its server."""
         return cls(**asdict(prompt), server=server, original=original, aliases=aliases)
 
 
 class HostResource(t.Resource, kw_only=True):
-    """A resource of one of many servers, under the address that the server gave it."""
+    """A resource of one of the servers of a host, under the URI that the server gave it."""
 
     server: str
 
     @classmethod
-    def kept(cls, resource: t.Resource, server: str) -> "HostResource":
-        """The same, as it stands in a catalogue."""
+    def from_listed(cls, resource: t.Resource, server: str) -> "HostResource":
+        """The resource that a server lists, with its server."""
         return cls(**asdict(resource), server=server)
 
 
 class HostResourceTemplate(t.ResourceTemplate, kw_only=True):
-    """A template of addresses of one of many servers."""
+    """A resource template of one of the servers of a host."""
 
     server: str
 
     @classmethod
-    def kept(cls, template: t.ResourceTemplate, server: str) -> "HostResourceTemplate":
-        """The same, as it stands in a catalogue."""
+    def from_listed(cls, template: t.ResourceTemplate, server: str) -> "HostResourceTemplate":
+        """The resource template that a server lists, with its server."""
         return cls(**asdict(template), server=server)
 
 
-# How long the loop is kept from other work at a time; a timer may have to wait for two of them.
+# ---------------------------------------------------------------- cooperative steps
+
+# How long the event loop is blocked at a time; a timer may be late by two of them.
 SLICE_S = 0.002
 
 S = TypeVar("S")
+# Work that yields between its steps.
 Steps: TypeAlias = Generator[None, None, S]
 
 
-def at_once(steps: Steps[S]) -> S:
-    """The result, without a pause."""
+def run_to_completion(steps: Steps[S]) -> S:
+    """Do all steps without a pause and return the result."""
     try:
         while True:
             next(steps)
@@ -101,8 +131,8 @@ def at_once(steps: Steps[S]) -> S:
         return result
 
 
-async def in_slices(steps: Steps[S]) -> S:
-    """The result, with other work of the loop in between."""
+async def run_cooperatively(steps: Steps[S]) -> S:
+    """Do all steps in time slices, between which the event loop runs, and return the result."""
     now = asyncio.get_running_loop().time
     until = now() + SLICE_S
     try:
@@ -116,90 +146,78 @@ async def in_slices(steps: Steps[S]) -> S:
         return result
 
 
-log: logging.Logger = logging.getLogger("colonnade.host")
-
-Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
-
-# Whoever looks at the whole catalogue waits no longer for one server. One that has to be fetched
-# first goes on starting, and is there when somebody looks again.
-WAIT_S = 20.0
-# A server that could not be listed is not asked again for so long, but by who wants it fresh.
-RETRY_S = 30.0
-# A server that does not tell of changes may have made some: who looks after so long asks again.
-UNTOLD_S = 60.0
-# A list is not asked for again within so long because of a name that is not in it: models make up
-# names faster than servers make tools.
-ANEW_S = 5.0
+# ---------------------------------------------------------------- one list
 
 
-class Listed(Protocol):
-    """What is on a shelf."""
+class Comparable(Protocol):
+    """The content of a listing."""
 
-    def is_like(self, other: Any) -> bool:
-        """Whether the other says the same."""
+    def equals(self, other: Any) -> bool:
+        """Whether the other has the same items."""
         ...
 
 
-T = TypeVar("T", bound=Listed)
+T = TypeVar("T", bound=Comparable)
 
 
-class Shelf(Generic[T]):
-    """One list of a server. `what` it is stands in errors; `ask` asks the server for it, for a
-    caller, and may take `limit_s`; `came` is told of one that is another than those who looked have
-    seen, and `is_told` says whether the server tells when it changes."""
+class Listing(Generic[T]):
+    """The cached list of one server. `what` names it in errors; `fetch` requests it from the server
+    for a caller, within `limit_s`; `on_change` is called when a new list differs from the one that
+    callers have seen; `is_notified` is whether the server sends `list_changed` for it."""
 
     def __init__(
         self,
         server: str,
         what: str,
-        ask: Callable[[str], Awaitable[T]],
+        fetch: Callable[[str], Awaitable[T]],
         limit_s: float,
-        came: Callable[[], None],
-        is_told: Callable[[], bool],
+        on_change: Callable[[], None],
+        is_notified: Callable[[], bool],
     ) -> None:
         self.content: T | None = None
         self.error: ColonnadeError | None = None
         self._server = server
         self._what = f"the {what} of server {server!r}"
-        self._ask = ask
+        self._fetch = fetch
         self._limit_s = limit_s
-        self._came = came
-        self._is_told = is_told
+        self._on_change = on_change
+        self._is_notified = is_notified
         self._is_stale = True
-        # Somebody looked and did not find it; somebody was told already that it has changed.
+        # A caller wanted it and did not get it; `on_change` was called for the change already.
         self._was_missed = False
-        self._was_told = False
+        self._was_notified = False
         self._changes = 0
         self.failed_at: float = 0.0
-        self._came_at = -ANEW_S
-        self._begun_at = 0.0
+        self._fetched_at = -REFETCH_S
+        self._started_at = 0.0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it is here, nobody said that it has changed, and somebody would."""
+        """Whether it can be used without a request."""
         if self._is_stale:
             return False
-        return self._is_told() or _now() < self._came_at + UNTOLD_S  # R1006, R1013
+        return self._is_notified() or _now() < self._fetched_at + UNNOTIFIED_S  # R1006, R1013
 
     @property
-    def is_busy(self) -> bool:
-        """Whether it is being asked for."""
+    def is_loading(self) -> bool:
+        """Whether it is being requested."""
         return self._task is not None
 
     def expire(self) -> None:
-        """It has changed, and whoever wants to know was told: who looks next asks."""
-        self._is_stale = self._was_told = True
+        """The server has sent `list_changed`, and `on_change` callbacks know: read it again when it
+        is next used."""
+        self._is_stale = self._was_notified = True
         self._changes += 1
         self.error = None
 
-    def doubt(self) -> None:
-        """It may have changed, and nobody knows: who looks next asks."""
+    def mark_stale(self) -> None:
+        """It may have changed without a notification: read it again when it is next used."""
         self._is_stale = True
         self.error = None
 
-    async def seen(self, caller: str, wait_s: float, *, fresh: bool = False) -> T | None:
-        """What is there within that time; what came before where nothing newer does.
+    async def get(self, caller: str, wait_s: float, *, fresh: bool = False) -> T | None:
+        """The list, within a time limit; the previous one if there is no newer one by then.
 
         Never raises: `problem` says what went wrong.
         """
@@ -209,60 +227,61 @@ class Shelf(Generic[T]):
         if self._task is None:
             if self.error is not None and not fresh and now < self.failed_at + RETRY_S:
                 return self.content
-            self._begin(caller)
+            self._start(caller)
         assert self._task is not None
-        seconds = self._begun_at + wait_s - now
+        seconds = self._started_at + wait_s - now
         if seconds > 0:
             await asyncio.wait([self._task], timeout=seconds)
         if self.content is None:
             self._was_missed = True
         return self.content
 
-    async def come(self, caller: str) -> T:
-        """The list as it is now, however long it takes; what came a moment ago is now. Raises what
-        went wrong."""
-        if self._is_stale or _now() >= self._came_at + ANEW_S:
+    async def fetch(self, caller: str) -> T:
+        """The current list, however long it takes; one that was read within `REFETCH_S` counts as
+        current. Raises what went wrong."""
+        if self._is_stale or _now() >= self._fetched_at + REFETCH_S:
             if self._task is None:
-                self._begin(caller)
+                self._start(caller)
             assert self._task is not None
             await asyncio.wait([self._task])
         if self.error is not None or self.content is None:
-            words = f"{self._what} are not asked for any more: it was closed meanwhile"
+            words = f"{self._what} cannot be listed: the server was closed meanwhile"
             error = self.error or ConnectionLost(words, server=self._server)
             raise error.with_traceback(None)
         return self.content
 
-    def spare(self, error: ColonnadeError) -> None:
-        """Another list could not be asked for, so that it is of no use to ask for this one."""
+    def share_error(self, error: ColonnadeError) -> None:
+        """Another list of the server failed because it is not reachable: do not request this one
+        either."""
         if self._is_stale and self._task is None:
             self._fail(error)
 
     @property
     def is_late(self) -> bool:
-        """Whether somebody looked and went on without it, and it may still come."""
+        """Whether a caller has gone on without it, and it may still arrive."""
         return self.error is None and self.content is None and self._was_missed
 
     @property
     def problem(self) -> str | None:
-        """What is the matter, for people; None where nothing is."""
+        """What is wrong, for people; None where nothing is."""
         if self.is_late:
-            return f"{self._what} have not come yet; look again later"
-        return told(self.error, self._server) if self.error is not None else None
+            return f"{self._what} are not available yet; list them again later"
+        return describe_error(self.error, self._server) if self.error is not None else None
 
-    def _begin(self, caller: str) -> None:
-        self._begun_at = _now()
+    def _start(self, caller: str) -> None:
+        self._started_at = _now()
         self._task = asyncio.get_running_loop().create_task(self._run(caller))
 
     async def _run(self, caller: str) -> None:
         changes = self._changes
         try:
             async with asyncio.timeout(self._limit_s):
-                content = await self._ask(caller)
+                content = await self._fetch(caller)
         except TimeoutError:
-            words = f"{self._what} did not come within {self._limit_s:g} s"
+            words = f"{self._what} could not be listed within {self._limit_s:g} s"
             self._fail(TimedOut(words, server=self._server))
         except Fault as fault:
-            words = f"{self._what} cannot be read: {fault.message}"
+            words = f"{self._what} cannot be decoded: {fault.message}"
             self._fail(RemoteProtocolError(words, server=self._server))
         except ColonnadeError as error:
             self._fail(error)
@@ -276,29 +295,29 @@ class Shelf(Generic[T]):
             self._task = None
 
     def _keep(self, content: T, changes: int) -> None:
-        is_other = self._was_missed if self.content is None else not content.is_like(self.content)
-        is_news = is_other and not self._was_told
+        differs = self._was_missed if self.content is None else not content.equals(self.content)
+        should_notify = differs and not self._was_notified
         self.content, self.error = content, None
         self._is_stale = changes != self._changes
-        self._was_missed, self._was_told = False, self._is_stale
-        self._came_at = _now()
-        if is_news:
-            self._came()
+        self._was_missed, self._was_notified = False, self._is_stale
+        self._fetched_at = _now()
+        if should_notify:
+            self._on_change()
 
     def _fail(self, error: ColonnadeError) -> None:
         self.error = error
         self.failed_at = _now()
 
     async def close(self) -> None:
-        """Nobody looks any more."""
+        """Cancel the request, if there is one."""
         task = self._task
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
 
-def told(error: ColonnadeError, server: str) -> str:
-    """What went wrong with a server, with its name."""
+def describe_error(error: ColonnadeError, server: str) -> str:
+    """The message of an error, with the key of its server."""
     return str(error) if error.server == server else f"server {server!r}: {error}"
 
 
@@ -306,198 +325,202 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-# The server is not there, whichever list is asked for.
-ABSENT = (CannotConnect, ConnectionLost, AuthError, LocalProtocolError, Refused)
-# It may be, and one sentence tells it for all lists.
-SILENT = (*ABSENT, ChannelError)
+# ---------------------------------------------------------------- the lists of a server
 
 N = TypeVar("N", bound=t.ProtocolType)
 H = TypeVar("H", bound=t.ProtocolType)
 
 
-class Offer(Generic[H, N]):
-    """One list as it is shown: `nouns` to strangers, `hosted` to programs, both under the name or
-    the address by which each is asked for. `names` are those of the catalogue, where it has any."""
+class ListedItems(Generic[H, N]):
+    """The items of one list: `items` for clients that connect to the host, `hosted` for programs,
+    both by qualified name or URI. `names` has the qualified names, for tools and prompts."""
 
     def __init__(
-        self, hosted: Mapping[str, H], nouns: Mapping[str, N], names: Names | None = None
+        self, hosted: Mapping[str, H], items: Mapping[str, N], names: NameIndex | None = None
     ) -> None:
         self.hosted = hosted
-        self.nouns = nouns
+        self.items = items
         self.names = names
 
-    def find(self, name: str) -> Named | None:
-        """What a name of the catalogue, or an alias, leads to."""
+    def find(self, name: str) -> QualifiedName | None:
+        """What a qualified name or an alias stands for."""
         return self.names.find(name) if self.names is not None else None
 
-    def is_like(self, other: "Offer[H, N]") -> bool:
-        """Whether the other says the same."""
-        return self.nouns == other.nouns
+    def equals(self, other: "ListedItems[H, N]") -> bool:
+        """Whether the other has the same items."""
+        return self.items == other.items
 
 
-class Listing(Protocol):
-    """Asks a server for a list: by which method, for whom, and how a client is asked."""
+class FetchList(Protocol):
+    """Requests a list from a server: by which method, for which caller, and how a client does
+    it."""
 
     def __call__(
-        self, method: str, caller: str, ask: Callable[[Client], Awaitable[Sequence[N]]]
+        self, method: str, caller: str, fetch: Callable[[Client], Awaitable[Sequence[N]]]
     ) -> Awaitable[Sequence[N]]: ...
 
 
-class Offers:
-    """The four lists of a server. `bare` says whether its values need no wrapper; `came` is told of
-    a list that is another than those who looked have seen, and `is_told` says of which lists the
-    server itself tells."""
+class ServerListings:
+    """The four lists of a server. `has_bare_output` is whether its structured content needs no
+    wrapper; `on_change` is called when a list differs from the one that callers have seen, and
+    `is_notified` is for which lists the server sends `list_changed`."""
 
     def __init__(
         self,
         key: str,
         settings: Settings,
-        listing: Listing,
-        bare: Callable[[], bool],
-        came: Callable[[Kind], None],
-        is_told: Callable[[Kind], bool],
+        fetch: FetchList,
+        has_bare_output: Callable[[], bool],
+        on_change: Callable[[Kind], None],
+        is_notified: Callable[[Kind], bool],
     ) -> None:
         self._key = key
         self._settings = settings
-        self._listing = listing
-        self._bare = bare
-        self._came = came
-        self._is_told = is_told
+        self._fetch = fetch
+        self._has_bare_output = has_bare_output
+        self._on_change = on_change
+        self._is_notified = is_notified
         self._schemas = Tools(key)
-        self.tools: Shelf[Offer[HostTool, t.Tool]]
-        self.prompts: Shelf[Offer[HostPrompt, t.Prompt]]
-        self.resources: Shelf[Offer[HostResource, t.Resource]]
-        self.templates: Shelf[Offer[HostResourceTemplate, t.ResourceTemplate]]
-        self.tools = self._shelf("tools", "tools", self._list_tools)
-        self.prompts = self._shelf("prompts", "prompts", self._list_prompts)
-        self.resources = self._shelf("resources", "resources", self._list_resources)
-        self.templates = self._shelf("templates", "resource templates", self._list_templates)
-        self.shelves: Mapping[Kind, Shelf[Offer[Any, Any]]] = {
+        self.tools: Listing[ListedItems[HostTool, t.Tool]]
+        self.prompts: Listing[ListedItems[HostPrompt, t.Prompt]]
+        self.resources: Listing[ListedItems[HostResource, t.Resource]]
+        self.templates: Listing[ListedItems[HostResourceTemplate, t.ResourceTemplate]]
+        self.tools = self._listing("tools", "tools", self._list_tools)
+        self.prompts = self._listing("prompts", "prompts", self._list_prompts)
+        self.resources = self._listing("resources", "resources", self._list_resources)
+        self.templates = self._listing("templates", "resource templates", self._list_templates)
+        self.by_kind: Mapping[Kind, Listing[ListedItems[Any, Any]]] = {
             "tools": self.tools,
             "prompts": self.prompts,
             "resources": self.resources,
             "templates": self.templates,
         }
 
-    def _shelf(self, kind: Kind, what: str, ask: Callable[[str], Awaitable[Any]]) -> Shelf[Any]:
-        async def asked(caller: str) -> Any:
+    def _listing(
+        self, kind: Kind, what: str, fetch: Callable[[str], Awaitable[Any]]
+    ) -> Listing[Any]:
+        async def fetch_or_share_error(caller: str) -> Any:
             try:
-                return await ask(caller)
-            except ABSENT as error:  # one look is one start
-                for shelf in self.shelves.values():
-                    shelf.spare(error)
+                return await fetch(caller)
+            except UNREACHABLE as error:  # one attempt to start it is enough for all lists
+                for listing in self.by_kind.values():
+                    listing.share_error(error)
                 raise
 
         limit_s = self._settings.start_s + self._settings.timeout_s
-        return Shelf(
+        return Listing(
             self._key,
             what,
-            asked,
+            fetch_or_share_error,
             limit_s,
-            lambda: self._came(kind),
-            lambda: self._is_told(kind),
+            lambda: self._on_change(kind),
+            lambda: self._is_notified(kind),
         )
 
-    # ------------------------------------------------------------ as a whole
+    # ------------------------------------------------------------ all lists
 
-    def doubt(self) -> None:
-        """All of it may be another by now."""
-        for shelf in self.shelves.values():
-            shelf.doubt()
+    def mark_stale(self) -> None:
+        """All lists may have changed."""
+        for listing in self.by_kind.values():
+            listing.mark_stale()
 
     @property
-    def is_busy(self) -> bool:
-        """Whether somebody waits for a list."""
-        return any(shelf.is_busy for shelf in self.shelves.values())
+    def is_loading(self) -> bool:
+        """Whether a list is being requested."""
+        return any(listing.is_loading for listing in self.by_kind.values())
 
     async def close(self) -> None:
-        """Nobody looks any more."""
-        for shelf in self.shelves.values():
-            await shelf.close()
+        """Cancel all requests."""
+        for listing in self.by_kind.values():
+            await listing.close()
 
     @property
     def failures(self) -> list[tuple[float, ColonnadeError]]:
-        """What lists came to that did not come, and when."""
-        every = self.shelves.values()
+        """The errors of the lists that failed, and when they did."""
+        every = self.by_kind.values()
         return [(one.failed_at, one.error) for one in every if one.error is not None]
 
     @property
     def problems(self) -> list[str]:
-        """What is the matter beside a silent server, for people; what can be shown is shown."""
-        troubled = [one for one in self.shelves.values() if not isinstance(one.error, SILENT)]
-        found = [one.problem for one in troubled if one.problem is not None]
-        if sum(one.is_late for one in troubled) > 1:
-            late = f"server {self._key!r} has not answered yet; look again later"
-            failed = [one.error for one in troubled if one.error is not None]
-            found = [late, *(told(error, self._key) for error in failed)]
-        for shelf in (self.tools, self.prompts):
-            names = shelf.content.names if shelf.content is not None else None
+        """What is wrong apart from a server that does not respond, for people."""
+        responding = [
+            one for one in self.by_kind.values() if not isinstance(one.error, NO_RESPONSE)
+        ]
+        found = [one.problem for one in responding if one.problem is not None]
+        if sum(one.is_late for one in responding) > 1:
+            late = f"server {self._key!r} has not answered yet; list it again later"
+            failed = [one.error for one in responding if one.error is not None]
+            found = [late, *(describe_error(error, self._key) for error in failed)]
+        for listing in (self.tools, self.prompts):
+            names = listing.content.names if listing.content is not None else None
             found += [one.words for one in (names.problems if names is not None else ())]
         return found
 
     # ------------------------------------------------------------ results of tools
 
     def output(self, tool: str) -> Validator | None:
-        """What results of a tool, by the server's own name for it, must fit."""
+        """The validator of the output schema of a tool, by its name on the server."""
         return self._schemas.output(tool)
 
     async def learn_schemas(self, caller: str) -> None:
-        """List the tools for their output schemas, where that was not done yet."""
+        """List the tools for their output schemas, if they have not been listed."""
         if not self._schemas.asked:
-            await self.tools.seen(caller, min(SCHEMAS_S, self._settings.timeout_s))
+            await self.tools.get(caller, min(SCHEMAS_S, self._settings.timeout_s))
 
     def is_wrapped(self, tool: str, result: t.CallToolResult) -> bool:
-        """Whether the value of a result that looks so is in a wrapper, which the list tells."""
-        return self._schemas.wraps(tool, result.meta or {}, bare=self._bare())
+        """Whether the value of a result that looks wrapped is wrapped, by the output schema."""
+        return self._schemas.wraps(tool, result.meta or {}, bare=self._has_bare_output())
 
-    # ------------------------------------------------------------ asking for it
+    # ------------------------------------------------------------ requests
 
-    async def _list_tools(self, caller: str) -> Offer[HostTool, t.Tool]:
-        tools = await self._listing("tools/list", caller, lambda one: one.list_tools(fresh=True))
+    async def _list_tools(self, caller: str) -> ListedItems[HostTool, t.Tool]:
+        tools = await self._fetch("tools/list", caller, lambda one: one.list_tools(fresh=True))
         self._schemas.learn(tools, mirrors=False)
-        return await in_slices(self._named(tools, HostTool))
+        return await run_cooperatively(self._by_name(tools, HostTool))
 
-    async def _list_prompts(self, caller: str) -> Offer[HostPrompt, t.Prompt]:
-        prompts = await self._listing(
+    async def _list_prompts(self, caller: str) -> ListedItems[HostPrompt, t.Prompt]:
+        prompts = await self._fetch(
             "prompts/list", caller, lambda one: one.list_prompts(fresh=True)
         )
-        return await in_slices(self._named(prompts, HostPrompt))
+        return await run_cooperatively(self._by_name(prompts, HostPrompt))
 
-    async def _list_resources(self, caller: str) -> Offer[HostResource, t.Resource]:
-        found = await self._listing(
+    async def _list_resources(self, caller: str) -> ListedItems[HostResource, t.Resource]:
+        found = await self._fetch(
             "resources/list", caller, lambda one: one.list_resources(fresh=True)
         )
-        return await in_slices(self._addressed(found, lambda one: one.uri, HostResource))
+        return await run_cooperatively(self._by_uri(found, lambda one: one.uri, HostResource))
 
-    async def _list_templates(self, caller: str) -> Offer[HostResourceTemplate, t.ResourceTemplate]:
-        found = await self._listing(
+    async def _list_templates(
+        self, caller: str
+    ) -> ListedItems[HostResourceTemplate, t.ResourceTemplate]:
+        found = await self._fetch(
             "resources/templates/list", caller, lambda one: one.list_resource_templates(fresh=True)
         )
-        return await in_slices(
-            self._addressed(found, lambda one: one.uri_template, HostResourceTemplate)
+        return await run_cooperatively(
+            self._by_uri(found, lambda one: one.uri_template, HostResourceTemplate)
         )
 
-    def _addressed(
-        self, listed: Sequence[N], address: Callable[[N], str], hosted: Any
-    ) -> Steps[Offer[Any, N]]:
-        nouns: dict[str, N] = {}
-        shown: dict[str, Any] = {}
+    def _by_uri(
+        self, listed: Sequence[N], uri_of: Callable[[N], str], host_type: Any
+    ) -> Steps[ListedItems[Any, N]]:
+        items: dict[str, N] = {}
+        hosted: dict[str, Any] = {}
         for one in listed:
-            uri = address(one)
-            if uri not in nouns:
-                nouns[uri] = one
-                shown[uri] = hosted.kept(one, self._key)
+            uri = uri_of(one)
+            if uri not in items:
+                items[uri] = one
+                hosted[uri] = host_type.from_listed(one, self._key)
             yield
-        return Offer(shown, nouns)
+        return ListedItems(hosted, items)
 
-    def _named(self, listed: Sequence[Any], hosted: Any) -> Steps[Offer[Any, Any]]:
+    def _by_name(self, listed: Sequence[Any], host_type: Any) -> Steps[ListedItems[Any, Any]]:
         first = {one.name: one for one in reversed(listed)}
-        names = Names([(self._key, self._settings, [one.name for one in listed])])
+        names = NameIndex([(self._key, self._settings, [one.name for one in listed])])
         yield
-        nouns: dict[str, Any] = {}
-        shown: dict[str, Any] = {}
-        for named in names:
-            noun = nouns[named.name] = replace(first[named.own], name=named.name)
-            shown[named.name] = hosted.kept(noun, self._key, named.own, named.aliases)
+        items: dict[str, Any] = {}
+        hosted: dict[str, Any] = {}
+        for name in names:
+            item = items[name.name] = replace(first[name.own], name=name.name)
+            hosted[name.name] = host_type.from_listed(item, self._key, name.own, name.aliases)
             yield
-        return Offer(shown, nouns, names)
+        return ListedItems(hosted, items, names)

@@ -1,17 +1,19 @@
-"""A seat: one open client on one process or session of a server, and whoever has calls on it.
+"""A hosted session: one open client connection to one server, and the calls that use it.
 
-What the server asks, logs and reports goes to the call that it is about. Where a question comes by
-result that is known; where it comes by request it is one of the calls on this seat, and those are
-all of one caller.
+Input requests (elicitation, sampling), log messages and progress of the server are routed to the
+call that they belong to. An input request in a result belongs to that call; one that is sent as a
+request belongs to one of the calls in flight on this session, which are all of one caller.
 
-Rules: nothing of one caller reaches another: what may have been written for one (a log, the last
-lines of a child) is given to nobody else. No seat is opened or chosen here, and none is counted.
+Rules: nothing of one caller reaches another: output that may have been written for one caller (a
+log message, the last lines of stderr) is never given to another. Sessions are opened, chosen and
+counted by the supervisor, not here.
 """
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from msgspec import Raw
 
@@ -31,173 +33,278 @@ from colonnade.errors import (
     FaultKind,
     RemoteError,
 )
-from colonnade.host.servers.restarts import Start
-from colonnade.host.servers.status import Stderr
-from colonnade.ports import Carry, Turn
+from colonnade.host.servers.restarts import SharedStart
+from colonnade.host.servers.status import StderrBuffer
+from colonnade.ports import Carry, Conversation, Hearer, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
 from colonnade.protocol.link.events import NotificationReceived
+from colonnade.protocol.link.handshake import Phase
+from colonnade.protocol.link.link import Link
 
 if TYPE_CHECKING:
     from colonnade.transport.process.child import Child
 
-# For the last reports of a call to be delivered before its result is.
-LAST_REPORTS_S = 1.0
+# How long a result waits for the progress callbacks of its call.
+FINAL_PROGRESS_S = 1.0
 
-# Puts a question to whoever made these calls, of which it is about one; the raw answer.
-Asking: TypeAlias = Callable[[tuple[Turn, ...], InputRequest], Awaitable[Raw]]
+# Sends an input request to the caller of these calls, one of which it belongs to. Returns the raw
+# result.
+SendInputRequest: TypeAlias = Callable[[tuple[Turn, ...], InputRequest], Awaitable[Raw]]
 
 
-def hush(error: ChannelError) -> None:
-    """Take out of an error what the server wrote, which may be about another caller: also with
-    what it was raised from, which may hold the same."""
+def remove_output(error: ChannelError) -> None:
+    """Remove the server's output from an error, and the exceptions that it was raised from: the
+    output may have been written for another caller."""
     error.output = NO_OUTPUT
     error.__cause__ = error.__context__ = None
 
 
-async def by_wire(turns: tuple[Turn, ...], question: InputRequest) -> Raw:
-    """Ask on the way back of the call that came last."""
-    return await turns[-1].wire.ask(question)
+async def send_to_latest_call(turns: tuple[Turn, ...], request: InputRequest) -> Raw:
+    """Send an input request to the caller of the latest call."""
+    return await turns[-1].wire.ask(request)
 
 
-class Once:
-    """A way that is gone once: whoever opened a seat on it decides whether there is another."""
+# ---------------------------------------------------------------- state
 
-    repeats: bool = False
 
-    def __init__(self, way: Way) -> None:
+class Isolation(Enum):
+    """Which callers may use a session."""
+
+    # The server keeps state for the connection: one caller at a time.
+    PER_CALLER = "per caller"
+    # Each request is independent of the others: all callers.
+    STATELESS = "stateless"
+    # The settings say `sharing = "shared"`: all callers, without log messages or input requests.
+    SHARED = "shared"
+
+
+class SessionState(Enum):
+    """Where a session is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    # A call ended without a response, so the server may still be working on it.
+    UNSETTLED = "unsettled"
+    # The same, and it is being pinged because that call timed out.
+    PROBING = "probing"
+    # Takes no new calls; closed after the last one.
+    RETIRED = "retired"
+    CLOSED = "closed"
+
+
+class SessionEvent(Enum):
+    """What changes the state of a session."""
+
+    OPENED = "opened"
+    RESPONSE_MISSING = "a call ended without a response"
+    PROBE_STARTED = "probe started"
+    PROBE_ENDED = "probe ended"
+    RETIRE = "retire"
+    CLOSE = "close"
+
+
+_S, _E = SessionState, SessionEvent
+
+# An event that is not in the row of a state is a programming error there.
+TRANSITIONS: Final[dict[SessionState, dict[SessionEvent, SessionState]]] = {
+    _S.STARTING: {_E.OPENED: _S.READY, _E.CLOSE: _S.CLOSED},
+    _S.READY: {
+        _E.RESPONSE_MISSING: _S.UNSETTLED,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.UNSETTLED: {
+        _E.RESPONSE_MISSING: _S.UNSETTLED,
+        _E.PROBE_STARTED: _S.PROBING,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.PROBING: {
+        _E.RESPONSE_MISSING: _S.PROBING,
+        _E.PROBE_ENDED: _S.UNSETTLED,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.RETIRED: {
+        _E.RESPONSE_MISSING: _S.RETIRED,
+        _E.PROBE_ENDED: _S.RETIRED,
+        _E.RETIRE: _S.RETIRED,
+        _E.CLOSE: _S.CLOSED,
+    },
+    _S.CLOSED: {
+        _E.RESPONSE_MISSING: _S.CLOSED,
+        _E.PROBE_ENDED: _S.CLOSED,
+        _E.RETIRE: _S.CLOSED,
+        _E.CLOSE: _S.CLOSED,
+    },
+}
+
+
+# ---------------------------------------------------------------- transport
+
+
+class SessionTransport:
+    """The transport of a session, which also reports log messages and the end of the connection to
+    the session. `repeats` is whether the client may connect again by itself."""
+
+    def __init__(self, way: Way, session: "HostedSession", *, repeats: bool) -> None:
         self.name: str = way.name
         self.key: Hashable | None = way.key
+        self.repeats: bool = repeats
         self.restarts: bool = way.restarts
         self.mirrors: bool = way.mirrors
         self.greets: bool = way.greets
-        self.older: Way | None = way.older
+        self.older: Way | None = None
+        if way.older is not None:
+            self.older = SessionTransport(way.older, session, repeats=repeats)
         self._way = way
+        self._session = session
 
     async def reach(self, timeout_s: float) -> Carry:
-        """As the way does."""
-        return await self._way.reach(timeout_s)
+        """Open a channel, as the transport does."""
+        carry = await self._way.reach(timeout_s)
+
+        def carry_for_session(link: Link, hearer: Hearer) -> Conversation:
+            return carry(link, SessionHearer(hearer, self._session))
+
+        return carry_for_session
 
     async def close(self) -> None:
-        """As the way does."""
+        """Close the transport."""
         await self._way.close()
 
 
-class Questions(Answers):
-    """What one server asks on one seat, put to whoever has a call on it. Roots are the host's."""
+class SessionHearer:
+    """Passes everything that a server sends on to the client, and log messages and the end of the
+    connection to the session as well."""
+
+    def __init__(self, client: Hearer, session: "HostedSession") -> None:
+        self._client = client
+        self._session = session
+
+    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+        """Answer a request of the server."""
+        return self._client.answer(turn)
+
+    def told(self, told: NotificationReceived) -> None:
+        """Handle a notification of the server."""
+        self._client.told(told)
+        if told.method.name == LOG_MESSAGE:
+            with contextlib.suppress(Fault):  # R0233: never answered
+                self._session.log_received(
+                    decode_as(t.LoggingMessageNotificationParams, told.params)
+                )
+
+    def missed(self) -> None:
+        """Notifications were lost."""
+        self._client.missed()
+
+    def gone(self) -> None:
+        """The connection has ended."""
+        self._client.gone()
+        self._session.connection_lost()
+
+
+# ---------------------------------------------------------------- input requests
+
+
+class SessionInputRequests(Answers):
+    """Sends the input requests of one session to the callers of its calls. The host itself answers
+    `roots/list`."""
 
     def __init__(
         self,
-        sittings: Callable[[], Collection["Sitting"]],
-        asks: Collection[InputRequestKind],
-        asking: Asking,
+        calls: Callable[[], Collection["SessionCall"]],
+        input_kinds: Collection[InputRequestKind],
+        send: SendInputRequest,
         roots: Collection[str],
     ) -> None:
         super().__init__(
-            on_elicit=_declared if InputRequestKind.ELICIT in asks else None,
-            on_sample=_declared if InputRequestKind.SAMPLE in asks else None,
+            on_elicit=_advertised if InputRequestKind.ELICIT in input_kinds else None,
+            on_sample=_advertised if InputRequestKind.SAMPLE in input_kinds else None,
             roots=tuple(roots) or None,
         )
-        self._sittings = sittings
-        self._asking = asking
+        self._calls = calls
+        self._send = send
 
     async def to(self, question: InputRequest) -> AnyInputResponse:
-        """The answer of whoever has calls here now."""
-        return await self.of(question, tuple(self._sittings()))
+        """Return the result from the caller of the calls that are in flight now."""
+        return await self.for_calls(question, tuple(self._calls()))
 
-    async def of(self, question: InputRequest, sittings: tuple["Sitting", ...]) -> AnyInputResponse:
-        """The answer of whoever made these calls, for as long as one of them goes on."""
-        if question.kind is InputRequestKind.ROOTS:
-            return await super().to(question)
-        if not sittings:
-            words = "nobody has asked anything of this server that a question could be about"
+    async def for_calls(
+        self, request: InputRequest, session_calls: tuple["SessionCall", ...]
+    ) -> AnyInputResponse:
+        """Return the result from the caller of these calls. Cancelled when the last of them
+        ends."""
+        if request.kind is InputRequestKind.ROOTS:
+            return await super().to(request)
+        if not session_calls:
+            words = "no call is in flight that this input request could belong to"
             raise Fault(FaultKind.INVALID_REQUEST, words)
-        if question.kind is InputRequestKind.SAMPLE:
+        if request.kind is InputRequestKind.SAMPLE:
             self._count()
-        turns = tuple(sitting.turn for sitting in sittings)
-        asked = asyncio.ensure_future(self._asking(turns, question))
-        asked.add_done_callback(_seen)
-        for sitting in sittings:
-            sitting.asked.append(asked)
+        turns = tuple(call.turn for call in session_calls)
+        pending = asyncio.ensure_future(self._send(turns, request))
+        pending.add_done_callback(_retrieve_exception)
+        for call in session_calls:
+            call.input_requests.append(pending)
         try:
-            raw = await asked
-            return question.decode_response(raw, turns[-1].exchange.peer.revision)
+            raw = await pending
+            return request.decode_response(raw, turns[-1].exchange.peer.revision)
         except Fault as fault:
-            words = "whoever was asked gave an answer that does not fit"
+            words = "the caller's result does not fit the input request"
             raise Fault(FaultKind.INTERNAL, words) from fault
         except asyncio.CancelledError:
-            asked.cancel()
+            pending.cancel()
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise Fault(FaultKind.INTERNAL, "the call that this is about was given up") from None
+            words = "the call that this input request belongs to was cancelled"
+            raise Fault(FaultKind.INTERNAL, words) from None
         except RemoteError as error:
             if error.code == turns[-1].exchange.peer.revision.codes[FaultKind.USER_REJECTED]:
-                raise Declined("the user said no") from None
-            raise Fault(FaultKind.INTERNAL, "whoever was asked could not answer") from error
+                raise Declined("the user declined") from None
+            raise Fault(FaultKind.INTERNAL, "the caller could not answer") from error
         except ChannelError as error:
-            raise Fault(FaultKind.INTERNAL, "whoever was asked has gone") from error
+            raise Fault(FaultKind.INTERNAL, "the caller has disconnected") from error
         finally:
-            for sitting in sittings:
-                if asked in sitting.asked:
-                    sitting.asked.remove(asked)
+            for call in session_calls:
+                if pending in call.input_requests:
+                    call.input_requests.remove(pending)
 
 
-def _seen(asked: "asyncio.Future[Raw]") -> None:
-    """Whoever waited for this may have gone when it failed."""
-    if not asked.cancelled():
-        asked.exception()
+def _retrieve_exception(pending: "asyncio.Future[Raw]") -> None:
+    # The task that waited for it may have been cancelled before it failed.
+    if not pending.cancelled():
+        pending.exception()
 
 
-def _declared(params: Any) -> Any:
-    """Says that something can be asked; what is asked goes to the calls on the seat."""
-    raise LookupError("a question of a seat is put to its calls")
+def _advertised(params: Any) -> Any:
+    """Makes the client advertise a capability; requests are sent to the calls of the session."""
+    raise LookupError("input requests of a session are sent to its calls")
 
 
-class SeatClient(Client):
-    """A client that says at once when its conversation ends, and whom a log is for."""
-
-    def __init__(self, way: Way, answers: Answers, seat: "Seat", **options: Any) -> None:
-        super().__init__(way, answers, **options)
-        self._seat = seat
-
-    @property
-    def over(self) -> bool:
-        """Whether there is no conversation now."""
-        return self._speaker.over
-
-    def told(self, told: NotificationReceived) -> None:
-        """A log is for the calls that are made at this moment, or for nobody."""
-        if told.method.name != LOG_MESSAGE:
-            super().told(told)
-            return
-        self._speaker.note()
-        with contextlib.suppress(Fault):  # R0233: never answered
-            self._seat.logged(decode_as(t.LoggingMessageNotificationParams, told.params))
-
-    def gone(self) -> None:
-        """The conversation has ended."""
-        super().gone()
-        self._seat.gone()
+# ---------------------------------------------------------------- calls
 
 
-class Sitting:
-    """One call's use of a seat, from when it was given one until it is done."""
+class SessionCall:
+    """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(self, seat: "Seat", turn: Turn) -> None:
-        self.seat: Seat = seat
+    def __init__(self, session: "HostedSession", turn: Turn) -> None:
+        self.session: HostedSession = session
         self.turn: Turn = turn
-        # What its caller is being asked.
-        self.asked: list[asyncio.Future[Raw]] = []
-        self._hearing: Hearing | None = None
+        # The input requests that its caller has not answered yet.
+        self.input_requests: list[asyncio.Future[Raw]] = []
+        self._callbacks: Hearing | None = None
 
     @property
     def client(self) -> Client:
-        """The client, for what is not asked on somebody's behalf, such as lists."""
-        return self.seat.client
+        """The client, for requests that are not made for a caller, such as lists."""
+        return self.session.client
 
-    async def ask(
+    async def request(
         self,
         method: str,
         params: t.RequestParams,
@@ -205,9 +312,10 @@ class Sitting:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> t.ProtocolType:
-        """The result of a request for this call: whatever the server asks goes to its caller.
+        """Send a request for this call and return the result. Input requests go to its caller.
 
-        All that was reported before the result is delivered before it, within reason.
+        Progress that was received before the result is delivered before it, within
+        `FINAL_PROGRESS_S`.
         """
         exchange = self.turn.exchange
         try:
@@ -215,188 +323,209 @@ class Sitting:
                 method,
                 params,
                 timeout_s=timeout_s,
-                on_progress=None if on_progress is None else self._reporting(on_progress),
+                on_progress=None if on_progress is None else self._queued(on_progress),
                 answers=self,
                 principal=exchange.principal,
                 log_level=exchange.log_level,
             )
         except ChannelError as error:
-            self.seat.unsettled = True
-            if self.seat.mixed:
-                hush(error)
+            self.session.on(SessionEvent.RESPONSE_MISSING)
+            if self.session.served_several:
+                remove_output(error)
             raise
         except asyncio.CancelledError:
-            self.seat.unsettled = True
+            self.session.on(SessionEvent.RESPONSE_MISSING)
             raise
-        if self._hearing is not None:
+        if self._callbacks is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LAST_REPORTS_S):
-                    await self._hearing.caught_up()
+                async with asyncio.timeout(FINAL_PROGRESS_S):
+                    await self._callbacks.caught_up()
         if isinstance(result, t.CallToolResult) and result.is_error:
-            show_crash(self.seat.child, result)
+            show_crash(self.session.child, result)
         return result
 
-    def tell(self, handler: Callable[..., Any], *news: Any, size: int) -> None:
-        """Call a handler of this call's, after those before; nobody else's wait for it. `size` is
-        how many bytes the server sent for this."""
-        if self._hearing is None:
-            self._hearing = Hearing()
-        self._hearing.tell(handler, *news, size=size)
+    def call_back(self, callback: Callable[..., Any], *arguments: Any, size: int) -> None:
+        """Run a callback of this call after those before it; callbacks of other calls do not wait
+        for it. `size` is how many bytes the server sent for it."""
+        if self._callbacks is None:
+            self._callbacks = Hearing()
+        self._callbacks.tell(callback, *arguments, size=size)
 
-    def _reporting(self, on_progress: OnProgress) -> OnProgress:
+    def _queued(self, on_progress: OnProgress) -> OnProgress:
         def report(progress: float, total: float | None, message: str | None) -> None:
-            self.tell(on_progress, progress, total, message, size=len(message or ""))
+            self.call_back(on_progress, progress, total, message, size=len(message or ""))
 
         return report
 
-    async def deliver(self, frame: bytes) -> None:
-        """Send a notification to whoever made the call; one who has gone misses nothing."""
+    async def send_notification(self, frame: bytes) -> None:
+        """Send a notification to the caller, unless it has disconnected."""
         if not self.turn.wire.post(frame):
             with contextlib.suppress(ColonnadeError):
                 await self.turn.wire.send(frame)
 
     async def to(self, question: InputRequest) -> AnyInputResponse:
-        """The caller's answer to what its own call came to."""
-        return await self.seat.questions.of(question, (self,))
+        """Return the caller's result of an input request that belongs to this call."""
+        return await self.session.input_requests.for_calls(question, (self,))
 
     async def to_all(self, questions: Mapping[str, InputRequest]) -> dict[str, AnyInputResponse]:
-        """The caller's answers, one after the other: there is one user."""
+        """Return the caller's results. Sent one after the other, since there is one user."""
         return {key: await self.to(question) for key, question in questions.items()}
 
     async def end(self) -> None:
-        """Nothing more is asked or reported for it."""
-        if self._hearing is not None:
-            await self._hearing.close()
+        """Stop the callbacks of this call."""
+        if self._callbacks is not None:
+            await self._callbacks.close()
 
 
-class Seat:
-    """One client of one server. `caller` is whose it is, None for everybody's.
+# ---------------------------------------------------------------- sessions
 
-    A seat that is `retired` is closed after the calls on it; `mixed` is one that has served
-    several callers; `quiet` one whose logs nobody hears; `unsettled` one on which a call ended
-    without an answer, so that the server may still be at it; `suspected` one that is asked whether
-    it is there. One that `renews` outlives a conversation: its client begins another.
-    """
 
-    def __init__(self, ended: Callable[["Seat"], None], everybody: Stderr) -> None:
-        self._ended = ended
-        self._everybody = everybody
-        self._stderr = Stderr()
+class HostedSession:
+    """One client connection to one server. `caller` is the caller that it belongs to, None for
+    all."""
+
+    def __init__(
+        self, on_lost: Callable[["HostedSession"], None], server_stderr: StderrBuffer
+    ) -> None:
+        self._on_lost = on_lost
+        self._server_stderr = server_stderr
+        self._stderr = StderrBuffer()
         self._way: Way | None = None
-        self._first: str | None = None
-        self.start: Start[Seat] | None = None
+        self._first_caller: str | None = None
+        self._reconnects = False
+        self.state: SessionState = SessionState.STARTING
+        self.isolation: Isolation = Isolation.PER_CALLER
+        # Whether calls of more than one caller were made on it.
+        self.served_several: bool = False
+        self.start: SharedStart[HostedSession] | None = None
         self.caller: str | None = None
-        self.sittings: dict[Sitting, None] = {}
-        self.retired: bool = False
-        self.mixed: bool = False
-        self.unsettled: bool = False
-        self.suspected: bool = False
-        self.renews: bool = False
-        self.common: bool = False
-        self.quiet: bool = False
+        self.calls: dict[SessionCall, None] = {}
         self.opened_at: float = 0.0
         self.idle_since: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
-    def furnish(
+    def on(self, event: SessionEvent) -> None:
+        """Change the state as `TRANSITIONS` says."""
+        self.state = TRANSITIONS[self.state][event]
+
+    def create_client(
         self,
         way: Way,
         *,
-        asks: Collection[InputRequestKind],
-        asking: Asking,
+        input_kinds: Collection[InputRequestKind],
+        send_input_request: SendInputRequest,
         roots: Collection[str],
         **options: Any,
-    ) -> SeatClient:
-        """Give it a client on a way."""
+    ) -> Client:
+        """Create the client on a transport."""
         self._way = way
-        self.renews = way.repeats and way.mirrors
-        self.questions: Questions = Questions(lambda: self.sittings, asks, asking, roots)
-        taken = way if self.renews else Once(way)
-        self.client: SeatClient = SeatClient(taken, self.questions, self, **options)
+        # A client of HTTP connects again by itself. For any other transport the supervisor decides
+        # whether there is another session.
+        self._reconnects = way.repeats and way.mirrors
+        self.input_requests: SessionInputRequests = SessionInputRequests(
+            lambda: self.calls, input_kinds, send_input_request, roots
+        )
+        transport = SessionTransport(way, self, repeats=self._reconnects)
+        self.client: Client = Client(transport, self.input_requests, **options)
         return self.client
 
     @property
-    def furnished(self) -> bool:
-        """Whether there is anything to close."""
+    def has_client(self) -> bool:
+        """Whether there is a client to close."""
         return self._way is not None
 
     @property
-    def stoppable(self) -> bool:
-        """Whether it can be closed for a while: what is part of this program cannot."""
+    def can_stop(self) -> bool:
+        """Whether it can be closed while it is idle; a server in this process cannot."""
         return not isinstance(self._way, MemoryWay | OneWay)
 
     @property
-    def served(self) -> str | None:
-        """The only caller that it has had."""
-        return None if self.mixed else self._first
+    def accepts_calls(self) -> bool:
+        """Whether a new call may use it."""
+        return self.state not in (SessionState.RETIRED, SessionState.CLOSED) and not self.is_lost
 
     @property
-    def idle(self) -> bool:
-        """Whether nobody uses it, nor is about to."""
-        return not self.sittings and not (self.start is not None and self.start.awaited)
+    def is_unsettled(self) -> bool:
+        """Whether the server may still be working on a call that ended without a response."""
+        return self.state in (SessionState.UNSETTLED, SessionState.PROBING)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all callers use it."""
+        return self.isolation is not Isolation.PER_CALLER
+
+    @property
+    def only_caller(self) -> str | None:
+        """The only caller that has used it."""
+        return None if self.served_several else self._first_caller
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call uses it, nor waits for its start."""
+        return not self.calls and not (self.start is not None and self.start.has_waiters)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The calls that are made on it now, oldest first."""
-        return tuple(sitting.turn for sitting in self.sittings)
+        """The calls in flight, oldest first."""
+        return tuple(call.turn for call in self.calls)
 
     @property
-    def over(self) -> bool:
-        """Whether its conversation has ended for good."""
-        return not self.renews and self.client.over
+    def is_lost(self) -> bool:
+        """Whether its connection has ended for good."""
+        return not self._reconnects and self.client.conversation.link.phase is Phase.CLOSED
 
     @property
     def child(self) -> "Child | None":
-        """The process, where there is one."""
+        """The process, for stdio."""
         return self._way.child if isinstance(self._way, ChildWay) else None
 
     @property
-    def why(self) -> ConnectionLost:
-        """Why it ended."""
+    def lost_error(self) -> ConnectionLost:
+        """Why the connection ended."""
         lost = self.child.lost if self.child is not None else None
         return lost or ConnectionLost("the connection ended")
 
-    # ------------------------------------------------------------ who sits here
+    # ------------------------------------------------------------ calls
 
-    def sit(self, turn: Turn) -> Sitting:
-        """One call more."""
+    def add_call(self, turn: Turn) -> SessionCall:
+        """Add a call."""
         caller = turn.exchange.principal
-        if self._first is None:
-            self._first = caller
-        elif self._first != caller:
-            self.mixed = True
-        sitting = Sitting(self, turn)
-        self.sittings[sitting] = None
-        return sitting
+        if self._first_caller is None:
+            self._first_caller = caller
+        elif self._first_caller != caller:
+            self.served_several = True
+        call = SessionCall(self, turn)
+        self.calls[call] = None
+        return call
 
-    def leave(self, sitting: Sitting, now: float) -> None:
-        """One call less: nobody is asked any more what only it was about."""
-        self.sittings.pop(sitting, None)
+    def remove_call(self, call: SessionCall, now: float) -> None:
+        """Remove a call, and cancel the input requests that belong to no other call."""
+        self.calls.pop(call, None)
         self.idle_since = now
-        for asked in sitting.asked:
-            if not any(asked in other.asked for other in self.sittings):
-                asked.cancel()
+        for pending in call.input_requests:
+            if not any(pending in other.input_requests for other in self.calls):
+                pending.cancel()
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ output of the server
 
-    def hear(self, line: str) -> None:
-        """A line of standard error."""
-        self._stderr.hear(line)
-        self._everybody.hear(line)
+    def stderr_received(self, line: str) -> None:
+        """Keep a line of stderr."""
+        self._stderr.append(line)
+        self._server_stderr.append(line)
 
     def last_lines(self, most: int) -> tuple[str, ...]:
-        """What was written on it last."""
+        """The last lines of stderr in this session."""
         return self._stderr.last(most)
 
-    def logged(self, said: t.LoggingMessageNotificationParams) -> None:
-        """What the server logs is for its caller; where it has several, for nobody."""
-        if self.quiet or self.mixed or not self.sittings:
+    def log_received(self, message: t.LoggingMessageNotificationParams) -> None:
+        """Send a log message to the caller; dropped where there were several callers."""
+        if self.isolation is Isolation.SHARED or self.served_several or not self.calls:
             return
-        sitting = next(reversed(self.sittings))
-        frame = sitting.turn.exchange.log(said.level, said.data, said.logger)
+        call = next(reversed(self.calls))
+        frame = call.turn.exchange.log(message.level, message.data, message.logger)
         if frame is not None:
-            sitting.tell(sitting.deliver, frame, size=len(frame))
+            call.call_back(call.send_notification, frame, size=len(frame))
 
-    def gone(self) -> None:
-        """Its conversation has ended; why is known in a moment."""
-        asyncio.get_running_loop().call_soon(self._ended, self)
+    def connection_lost(self) -> None:
+        """Report the end of the connection, once the transport knows the reason."""
+        asyncio.get_running_loop().call_soon(self._on_lost, self)

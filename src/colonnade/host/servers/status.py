@@ -1,7 +1,7 @@
-"""How a server of a host is, for people: what it is doing, what went wrong, what it wrote last.
+"""The status of a server of a host: its state, its last error, the last lines of its stderr.
 
-Rules: what is kept is bounded, and has nothing in it that a terminal would obey. It may hold what
-one caller's calls made a server write: it is for whoever runs the host, and for no caller.
+Rules: everything here is bounded, and control characters are removed. It may hold what a server
+wrote for one caller: it is for the operator of the host, and is never shown to a caller.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from colonnade.transport.process.output import plain
 
-# Of standard error: what ended a program is in its last lines.
+# Of stderr: the reason why a program ended is in its last lines.
 STDERR_LINES = 100
 STDERR_CHARACTERS = 500
 
@@ -19,8 +19,8 @@ State: TypeAlias = Literal["idle", "starting", "ready", "backing_off", "given_up
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """How a server is at this moment. `since` is when the state began, by the time of day; `pid`
-    is the first process of it, where there is one; `stderr` is what it wrote last."""
+    """The status of a server. `since` is when the state began (Unix time); `pid` is its first
+    process, for stdio; `seats` is the number of open sessions; `stderr` is what it wrote last."""
 
     key: str
     state: State
@@ -34,17 +34,17 @@ class Status(Struct, frozen=True, kw_only=True):
     stderr: tuple[str, ...] = ()
 
 
-class Stderr:
-    """The last lines that processes wrote for people."""
+class StderrBuffer:
+    """A ring buffer of the last lines of stderr."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=STDERR_LINES)
 
-    def hear(self, line: str) -> None:
-        """One more."""
+    def append(self, line: str) -> None:
+        """Add a line."""
         for clean in plain(line.encode()):
             self._lines.append(clean[:STDERR_CHARACTERS])
 
     def last(self, most: int = STDERR_LINES) -> tuple[str, ...]:
-        """The last of them, oldest first."""
+        """The last lines, oldest first."""
         return tuple(self._lines)[-most:]
