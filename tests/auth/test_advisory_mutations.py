@@ -49,8 +49,8 @@ CUTS: dict[str, Cut] = {
     ),
     "62 an empty list lets nobody in": Cut(
         RULES,
-        "        if not hosts:\n            raise LocalProtocolError(",
-        "        if False:\n            raise LocalProtocolError(",
+        "        if not hosts:\n            raise InvalidArgument(",
+        "        if False:\n            raise InvalidArgument(",
         GATE,
         "a_policy_without_a_host",
     ),

@@ -28,13 +28,13 @@ from uvicorn.server import ServerState
 
 from colonnade.transport.http_server.head_cache import KnownHead, learn
 from colonnade.transport.http_server.request import (
-    CLIENT_GONE,
+    CLIENT_DISCONNECTED,
     CLOSE_HEADER,
-    LINE_KEY,
+    CONNECTION_KEY,
+    IncomingRequest,
     Pairs,
     Receive,
     Send,
-    Visit,
     check_numbers,
 )
 from colonnade.transport.http_server.write_buffer import (
@@ -154,8 +154,8 @@ class Connection(HttpToolsProtocol):
         "_refusal",
         "_unread",
         "_upgrade",
+        "incoming",
         "lost",
-        "visit",
     )
 
     def __init__(
@@ -186,7 +186,7 @@ class Connection(HttpToolsProtocol):
         self._misses = 0
         self._refusal = 400
         self._unread = (0.0, 0)
-        self.visit: Visit | None = None
+        self.incoming: IncomingRequest | None = None
         self.lost: bool = False
         self.pipeline = _NO_PIPELINE
 
@@ -202,11 +202,11 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         self.lost = True
         self._known = None
-        if self.visit is not None:
-            self.visit.leave(CLIENT_GONE)
-            self.visit = None
+        if self.incoming is not None:
+            self.incoming.abort(CLIENT_DISCONNECTED)
+            self.incoming = None
         if self.scope is not None:  # type: ignore[redundant-expr]
-            self.scope.pop(LINE_KEY, None)  # type: ignore[typeddict-item]
+            self.scope.pop(CONNECTION_KEY, None)  # type: ignore[typeddict-item]
 
     def data_received(self, data: bytes) -> None:
         """Some bytes: headers within their limit, a body, or more than was asked for."""
@@ -286,7 +286,7 @@ class Connection(HttpToolsProtocol):
 
     def _open(self, scope: dict[str, Any]) -> None:
         """A request begins, and the time for it."""
-        scope[LINE_KEY] = self
+        scope[CONNECTION_KEY] = self
         self.scope: HTTPScope = cast("HTTPScope", scope)
         self._in_head, self._idle, self._quiet_since = True, False, 0.0
         self._head_bytes, self._body_bytes = self._chunk_bytes, 0
@@ -419,7 +419,7 @@ class Connection(HttpToolsProtocol):
         if self.flow.read_paused:
             self.flow.resume_reading()
 
-    def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
+    def respond(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
         """Write a whole answer in one piece, which by `send` takes two writes and much looking.
 
         Only where `send` is the server's own: whoever wraps it wants to see what passes.
@@ -463,7 +463,7 @@ class Connection(HttpToolsProtocol):
             and cycle.scope["method"] != "HEAD"
         )
 
-    def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
+    def start_stream(self, send: Send, headers: Pairs, first: bytes) -> bool:
         """Begin a stream with its first piece; False where it must go the usual way, by `send`."""
         cycle = self.cycle
         if (
@@ -483,7 +483,7 @@ class Connection(HttpToolsProtocol):
         self._outbox.put(self.transport, data, self.loop)
         return True
 
-    def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:
+    def write_chunk(self, send: Send, data: bytes, *, last: bool = False) -> bool:
         """One more piece of a stream, which leaves with others at the end of this turn.
 
         False where it must go the usual way, by `send`: what is here already goes first then.
@@ -540,7 +540,7 @@ class Connection(HttpToolsProtocol):
     def check(self, now: float) -> None:
         """End what has lasted too long."""
         limits = self._limits
-        if self.visit is not None and self._known is not None:
+        if self.incoming is not None and self._known is not None:
             # Who stays asks nothing else meanwhile, and thousands stay: it is a kilobyte each.
             self._known, self._misses = None, 0
         if (self._in_head or self._idle) and not self._deaf:

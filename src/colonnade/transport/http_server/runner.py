@@ -32,7 +32,7 @@ from colonnade.protocol.http.security import (
 from colonnade.protocol.negotiation import called
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, Connection, RunLimits
-from colonnade.transport.http_server.lifespan import Span
+from colonnade.transport.http_server.lifespan import LifespanRunner
 from colonnade.transport.http_server.listener import bind
 from colonnade.transport.http_server.request import Receive, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
@@ -123,7 +123,7 @@ class Site:
         )
         self.wishes: Wishes | None = None
         self._drains = False
-        self._span = Span(self._serve)
+        self._span = LifespanRunner(self._serve)
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -243,7 +243,7 @@ class Site:
         self._hang_up_idle()
         if not self._drains:  # a second wish does not wait for what the first one began
             self._drains = True
-            log.info("stopping %s; %d requests are running", self._named, len(self.app.sweep))
+            log.info("stopping %s; %d requests are running", self._named, len(self.app.reaper))
             await self.app.drain(drain_s)
         self._close_listener()
         failure: Exception | None = None
