@@ -48,7 +48,7 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, NEWEST
 from colonnade.text import one_line
-from colonnade.transport.http_client.connect import Proxy, Routes, proxy_for
+from colonnade.transport.http_client.connect import HappyEyeballs, Proxy, proxy_for
 from colonnade.transport.http_client.endpoint import KEEPING, PAGE_TYPE, PASSING, USUAL
 from colonnade.transport.http_client.pool import HttpPool
 
@@ -403,7 +403,7 @@ def dns_failure(host: str, error: Exception) -> Check:
 async def _tcp(place: Endpoint, seconds: float, proxy: Proxy | None) -> Check:
     try:
         async with asyncio.timeout(seconds):
-            line, _ = await Routes().connect(asyncio.Protocol, place.host, place.port)
+            line, _ = await HappyEyeballs().connect(asyncio.Protocol, place.host, place.port)
     except TimeoutError:
         return tcp_failure(place, None, seconds)
     except OSError as error:
@@ -457,7 +457,7 @@ async def _greeted(place: Endpoint, context: ssl.SSLContext, seconds: float) -> 
     """The certificate of whoever is there, as far as the context lets it pass."""
     context.set_alpn_protocols(["http/1.1"])
     async with asyncio.timeout(seconds):
-        line, _ = await Routes().connect(
+        line, _ = await HappyEyeballs().connect(
             asyncio.Protocol, place.host, place.port, context, place.host
         )
     try:
