@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 from colonnade.protocol.revision import EVERY, Revisions
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.runner import DEFAULT_LIMITS, HttpRunner, RunLimits
-from colonnade.transport.http_server.session_registry import Sessions
+from colonnade.transport.http_server.session_registry import SessionRegistry
 from http_client import Caller, Response, Wire
 from http_service import FakeService
 
@@ -68,7 +68,7 @@ class Stand:
         self.caller = caller
 
     @property
-    def sessions(self) -> Sessions:
+    def sessions(self) -> SessionRegistry:
         """Every session that is open."""
         return self.app._sessions
 
@@ -83,11 +83,13 @@ class Stand:
 
     async def lost(self) -> None:
         """Wait until every client that has gone is known to have."""
-        await until(lambda: all(visit.gone or visit.ended for visit in self.app.sweep))
+        await until(
+            lambda: all(incoming.abort_reason or incoming.has_ended for incoming in self.app.reaper)
+        )
 
     async def settled(self) -> None:
         """Wait until nothing is being served."""
-        await until(lambda: len(self.app.sweep) == 0 and self.service.running == 0)
+        await until(lambda: len(self.app.reaper) == 0 and self.service.running == 0)
 
 
 @asynccontextmanager

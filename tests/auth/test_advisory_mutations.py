@@ -49,8 +49,8 @@ CUTS: dict[str, Cut] = {
     ),
     "62 an empty list lets nobody in": Cut(
         RULES,
-        "        if not hosts:\n            raise LocalProtocolError(",
-        "        if False:\n            raise LocalProtocolError(",
+        "        if not hosts:\n            raise InvalidArgument(",
+        "        if False:\n            raise InvalidArgument(",
         GATE,
         "a_policy_without_a_host",
     ),
@@ -108,8 +108,10 @@ CUTS: dict[str, Cut] = {
     ),
     "75 a reference to elsewhere": Cut(
         "protocol/schema/bounds.py",
-        '        if found is None:\n            raise UnusableSchema(\n                f"refers to {reference[:200]!r}, which is outside',
-        '        if found is None:\n            return\n            raise UnusableSchema(\n                f"refers to {reference[:200]!r}, which is outside',
+        "        if found is None:\n            raise Unsound(\n"
+        '                f"refers to {reference[:200]!r}, which is outside',
+        "        if found is None:\n            return\n            raise Unsound(\n"
+        '                f"refers to {reference[:200]!r}, which is outside',
         SCHEMA,
         "a_reference_to_elsewhere",
     ),

@@ -317,7 +317,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-07 streams": Cut(
         "transport/http_server/request.py",
-        "if visit.until and now >= visit.until:",
+        "if incoming.ends_at and now >= incoming.ends_at:",
         "if False:",
         APART,
         "stream_for_news",

@@ -193,7 +193,7 @@ async def test_where_the_issuer_has_no_document_there_is_none_to_copy() -> None:
         where = "/.well-known/oauth-authorization-server"
         answer = await stage.caller().request("GET", path=where)
         assert answer.status == 404
-        assert "nothing is here" in answer.json["error"]["message"]
+        assert "not found; the MCP endpoint is" in answer.json["error"]["message"]
 
 
 @live

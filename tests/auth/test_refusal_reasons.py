@@ -20,7 +20,11 @@ from colonnade.cli.session import sentence
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from colonnade.logs import redacted
 from colonnade.protocol.http.security import HttpError
-from colonnade.transport.http_server.authentication import MAX_TOLD_APART, REFUSAL_LOG_S, RefusalLog
+from colonnade.transport.http_server.authentication import (
+    MAX_LOGGED_PAIRS,
+    REFUSAL_LOG_S,
+    RefusalLog,
+)
 from live import live
 
 REASONS = ("audience", "expiry", "issuer", "signature", "scope")
@@ -226,11 +230,11 @@ def test_what_was_left_out_is_counted_in_the_next_line(caplog: pytest.LogCapture
 
 def test_a_thousand_addresses_write_no_thousand_lines(caplog: pytest.LogCaptureFixture) -> None:
     log = RefusalLog()
-    for number in range(4 * MAX_TOLD_APART):
+    for number in range(4 * MAX_LOGGED_PAIRS):
         log.note(refusal("old"), f"10.0.{number // 256}.{number % 256}", 0.0)
-    assert len(caplog.records) == MAX_TOLD_APART + 1
+    assert len(caplog.records) == MAX_LOGGED_PAIRS + 1
     log.note(refusal("old"), "10.1.0.0", REFUSAL_LOG_S)  # and those of a minute ago are forgotten
-    assert len(caplog.records) == MAX_TOLD_APART + 2
+    assert len(caplog.records) == MAX_LOGGED_PAIRS + 2
 
 
 def test_what_refuses_no_credentials_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -128,12 +128,12 @@ OPTIONS: dict[tuple[str, ...], str] = {
         "got unexpected extra argument (more); see colonnade run --help"
     ),
     ("serve", "server.py", "--port", "70000"): (
-        "70000 is no port; there are 1 to 65535, and 0 for any free one"
+        "70000 is not a port; use 1 to 65535, or 0 for any free one"
     ),
     ("serve", "server.py", "--port", "http"): (
-        "http is no port; there are 1 to 65535, and 0 for any free one"
+        "http is not a port; use 1 to 65535, or 0 for any free one"
     ),
-    ("serve", "server.py", "--path", "mcp"): "'mcp' is no path; begin it with a slash",
+    ("serve", "server.py", "--path", "mcp"): "'mcp' is not a path; begin it with a slash",
     ("serve", "server.py", "--port", "0", "--host", "0.0.0.0"): (
         "on 0.0.0.0 others can reach it, so say by which names: --allow-host mcp.example.com, "
         "once for each; or serve 127.0.0.1"

@@ -74,7 +74,7 @@ def test_a_server_that_runs_itself_reads_the_same_variables(tmp_path: Path) -> N
         assert process.up() == f"weather 1.0 on http://127.0.0.1:{process.port}/mine"
     done = command(folder, "serve", "server.py", **{f"{ENV_PREFIX}PORT": "x"})
     assert done.returncode == 2
-    assert f"{ENV_PREFIX}PORT: x is no port" in done.stderr
+    assert f"{ENV_PREFIX}PORT: x is not a port" in done.stderr
 
 
 def test_start_stop_and_each_request_are_lines_of_the_log_on_request(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
     [
         (["--limit", "body_byte=1"], "did you mean max_body_bytes?"),
         (["--limit", "max_body_bytes=much"], "give a whole number"),
-        (["--log-level", "loud"], "is no log level"),
+        (["--log-level", "loud"], "is not a log level"),
         (["--ssl-certfile", "none.pem"], "TLS cannot be served with none.pem"),
         (["--ssl-keyfile", "none.pem"], "--ssl-keyfile without --ssl-certfile; TLS needs"),
         (["--ssl-certfile", "server.py"], "name one with --ssl-certfile"),

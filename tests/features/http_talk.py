@@ -236,7 +236,7 @@ async def one_stream_only(revision: Revision) -> Verdict:
 async def _gone(site: Any, left: int) -> None:
     """Wait until so many streams are left."""
     async with asyncio.timeout(60):
-        while len(site.app.sweep) > left:
+        while len(site.app.reaper) > left:
             await asyncio.sleep(0.005)
 
 
@@ -429,7 +429,7 @@ async def by_disconnect(revision: Revision) -> Verdict:
         await asyncio.wait([calling])
         if isinstance(client, Sessioner):
             async with asyncio.timeout(60):
-                while not all(visit.gone for visit in site.app.sweep):
+                while not all(incoming.abort_reason for incoming in site.app.reaper):
                     await asyncio.sleep(0.005)
             assert not work.stopped.is_set()
             work.go.set()

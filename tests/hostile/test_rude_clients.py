@@ -14,8 +14,8 @@ from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.link.link import Link
 from colonnade.protocol.revision import JUNE_2025, MARCH_2025, NOVEMBER_2025
 from colonnade.transport.http_server.connection import ServerConnection
-from colonnade.transport.http_server.request import Limits, Visit
-from colonnade.transport.http_server.session import Session
+from colonnade.transport.http_server.request import IncomingRequest, Limits
+from colonnade.transport.http_server.session import HttpSession
 from colonnade.transport.http_server.streams import Stream
 from http_client import BOTH, Caller, Wire, opening, written
 from http_service import ABLE, REPORT, waiting
@@ -27,7 +27,7 @@ SESSIONS = [MARCH_2025, JUNE_2025, NOVEMBER_2025]
 def _counted() -> dict[str, int]:
     """How many of everything that a client can leave behind there are."""
     gc.collect()
-    kinds = (Visit, Session, Stream, Link, Exchange, ServerConnection, asyncio.Task)
+    kinds = (IncomingRequest, HttpSession, Stream, Link, Exchange, ServerConnection, asyncio.Task)
     found = [type(thing) for thing in gc.get_objects() if isinstance(thing, kinds)]
     return {kind.__name__: found.count(kind) for kind in set(found)}
 

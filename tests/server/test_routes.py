@@ -258,12 +258,12 @@ def test_what_could_not_be_served_is_refused_at_the_decorator() -> None:
 
     for path, methods, function, words in (
         ("version", ["GET"], one, "begin it with /"),
-        ("/a b", ["GET"], one, "is no path"),
-        ("/a/{b", ["GET"], one, "is no path"),
-        ("/a?b", ["GET"], one, "is no path"),
+        ("/a b", ["GET"], one, "is not a path"),
+        ("/a/{b", ["GET"], one, "is not a path"),
+        ("/a?b", ["GET"], one, "is not a path"),
         ("/{a}/{a}", ["GET"], one, "parameter twice"),
         ("/a", ["get"], one, "write \\['GET'"),
-        ("/a", [], one, "no method"),
+        ("/a", [], one, "methods= is empty"),
         ("/a", ["GET"], none, "takes the request"),
         ("/version", ["GET"], one, "is there already"),
     ):
@@ -272,14 +272,14 @@ def test_what_could_not_be_served_is_refused_at_the_decorator() -> None:
             server.route(path, methods=methods)(handler)
     server.route("/version", methods=["POST"])(one)
     server.route("/mcp")(one)
-    with pytest.raises(LocalProtocolError, match="where the endpoint is"):
+    with pytest.raises(LocalProtocolError, match="the path of the endpoint"):
         server.asgi()
 
 
 def test_a_response_that_is_none_is_refused_where_it_is_made() -> None:
     with pytest.raises(LocalProtocolError, match="200 to 599"):
         HttpResponse("", 99)
-    with pytest.raises(LocalProtocolError, match="is no header"):
+    with pytest.raises(LocalProtocolError, match="is not a valid header"):
         HttpResponse("", headers={"X": "a\r\nSet-Cookie: b"})
     assert repr(HttpResponse("ab", 201)) == "HttpResponse(201, 2 bytes)"
 
@@ -288,7 +288,7 @@ def test_a_route_where_the_server_answers_itself_is_refused_since_it_would_never
     for path in ("/sse", "/messages/"):
         server = Server("routed")
         server.route(path)(print)
-        with pytest.raises(LocalProtocolError, match="which this server answers itself"):
+        with pytest.raises(LocalProtocolError, match="which this server uses for clients"):
             server.asgi()
         server.asgi(stateless=True)
 

@@ -111,7 +111,7 @@ async def test_a_foreign_origin_or_host_is_403_on_every_path(method: str, path: 
                 assert "id" not in answer.json
             wire.close()
         assert not s.service.turns
-        assert len(s.app.sweep) == 0
+        assert len(s.app.reaper) == 0
 
 
 @pytest.mark.parametrize(
@@ -302,10 +302,10 @@ async def test_a_body_that_comes_in_parts_is_counted_as_a_whole(second: int, sta
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: {80_000 + second}\r\n\r\n"
         await wire.send(head.encode() + b"x" * 80_000)
-        await until(lambda: any(visit.received == 80_000 for visit in s.app.sweep))
+        await until(lambda: any(incoming.received_bytes == 80_000 for incoming in s.app.reaper))
         await wire.send(b"x" * second)
         assert (await wire.head()).status == status
-        assert s.app._intake.size == 0
+        assert s.app._buffered_bodies.size == 0
 
 
 @live
@@ -325,12 +325,12 @@ async def test_unfinished_bodies_of_all_requests_together_are_bounded() -> None:
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n".encode()
         first, second = await s.caller.wire(), await s.caller.wire()
         await first.send(head + b"x" * 80_000)
-        await until(lambda: s.app._intake.size == 80_000)
+        await until(lambda: s.app._buffered_bodies.size == 80_000)
         await second.send(head + b"x" * 80_000)
         assert (await second.head()).status == 503
         await first.send(b"x" * 10_000)
         assert (await first.head()).status == 400
-        assert s.app._intake.size == 0
+        assert s.app._buffered_bodies.size == 0
 
 
 @live
@@ -351,7 +351,7 @@ async def test_who_goes_away_in_the_middle_of_a_body_leaves_nothing() -> None:
         wire = await s.caller.wire()
         head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{s.site.port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n123"
         await wire.send(head.encode())
-        await until(lambda: len(s.app.sweep) == 1)
+        await until(lambda: len(s.app.reaper) == 1)
         wire.abort()
         await s.settled()
         assert not s.service.turns

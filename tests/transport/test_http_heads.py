@@ -34,7 +34,7 @@ async def mirror(scope: Scope, receive: Receive, send: Send) -> None:
     seen: dict[str, Any] = {
         name: repr(value)
         for name, value in scope.items()
-        if name not in ("client", "colonnade.line")
+        if name not in ("client", "colonnade.connection")
     }
     path = scope["path"]
     scope["headers"].append((b"x-added", b"by the application"))
@@ -225,7 +225,7 @@ async def test_a_connection_whose_request_stays_remembers_nothing_meanwhile() ->
         (line,) = [one for one in used(site) if one._known is not None]
         await wire.send(wait)
         await until(lambda: line._known is None)
-        assert line._cycle.visit is not None
+        assert line._cycle.incoming is not None
         service.go.mark("wait")
         answer = await wire.head()
         await answer.read()

@@ -61,9 +61,9 @@ async def elsewhere(
         finally:
             server.should_exit = True
             await serving
-            if app._keeper.task is not None:  # the loop would do this at its end
-                app._keeper.task.cancel()
-                await asyncio.wait({app._keeper.task})
+            if app._on_demand.task is not None:  # the loop would do this at its end
+                app._on_demand.task.cancel()
+                await asyncio.wait({app._on_demand.task})
 
 
 @live
@@ -86,7 +86,7 @@ async def test_a_client_that_goes_cancels_its_call_there_too() -> None:
             await service.marks.reached("wait begun")
             caller.wires[-1].abort()
             await service.marks.reached("wait cancelled")
-            await until(lambda: len(app.sweep) == 0)
+            await until(lambda: len(app.reaper) == 0)
         calling.cancel()
         assert not [line for line in records.lines if line.startswith("ERROR")]
 
@@ -97,10 +97,10 @@ async def test_a_call_that_stays_for_a_while_is_answered_and_not_watched_any_mor
     async with elsewhere(service) as (app, caller):
         calling = asyncio.create_task(caller.call("wait"))
         await service.marks.reached("wait begun")
-        await until(lambda: any(visit.watcher is not None for visit in app.sweep))
+        await until(lambda: any(incoming.watcher is not None for incoming in app.reaper))
         service.go.mark("wait")
         assert (await calling).text == "waited"
-        await until(lambda: len(app.sweep) == 0)
+        await until(lambda: len(app.reaper) == 0)
 
 
 @live
@@ -123,7 +123,7 @@ async def test_streams_sessions_and_the_first_transport_work_there() -> None:
         assert (await caller.request("POST", ping, path=endpoint)).status == 202
         assert (await stream.message())["id"] == 1
         wire.abort()
-        await until(lambda: len(app.sweep) == 0)
+        await until(lambda: len(app.reaper) == 0)
 
 
 @live
@@ -134,7 +134,7 @@ async def test_another_server_cannot_be_made_to_wait_for_ever_by_a_body() -> Non
         head = f"POST /api/mcp HTTP/1.1\r\nHost: localhost:{caller.port}\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
         await wire.send(head.encode())
         assert (await wire.head()).status == 408
-        await until(lambda: len(app.sweep) == 0)
+        await until(lambda: len(app.reaper) == 0)
 
 
 # ---------------------------------------------------------------- the wish to end

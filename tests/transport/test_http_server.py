@@ -286,7 +286,7 @@ async def test_a_cancellation_from_outside_is_answered_and_not_swallowed() -> No
         async with stand() as s:
             calling = asyncio.create_task(s.caller.call("wait"))
             await s.service.marks.reached("wait begun")
-            (turn,) = s.app.sweep
+            (turn,) = s.app.reaper
             assert turn.task is not None
             turn.task.cancel()
             await s.service.marks.reached("wait cancelled")
@@ -301,7 +301,7 @@ async def test_no_request_ever_goes_to_the_client() -> None:
     async with stand() as s:
         await s.caller.call("echo")
         turn = s.service.turns[-1]
-        with pytest.raises(LocalProtocolError, match="by result"):
+        with pytest.raises(LocalProtocolError, match="in an input_required result"):
             await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         await turn.wire.hang_up()
         assert turn.session is None

@@ -99,9 +99,9 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
         (session,) = table
         limits = s.app.limits
         now = session.used
-        table.look_at(session, now + limits.session_idle_timeout_s - 1)
+        table.check(session, now + limits.session_idle_timeout_s - 1)
         assert len(table) == 1
-        table.look_at(session, now + limits.session_idle_timeout_s + 1)
+        table.check(session, now + limits.session_idle_timeout_s + 1)
         assert len(table) == 0
         s.caller.session = None
         await s.caller.initialize("2025-11-25")
@@ -112,7 +112,7 @@ async def test_sessions_end_when_they_are_idle_or_old_or_never_used() -> None:
         await s.caller.initialize("2025-11-25")
         (session,) = table
         table._unused[session.id] = session
-        table.look_at(session, session.used + 61)
+        table.check(session, session.used + 61)
         assert len(table) == 0
         assert s.service.watchers == 0
 
@@ -131,7 +131,7 @@ async def test_a_session_with_a_connection_is_not_idle() -> None:
         await s.caller.get()
         table = s.sessions
         (session,) = table
-        table.look_at(session, table.shared.clock() + 10 * s.app.limits.session_idle_timeout_s)
+        table.check(session, table.shared.clock() + 10 * s.app.limits.session_idle_timeout_s)
         assert len(table) == 1
 
 
@@ -156,7 +156,7 @@ async def test_what_is_kept_for_those_who_come_back_is_bounded_and_ends() -> Non
         (session,) = table
         assert 0 < session.size <= 10_000
         assert table.shared.ledger.size == session.size
-        table.look_at(session, table.shared.clock() + s.app.limits.resume_window_s + 1)
+        table.check(session, table.shared.clock() + s.app.limits.resume_window_s + 1)
         assert session.size == table.shared.ledger.size == 0
 
 
@@ -379,14 +379,14 @@ async def test_streams_that_are_kept_for_a_client_to_come_back_are_bounded() -> 
         await s.caller.initialize("2025-11-25")
         ids = [await left_stream(s) for _ in range(6)]
         (session,) = s.sessions
-        assert (len(session._kept), len(session._streams)) == (3, 0)
+        assert (len(session._resumable), len(session._streams)) == (3, 0)
         for id in ids[:3]:  # the oldest are forgotten
             _, stream = await s.caller.get(last_event_id=id)
             assert stream.status == 400
         for id in ids[3:]:
             _, stream = await s.caller.get(last_event_id=id)
             assert stream.status == 200
-        assert (len(session._kept), len(session._streams)) == (0, 3)
+        assert (len(session._resumable), len(session._streams)) == (0, 3)
 
 
 class Untouched(dict[str, Stream]):
@@ -409,7 +409,7 @@ async def test_a_request_does_not_walk_through_the_streams_that_are_kept() -> No
         await s.caller.initialize("2025-11-25")
         await left_stream(s)
         (session,) = s.sessions
-        kept = session._kept = Untouched(session._kept)
+        kept = session._resumable = Untouched(session._resumable)
         for id in range(3):
             assert (await s.caller.ask("ping", id=id)).status == 200
             assert (await s.caller.ask("tools/call", {"name": "echo"}, id=id)).status == 200
@@ -427,7 +427,7 @@ async def test_an_empty_stream_counts_for_what_is_kept() -> None:
         for _ in range(6):
             await left_stream(s)
         (session,) = s.sessions
-        assert len(session._kept) == 3
+        assert len(session._resumable) == 3
         assert session.size == s.sessions.shared.ledger.size == 3 * STREAM_BYTES
         await s.caller.request("DELETE")
         assert s.sessions.shared.ledger.size == 0
@@ -496,15 +496,15 @@ async def test_a_call_whose_client_hung_up_makes_room_for_those_who_are_there() 
             await s.lost()
         # They run on, and may be fetched; so their bodies still count.
         assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
-        assert len(s.sessions.shared.left) == 2
+        assert len(s.sessions.shared.disconnected) == 2
         assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 503
         await until(lambda: s.service.running == 1)  # the oldest one gave way, and no other
         assert (await s.caller.ask("tools/call", large("echo"), id=3)).status == 200
         _, stream = await s.caller.get(last_event_id=events[0])
-        assert "hung up" in (await stream.message())["error"]["message"]
+        assert "disconnected" in (await stream.message())["error"]["message"]
         await s.caller.request("DELETE")
         await s.settled()
-        assert (bodies.used, s.sessions.shared.left) == (0, {})
+        assert (bodies.used, s.sessions.shared.disconnected) == (0, {})
 
 
 @live
@@ -521,11 +521,11 @@ async def test_the_body_of_a_batch_counts_until_its_last_call_is_over() -> None:
         bodies = s.sessions.shared.bodies
         assert bodies.used > 2 * LARGE
         s.caller.wires[-1].abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await until(lambda: len(s.app.reaper) == 0)
         assert (s.service.running, bodies.used > 2 * LARGE) == (2, True)
         s.service.go.mark("wait")
         await s.settled()
-        assert (bodies.used, s.sessions.shared.left) == (0, {})
+        assert (bodies.used, s.sessions.shared.disconnected) == (0, {})
 
 
 @live
@@ -556,7 +556,7 @@ async def test_a_batch_whose_client_hung_up_makes_room_too() -> None:
         posting.add_done_callback(lambda task: task.cancelled() or task.exception())
         await until(lambda: s.service.running == 2)
         s.caller.wires[-1].abort()
-        await until(lambda: len(s.app.sweep) == 0)
+        await until(lambda: len(s.app.reaper) == 0)
         second = {"name": "echo", "arguments": {"text": "x" * 2 * LARGE}}
         assert (await s.caller.ask("tools/call", second, id=8)).status == 503
         await s.settled()

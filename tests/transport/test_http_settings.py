@@ -21,8 +21,8 @@ from colonnade.transport.http_server.settings import (
     ENV_PREFIX,
     prepare_log,
     read_limits,
-    settled,
     tls_context,
+    with_environment,
 )
 from http_client import Caller
 from http_service import FakeService
@@ -33,8 +33,8 @@ from live import live
 
 def test_what_is_given_is_stronger_than_the_environment() -> None:
     environ = {f"{ENV_PREFIX}PORT": "9000", f"{ENV_PREFIX}HOST": "127.0.0.2", "PORT": "1"}
-    assert settled({"port": 8001}, environ) == {"port": 8001, "host": "127.0.0.2"}
-    assert settled({}, {}) == {}
+    assert with_environment({"port": 8001}, environ) == {"port": 8001, "host": "127.0.0.2"}
+    assert with_environment({}, {}) == {}
 
 
 def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
@@ -52,7 +52,7 @@ def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
         "SSL_KEYFILE": "k.pem",
         "LIMIT": "max_body_bytes=10,keep_alive_timeout_s=5",
     }
-    assert settled({}, {ENV_PREFIX + name: value for name, value in environ.items()}) == {
+    assert with_environment({}, {ENV_PREFIX + name: value for name, value in environ.items()}) == {
         "host": "0.0.0.0",
         "port": 0,
         "path": "/x",
@@ -71,15 +71,15 @@ def test_every_setting_has_a_variable_that_is_read_as_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("PORT", "x", "is no port"),
-        ("PORT", "70000", "is no port"),
+        ("PORT", "x", "is not a port"),
+        ("PORT", "70000", "is not a port"),
         ("STATELESS", "maybe", "neither 1 nor 0"),
-        ("LOG_LEVEL", "loud", "there are debug, info"),
+        ("LOG_LEVEL", "loud", "use one of debug, info"),
     ],
 )
 def test_a_variable_that_cannot_be_meant_is_named(name: str, value: str, words: str) -> None:
     with pytest.raises(LocalProtocolError, match=f"^{ENV_PREFIX}{name}: .*{words}"):
-        settled({}, {ENV_PREFIX + name: value})
+        with_environment({}, {ENV_PREFIX + name: value})
 
 
 # ---------------------------------------------------------------- limits
@@ -259,7 +259,9 @@ async def test_the_access_log_has_one_record_for_each_request(
 
 @pytest.mark.parametrize("level", ["loud", 20])
 def test_a_log_level_that_is_none_is_refused_as_the_command_does(level: Any) -> None:
-    with pytest.raises(LocalProtocolError, match=f"^'{level}' is no log level; there are debug, "):
+    with pytest.raises(
+        LocalProtocolError, match=f"^'{level}' is not a log level; use one of debug, "
+    ):
         Server("s").run("http", port=0, log_level=level)
 
 

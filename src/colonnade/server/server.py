@@ -687,9 +687,9 @@ def _entered(
 
 def _settled(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a process of our own: those that are given, and those of the environment."""
-    from colonnade.transport.http_server.settings import prepare_log, read_limits, settled
+    from colonnade.transport.http_server.settings import prepare_log, read_limits, with_environment
 
-    found = settled(options)
+    found = with_environment(options)
     as_json, level = found.pop("log_json", False), found.pop("log_level", None)
     from colonnade.logs import log_json
 

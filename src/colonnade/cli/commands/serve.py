@@ -42,10 +42,10 @@ class Address:
     """Where to serve, for whom, and how: what was given, else the environment, else the default."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        from colonnade.transport.http_server.settings import read_limits, settled
+        from colonnade.transport.http_server.settings import read_limits, with_environment
 
         self.given = given
-        found = settled(given)
+        found = with_environment(given)
         self.log_level: str | None = found.pop("log_level", None)
         self.log_json: bool = found.pop("log_json", False)
         words = found.pop("limit", ())
@@ -177,7 +177,6 @@ def _serve(target: "Target", voice: Voice, address: Address, watch: "Watch | Non
         watch.loaded()
     server = _server_of(found)
     _tell_more(server, voice)
-    from colonnade.protocol.negotiation import name_and_version
     from colonnade.transport.http_server.runner import announce, run
 
     def serve(started: Callable[[], None]) -> bool:

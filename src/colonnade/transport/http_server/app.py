@@ -1,16 +1,16 @@
-"""MCP over HTTP as an ASGI application: both ways of opening a conversation on one path.
+"""The Streamable HTTP server transport as an ASGI application: routing, POST, GET and DELETE.
 
-A request that says it all itself (2026-07-28) goes one straight line, in the task that the web
-server made for it: the gate, the body, the frame, the rules, the handler, one JSON answer. Only a
-handler that reports on the way turns its answer into a stream. What belongs to a session goes to
-`http_sessions`, the first revision's own transport to `http_sse`.
+A request that stands for itself (2026-07-28) is handled in the task that the web server made for
+it: security checks, body, JSON-RPC request, protocol rules, handler, one JSON response. Only a
+handler that sends notifications turns its response into an event stream. Requests of a session go
+to `session_registry`, those of the HTTP+SSE transport (2024-11-05) to `legacy_sse`.
 
-    app = HttpApp(service)                            # POST /mcp, mounts anywhere
-    app = HttpApp(service, around=fastapi_app)        # our paths are ours, the rest is theirs
+    app = HttpApp(service)                            # POST /mcp, can be mounted anywhere
+    app = HttpApp(service, around=fastapi_app)        # other paths go to the other application
 
-Rules: every request for one of our paths passes one gate before anything is read or kept. What is
-refused leaves nothing behind. Limits on connections, which no application can see, are those of
-`http_run`.
+Rules: every request for one of our paths passes one gate before anything is read or kept. A refused
+request leaves nothing behind. Limits on connections, which no application can see, are those of
+`runner`.
 """
 
 import asyncio
@@ -63,33 +63,34 @@ from colonnade.protocol.types import CallToolRequestParams
 from colonnade.transport.http_server.authentication import (
     RefusalLog,
     admit,
-    described,
+    respond_metadata,
     unverified_words,
 )
 from colonnade.transport.http_server.custom_routes import Route
 from colonnade.transport.http_server.legacy_sse import MESSAGES_PATH, SSE_PATH, SseSessions
-from colonnade.transport.http_server.lifespan import Keeper, Lifespan
+from colonnade.transport.http_server.lifespan import Lifespan, OnDemandLifespan
 from colonnade.transport.http_server.request import (
     CLOSE_HEADER,
+    CONNECTION_KEY,
     DEFAULT_LIMITS,
-    LINE_KEY,
+    READING_BODY,
     SMALL_BODY_BYTES,
     App,
-    Gone,
-    Intake,
+    BufferedBodies,
+    ClientDisconnected,
+    IncomingRequest,
     Limits,
     Pairs,
     Receive,
+    RequestReaper,
     Scope,
     Send,
-    Sweep,
-    Visit,
     overload,
     too_slow,
     unexpected,
 )
-from colonnade.transport.http_server.session import Session
-from colonnade.transport.http_server.session_registry import Sessions
+from colonnade.transport.http_server.session import HttpSession
+from colonnade.transport.http_server.session_registry import SessionRegistry
 from colonnade.transport.http_server.stateless import (
     NO_BATCHES,
     answer_initialize,
@@ -99,28 +100,28 @@ from colonnade.transport.http_server.stateless import (
 from colonnade.transport.signals import Signals
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
-# Where `middleware.log` writes of each request, too.
+# `middleware.log` writes there, too.
 access: logging.Logger = logging.getLogger("colonnade.requests")
 
-# After the end of everything was said, what still runs may clean up for so long.
+# How long cancelled calls may clean up at shutdown.
 ENDING_S = 1.0
-# Where clients look for how to get in (RFC 9728); the path of the endpoint follows.
+# Of the protected resource metadata (RFC 9728); the path of the endpoint follows.
 WELL_KNOWN = "/.well-known/oauth-"
 METADATA_PATH = "/.well-known/oauth-protected-resource"
 
 
-class HttpTurn(Visit, RequestFields):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """One request that stands for itself: a visit, its exchange, and the way back."""
+class HttpTurn(IncomingRequest, RequestFields):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """The context of a request that stands for itself: the HTTP request and its exchange."""
 
     exchange: Exchange
     fault: Fault | None = None
     root: str = ""
-    # Whose connection this is, where a guard stands; empty where nothing was shown to it.
+    # The address of a client that sent credentials; empty if it sent none.
     client: str = ""
 
     @property
     def wire(self) -> "HttpTurn":
-        """The answer is the only way back, so it is the turn itself."""
+        """Notifications go into the response, so it is this object itself."""
         return self
 
     @property
@@ -129,20 +130,22 @@ class HttpTurn(Visit, RequestFields):  # pyright: ignore[reportIncompatibleVaria
         return None
 
     async def send(self, frame: bytes) -> None:
-        """Write a notification; one that the client takes no stream for is left out."""
-        if self.answers.events:
+        """Send a notification; it is left out if the client accepts no event stream."""
+        if self.accept.events:
             await self.write(encode_event(frame))
 
     def post(self, frame: bytes) -> bool:
-        """Write it if nobody has to wait for that."""
-        return self.answers.events and self.write_at_once(encode_event(frame))
+        """Send it if that needs no waiting; False if it was not sent."""
+        return self.accept.events and self.try_write(encode_event(frame))
 
     async def ask(self, question: InputRequest) -> Raw:
-        """R0858: no request ever goes to the client here."""
-        raise LocalProtocolError(f"{question.kind.method} is asked by result in this revision")
+        """R0858: a server sends no requests to the client in this revision."""
+        raise LocalProtocolError(
+            f"{question.kind.method} is sent in an input_required result in this revision"
+        )
 
     async def hang_up(self) -> None:
-        """A stream that is not resumed cannot be left."""
+        """Nothing: a stream that cannot be resumed stays open."""
 
 
 class HttpApp:
@@ -165,25 +168,25 @@ class HttpApp:
         access_log: bool = False,
     ) -> None:
         named, pages = name_list("hosts", hosts), name_list("origins", origins)
-        # Whether it was said by which names this is reached, and not only which pages may use it.
+        # Whether host names were given, and not only origins.
         self.has_names: bool = bool(named) or policy is not None
         if named or pages:
             policy = HostPolicy.for_mount(*named, origins=pages)
         if not path.startswith("/"):
-            raise InvalidArgument(f"{path!r} is no path; begin it with a slash", argument="path")
+            raise InvalidArgument(f"{path!r} is not a path; begin it with a slash", argument="path")
         if not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidArgumentType(
                 "limits= takes Limits(...); RunLimits(...) are run_limits=", argument="limits"
             )
         self.service = service
         self.path: str = path.rstrip("/") or "/"
-        # Also where another application would answer with its page for lost visitors.
+        # Answered with 404 also where another application would answer with a page of its own.
         self._metadata = METADATA_PATH + path.rstrip("/")
         self.limits = limits
-        self.sweep: Sweep = Sweep()
-        self._intake = Intake()
+        self.reaper: RequestReaper = RequestReaper()
+        self._buffered_bodies = BufferedBodies()
         self.draining: bool = False
-        # Whether the wish to end is to be heard here; our own server hears it itself.
+        # Whether SIGTERM and SIGINT are handled here; our own server handles them itself.
         self.heeds_signals = True
         self._around = around
         self._verify = verify
@@ -192,8 +195,8 @@ class HttpApp:
         self._given_policy = policy
         self._recogniser = PeerDetector(service.accepts)
         self.stateless: bool = stateless
-        # By version header, who sends requests of the handshake revisions without a session.
-        self._alone = peers_without_session(service.accepts) if stateless else {}
+        # The peers of the handshake revisions without a session, by their version header.
+        self._stateless_peers = peers_without_session(service.accepts) if stateless else {}
         self._set_gates(policy or HostPolicy.for_mount())
         self._identity: Identity | None = None
         self._logs = False
@@ -203,8 +206,8 @@ class HttpApp:
         self._access_log = access_log
         self._load: dict[str, int] = {}
         self._refusals = RefusalLog()
-        self._sessions = Sessions(service, limits, self.sweep)
-        # Around another application only what is ours by name is taken from it.
+        self._sessions = SessionRegistry(service, limits, self.reaper)
+        # Around another application only paths below our own are taken from it.
         below = self.path.rstrip("/") if around is not None else ""
         self._sse_path = below + SSE_PATH
         self._messages_path = below + MESSAGES_PATH
@@ -217,9 +220,9 @@ class HttpApp:
             r.http.binding is HttpBinding.HTTP_SSE for r in service.accepts
         )
         self._check_routes()
-        self._keeper = Keeper(self.start, self.stop)
-        self._signals = Signals(self._begin_to_end)
-        self._ending: asyncio.Task[None] | None = None
+        self._on_demand = OnDemandLifespan(self.start, self.stop)
+        self._signals = Signals(self._begin_shutdown)
+        self._shutting_down: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------ ASGI
 
@@ -235,17 +238,19 @@ class HttpApp:
                 await self._serve(scope, receive, send, self._gate, self._endpoint)
                 return
             path = path.rstrip("/") or "/"
-            # Who mounts it at its own path, `app.mount("/mcp", …)`, wants it there, too.
+            # `app.mount("/mcp", …)` at its own path serves it there, too.
             if self.path in (path, whole.rstrip("/")):
                 await self._serve(scope, receive, send, self._gate, self._endpoint)
                 return
             if self._has_sse and path == self._sse_path:
-                await self._serve(scope, receive, send, self._gate_get, self._first_get)
+                await self._serve(scope, receive, send, self._gate_get, self._sse_get)
                 return
             if self._has_sse and path == self._messages_path:
-                await self._serve(scope, receive, send, self._gate_post, self._first_post)
+                await self._serve(scope, receive, send, self._gate_post, self._sse_post)
                 return
-            if path.startswith(WELL_KNOWN) and await self._described(path, scope, receive, send):
+            if path.startswith(WELL_KNOWN) and await self._serve_metadata(
+                path, scope, receive, send
+            ):
                 return
         await self._elsewhere(kind, scope, receive, send)
 
@@ -257,12 +262,12 @@ class HttpApp:
         elif self._around is not None:
             await self._around(scope, receive, send)
         elif kind == "http":
-            await self._nothing(receive, send, f"nothing is here; use {self.path}")
+            await self._not_found(receive, send, f"not found; the MCP endpoint is {self.path}")
         elif kind == "websocket":
             await send({"type": "websocket.close", "code": 1000})
 
     def route_for(self, scope: Scope) -> tuple[Route, str] | None:
-        """The program's own route that a request is for, and the path below where we are."""
+        """The custom route for a request, and its path below the mount point."""
         routes = self._routes()
         if not routes:
             return None
@@ -274,15 +279,15 @@ class HttpApp:
         return ((answered or fitting)[0], path) if fitting else None
 
     def _check_routes(self) -> None:
-        """Refuse a route that would never be asked. One with a parameter in the place of our path
-        is asked for all others."""
+        """Refuse a route that would never be reached. One with a parameter in the place of our path
+        is reached by all other paths."""
         for path in {route.path for route in self._routes()}:
             if path == self.path:
-                raise InvalidArgument(f"a route is at {path}, where the endpoint is; move one")
+                raise InvalidArgument(f"a route is at {path}, the path of the endpoint; move one")
             if self._has_sse and path in (self._sse_path, self._messages_path):
                 raise InvalidArgument(
-                    f"a route is at {path}, which this server answers itself for clients of "
-                    "2024-11-05; move it"
+                    f"a route is at {path}, which this server uses for clients of 2024-11-05; "
+                    "move it"
                 )
 
     async def _serve_route(
@@ -294,24 +299,26 @@ class HttpApp:
         gate = RouteChecks(self._gate.policy, route.methods)
         await self._serve(scope, receive, send, gate, answer)
 
-    async def _described(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Answer with a document for those who look for the way in; False where it is not ours."""
-        visit = Visit(receive, send, {}, self.limits)
+    async def _serve_metadata(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Serve the protected resource metadata; False if the path is not ours."""
+        incoming = IncomingRequest(receive, send, {}, self.limits)
         if self._guard is not None:
             try:
-                if await described(visit, self._guard, path, scope):
+                if await respond_metadata(incoming, self._guard, path, scope):
                     return True
-            except (Gone, ConnectionLost):
+            except (ClientDisconnected, ConnectionLost):
                 return True
             except Exception as error:
-                await self._refuse(visit, _unverified(error))
+                await self._refuse(incoming, _guard_failed(error))
                 return True
         if path == self._metadata:
-            await self._nothing(receive, send, "no document describes this resource")
+            await self._not_found(receive, send, "this resource has no metadata document")
         return path == self._metadata
 
-    async def _nothing(self, receive: Receive, send: Send, words: str) -> None:
-        await self._refuse(Visit(receive, send, {}, self.limits), HttpError(NOT_FOUND, words))
+    async def _not_found(self, receive: Receive, send: Send, words: str) -> None:
+        await self._refuse(
+            IncomingRequest(receive, send, {}, self.limits), HttpError(NOT_FOUND, words)
+        )
 
     async def _serve(
         self,
@@ -321,51 +328,51 @@ class HttpApp:
         gate: EndpointChecks,
         serve: "Callable[[HttpTurn, Scope], Awaitable[None]]",
     ) -> None:
-        """Let a request in, and look after it until it is answered."""
+        """Check a request, and serve it until its response is complete."""
         headers = combine_headers(scope["headers"])
-        turn = HttpTurn(receive, send, headers, self.limits, scope.get(LINE_KEY))
-        turn.intake = self._intake
-        turn.leaving = self._leaving
+        turn = HttpTurn(receive, send, headers, self.limits, scope.get(CONNECTION_KEY))
+        turn.buffered_bodies = self._buffered_bodies
+        turn.before_stream_end = self._shutdown_task
         try:
             if b"origin" in headers:  # which only browsers send
-                turn.beside = cors_headers(headers, gate.policy)
-                told = preflight_headers(scope["method"], headers, gate.policy, gate.methods)
-                if told is not None:
-                    turn.beside = told
-                    await turn.reply(rules.OK, b"")
+                turn.extra_headers = cors_headers(headers, gate.policy)
+                allowed = preflight_headers(scope["method"], headers, gate.policy, gate.methods)
+                if allowed is not None:
+                    turn.extra_headers = allowed
+                    await turn.respond(rules.OK, b"")
                     return
-            turn.answers = gate.check(scope["method"], headers)
+            turn.accept = gate.check(scope["method"], headers)
             if self.draining:
                 raise overload("this server is shutting down; try another one")
-            if self.sweep.count >= self.limits.max_concurrent_requests:
+            if self.reaper.count >= self.limits.max_concurrent_requests:
                 raise overload("too many requests at once; try again later")
             if self.is_guarded and not gate.public:
-                await self._admit(turn, scope, gate)
+                await self._authenticate(turn, scope, gate)
             if self._identity is None:
-                await self._keeper.started()
+                await self._on_demand.started()
         except (Fault, AuthError) as refused:
             await self._refuse(turn, refused)
             return
-        self.sweep.add(turn)
+        self.reaper.add(turn)
         if turn.principal:
             self._count(turn.principal, 1)
         try:
             await serve(turn, scope)
         except asyncio.CancelledError:
-            if not turn.is_ours():
+            if not turn.absorb_cancellation():
                 raise
-            if turn.told:
-                await self._cut(turn)
-            turn.drop()
-        except (Gone, ConnectionLost):
-            turn.drop()
+            if turn.abort_with_response:
+                await self._respond_aborted(turn)
+            turn.drop_connection()
+        except (ClientDisconnected, ConnectionLost):
+            turn.drop_connection()
         finally:
-            self.sweep.remove(turn)
-            if turn.principal or turn.body_bytes:
+            self.reaper.remove(turn)
+            if turn.principal or turn.counted_body_bytes:
                 self._uncount(turn)
 
-    async def _admit(self, turn: HttpTurn, scope: Scope, gate: EndpointChecks) -> None:
-        """Who sent this, and may. Raises `AuthError` or `Refusal`."""
+    async def _authenticate(self, turn: HttpTurn, scope: Scope, gate: EndpointChecks) -> None:
+        """Authenticate the client. Raises `AuthError` or `Refusal`."""
         if b"authorization" in turn.headers:
             turn.client = _address(scope.get("client"))
         if self._guard is not None:
@@ -376,16 +383,16 @@ class HttpApp:
             except (Fault, AuthError):
                 raise
             except Exception as error:
-                raise _unverified(error) from None
+                raise _guard_failed(error) from None
         else:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
             turn.claims = caller.claims
         if self._load.get(turn.principal, 0) >= self.limits.max_concurrent_requests_per_principal:
-            raise overload("too many requests of yours at once; wait for some")
+            raise overload("too many concurrent requests of this principal; wait for some")
 
     async def _verified(self, headers: Headers) -> Caller:
-        """Who sent this. Raises `AuthError` or `Refusal`."""
+        """The principal of a request. Raises `AuthError` or `Refusal`."""
         assert self._verify is not None
         try:
             found: object = self._verify(headers)
@@ -394,16 +401,16 @@ class HttpApp:
             raise
         except Exception as error:
             log.error("the verifier raised %s", type(error).__name__, exc_info=error)
-            raise overload("who you are cannot be verified now; try again later") from None
+            raise overload("the credentials cannot be verified now; try again later") from None
         name = caller.principal if isinstance(caller, Caller) else caller
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            # None is what a look-up finds for a stranger; nobody is let in by that.
+            # A lookup returns None for an unknown token, which must not authenticate anything.
             log.error("the verifier returned %s, and not a name", type(name).__name__)
-            raise LoginRequired("nobody knows who you are")
+            raise LoginRequired("authentication required")
         return caller if isinstance(caller, Caller) else Caller(name)
 
     def _count(self, principal: str, step: int) -> None:
-        """How much of one principal is being served."""
+        """Count the running requests of a principal."""
         load = self._load.get(principal, 0) + step
         if load:
             self._load[principal] = load
@@ -411,20 +418,20 @@ class HttpApp:
             del self._load[principal]
 
     def _uncount(self, turn: HttpTurn) -> None:
-        """A request is over: neither it nor its body is held any more."""
+        """A request is over: neither it nor its body counts any more."""
         if turn.principal:
             self._count(turn.principal, -1)
-        if turn.body_bytes:
-            self._sessions.shared.bodies.release(turn.principal, turn.body_bytes)
+        if turn.counted_body_bytes:
+            self._sessions.shared.bodies.release(turn.principal, turn.counted_body_bytes)
 
-    async def _cut(self, turn: HttpTurn) -> None:
-        """Tell a client that is still there why it gets no more."""
-        if turn.reading:
-            await self._refuse(turn, too_slow(f"{turn.gone}; send it again"))
-        elif not turn.started:
-            await self._refuse(turn, overload(turn.gone))
-        elif turn.streaming:
-            await turn.end()
+    async def _respond_aborted(self, turn: HttpTurn) -> None:
+        """Tell a client that is still connected why its request was aborted."""
+        if turn.state is READING_BODY:
+            await self._refuse(turn, too_slow(f"{turn.abort_reason}; send it again"))
+        elif not turn.has_started:
+            await self._refuse(turn, overload(turn.abort_reason))
+        elif turn.is_streaming:
+            await turn.end_stream()
 
     def _endpoint(self, turn: "HttpTurn", scope: Scope) -> Awaitable[None]:
         method: str = scope["method"]
@@ -434,7 +441,7 @@ class HttpApp:
 
     async def _post(self, turn: HttpTurn) -> None:
         headers = turn.headers
-        session: Session | None = None
+        session: HttpSession | None = None
         known: Peer | None = None
         raw_id = b""
         try:
@@ -451,8 +458,8 @@ class HttpApp:
             raw_id = frame.raw_id
             if self._guard is not None:
                 self._guard.check(frame, turn.scopes or frozenset(), turn.root)
-            if self._alone and frame.method != HANDSHAKE_METHOD:  # of which nothing is kept
-                known = self._alone.get(headers.get(b"mcp-protocol-version"))
+            if self._stateless_peers and frame.method != HANDSHAKE_METHOD:  # nothing of it is kept
+                known = self._stateless_peers.get(headers.get(b"mcp-protocol-version"))
             admission = rules.admit(frame, headers, self._recogniser, known, self._extensions)
             if admission is None:
                 await self._open(turn, frame)
@@ -471,8 +478,8 @@ class HttpApp:
             ):
                 check_params(self.service.param_headers(head.name), headers, head.arguments)
             elif row.name == LISTEN:
-                require_events(turn.answers)
-                turn.until = turn.expires
+                require_events(turn.accept)
+                turn.ends_at = turn.token_expires_at
             shaper = self._shaper(peer.revision)
             logs = self._logs and peer is not known
             exchange = Exchange(frame, head, row, peer, shaper, turn.principal, logs=logs)
@@ -483,11 +490,11 @@ class HttpApp:
             await self._refuse(turn, fault, fault.raw_id or raw_id, known_revision)
             return
         turn.exchange = exchange
-        turn.working = True
+        turn.handled_here = True
         if peer is known and row.name == PING:
             await answer_ping(turn, frame)
             return
-        # What the exchange lets go of while it is answered is not kept here.
+        # So that what the exchange releases while it is handled is freed.
         del body, frame, admission, head, exchange
         await self._answer(turn)
 
@@ -498,13 +505,13 @@ class HttpApp:
             data = await self.service.answer(turn)
         except asyncio.CancelledError as error:
             if turn.cancelled:
-                if turn.told and turn.streaming:
-                    data = exchange.fail(Fault(FaultKind.INTERNAL, turn.gone))
-                    await turn.end(encode_event(data) if data is not None else b"")
-                exchange.abandon()  # R0862: the caller has gone, and nothing more is said
+                if turn.abort_with_response and turn.is_streaming:
+                    data = exchange.fail(Fault(FaultKind.INTERNAL, turn.abort_reason))
+                    await turn.end_stream(encode_event(data) if data is not None else b"")
+                exchange.abandon()  # R0862: the client has disconnected, and gets no response
                 raise
             # The client waits, and we cancelled nothing: a handler cancelled its own task, or the
-            # web server did. Both are answered, and the task is cancelled all the same.
+            # web server did. Either gets a response, and the task is cancelled all the same.
             cancelled = error
             turn.fault = unexpected(error)
             data = exchange.fail(turn.fault)
@@ -514,16 +521,16 @@ class HttpApp:
             turn.fault = unexpected(error)
             data = exchange.fail(turn.fault)
         status = rules.status_of(turn.fault, exchange.peer.revision)
-        if turn.streaming:
-            await turn.end(encode_event(data) if data is not None else b"")
+        if turn.is_streaming:
+            await turn.end_stream(encode_event(data) if data is not None else b"")
         elif data is None:
-            await turn.reply(rules.ACCEPTED, b"")
-        elif turn.answers.json or status != rules.OK:
+            await turn.respond(rules.ACCEPTED, b"")
+        elif turn.accept.json or status != rules.OK:
             more = _own_headers(turn.fault) if turn.fault else None
-            if not turn.reply_at_once(status, data, more):
-                await turn.reply(status, data, more)
+            if not turn.try_respond(status, data, more):
+                await turn.respond(status, data, more)
         else:
-            await turn.end(encode_event(data))
+            await turn.end_stream(encode_event(data))
         if cancelled is not None:
             raise cancelled
 
@@ -531,10 +538,10 @@ class HttpApp:
         self,
         turn: HttpTurn,
         frame: Frame | Batch,
-        session: Session | None,
+        session: HttpSession | None,
         known: Peer | None,
     ) -> None:
-        """A batch, or a frame that gets no answer."""
+        """A batch, a notification or a response."""
         if known is rules.ENDED:
             raise rules.unknown_session()
         revision = session.peer.revision if session is not None else None
@@ -554,7 +561,7 @@ class HttpApp:
             session.take(frame)
         elif ruling.revision.handshake and not self.stateless:
             rules.require_session(turn.headers)
-        await turn.reply(status, b"")
+        await turn.respond(status, b"")
 
     def _shaper(self, revision: Revision) -> Encoder:
         shaper = self._shapers.get(revision)
@@ -575,22 +582,22 @@ class HttpApp:
             rules.session_revision(turn.headers, self._recogniser.accepts, revision)
             if method == "DELETE":
                 self._sessions.end(session, "the client ended the session")
-                await turn.reply(rules.OK, b"")
+                await turn.respond(rules.OK, b"")
                 return
             after = rules.last_event_id(turn.headers, revision)
             await session.listen(turn, after)
         except Fault as fault:
             await self._refuse(turn, fault)
 
-    # ------------------------------------------------------------ the first revision's own way
+    # ------------------------------------------------------------ HTTP+SSE (2024-11-05)
 
-    async def _first_get(self, turn: HttpTurn, scope: Scope) -> None:
+    async def _sse_get(self, turn: HttpTurn, scope: Scope) -> None:
         try:
             await self._sse.listen(turn, turn.principal, scope.get("root_path", ""))
         except Fault as fault:
             await self._refuse(turn, fault)
 
-    async def _first_post(self, turn: HttpTurn, scope: Scope) -> None:
+    async def _sse_post(self, turn: HttpTurn, scope: Scope) -> None:
         try:
             await self._sse.post(turn, turn.principal, scope.get("query_string", b""))
         except Fault as fault:
@@ -600,19 +607,19 @@ class HttpApp:
 
     async def _refuse(
         self,
-        visit: Visit,
+        incoming: IncomingRequest,
         refused: Fault | AuthError,
         raw_id: bytes = b"",
         revision: Revision | None = None,
     ) -> None:
-        """Say no: the status, and an error where there is something to say."""
+        """Respond with the status of a refusal, and its JSON-RPC error if it has one."""
         status = rules.status_of(refused, revision, admitted=False)
         if self._access_log:
             reason = unverified_words(refused) if isinstance(refused, AuthError) else str(refused)
             facts = {"outcome": "refused", "status": status, "reason": reason}
             access.info("refused with %d: %s", status, reason, extra={"request": facts})
-        if isinstance(visit, HttpTurn) and visit.client:
-            self._refusals.note(refused, visit.client, self._sessions.shared.clock())
+        if isinstance(incoming, HttpTurn) and incoming.client:
+            self._refusals.note(refused, incoming.client, self._sessions.shared.clock())
         headers = _own_headers(refused) or []
         body = b""
         if isinstance(refused, Fault):
@@ -621,13 +628,13 @@ class HttpApp:
             body = encode_error(raw_id, code, refused.message, refused.data, null_id=null_id)
         if self.draining or status == CONTENT_TOO_LARGE:
             headers.append(CLOSE_HEADER)
-        if not visit.started:
-            await visit.reply(status, body, headers)
+        if not incoming.has_started:
+            await incoming.respond(status, body, headers)
 
-    # ------------------------------------------------------------ beginning and end
+    # ------------------------------------------------------------ startup and shutdown
 
     def use_policy(self, policy: HostPolicy) -> None:
-        """By which names this is reached, where none were given: whoever binds the port knows."""
+        """Set the allowed host names if none were given; the runner knows the bound address."""
         if self._given_policy is None:
             self._set_gates(policy)
 
@@ -639,21 +646,21 @@ class HttpApp:
 
     @property
     def policy(self) -> HostPolicy:
-        """By which names this is reached."""
+        """The allowed hosts and origins."""
         return self._gate.policy
 
     @property
     def has_policy(self) -> bool:
-        """Whether names or origins were given, so that `use_policy` changes nothing."""
+        """Whether hosts or origins were given, so that `use_policy` changes nothing."""
         return self._given_policy is not None
 
     @property
     def has_around(self) -> bool:
-        """Whether other paths are somebody else's."""
+        """Whether other paths go to another application."""
         return self._around is not None
 
     async def start(self) -> None:
-        """Start the service, once, and be ready."""
+        """Start the service, once."""
         await self.service.start()
         identity = self.service.identity
         self._extensions = frozenset(identity.capabilities.extensions or ())
@@ -661,26 +668,28 @@ class HttpApp:
         self._identity = identity
         self.draining = False
         if self.heeds_signals:
-            # Web servers wait for open streams before they say that it is over: for ever.
+            # Web servers wait for open streams before they send the shutdown event: for ever.
             self._signals.listen()
 
-    def _begin_to_end(self) -> None:
-        if self._ending is None:
-            self._ending = asyncio.get_running_loop().create_task(self._end_by_signal())
+    def _begin_shutdown(self) -> None:
+        if self._shutting_down is None:
+            self._shutting_down = asyncio.get_running_loop().create_task(self._shut_down())
 
-    async def _end_by_signal(self) -> None:
+    async def _shut_down(self) -> None:
         await self.drain()
-        self._keeper.end()
+        self._on_demand.end()
 
-    def _leaving(self) -> asyncio.Task[None] | None:
-        """What ends before any stream does, once somebody wished the end, where we are mounted.
+    def _shutdown_task(self) -> asyncio.Task[None] | None:
+        """The task that must end before the last stream does, once a shutdown has begun, if this
+        application is mounted.
 
-        With the last stream a web server is free to end its loop, whatever else is going on there.
+        With the last stream a web server ends its loop, whatever else still runs there.
         """
-        return self._keeper.task if self._ending is not None else None
+        return self._on_demand.task if self._shutting_down is not None else None
 
     async def drain(self, deadline_s: float | None = None) -> None:
-        """Refuse what is new, end what waits for news, let calls finish until the deadline."""
+        """Refuse new requests, end streams that wait for notifications, and let calls finish until
+        the deadline."""
         self.draining = True
         self.service.drain()
         self._sessions.drain()
@@ -688,53 +697,53 @@ class HttpApp:
         await _settled(
             self._running(), self.limits.drain_timeout_s if deadline_s is None else deadline_s
         )
-        await self._cut_all()
+        await self._abort_all()
 
-    async def _cut_all(self) -> None:
-        """End everything, and tell who is still there."""
+    async def _abort_all(self) -> None:
+        """Abort all requests; clients that are still connected get an error."""
         words = "the server is shutting down; try again"
         self._sessions.close(words)
-        for visit in self.sweep:
-            if visit.working:
-                visit.leave(words, told=True)
-        await _settled(self._running(), ENDING_S)  # what was a session's ends by itself
-        for visit in self.sweep:
-            visit.leave(words, told=True)
+        for incoming in self.reaper:
+            if incoming.handled_here:
+                incoming.abort(words, respond=True)
+        await _settled(self._running(), ENDING_S)  # streams of the sessions end by themselves
+        for incoming in self.reaper:
+            incoming.abort(words, respond=True)
         await _settled(self._running(), ENDING_S)
 
     def _running(self) -> set[asyncio.Future[Any]]:
-        resting = (visit.rest() for visit in self.sweep)
-        return {one for one in resting if one is not None} | self._sessions.shared.tasks
+        handled = (incoming.handled() for incoming in self.reaper)
+        return {one for one in handled if one is not None} | self._sessions.shared.tasks
 
     async def stop(self) -> None:
-        """End everything, then leave the service."""
+        """Abort all requests, then stop the service."""
         self._signals.stop()
-        await self._cut_all()
-        if self._ending is not None:
-            self._ending.cancel()
-            self._ending = None
-        self.sweep.stop()
+        await self._abort_all()
+        if self._shutting_down is not None:
+            self._shutting_down.cancel()
+            self._shutting_down = None
+        self.reaper.stop()
         self._identity = None
         await self.service.stop()
 
 
 def _own_headers(refused: Fault | AuthError | None) -> Pairs | None:
-    """The headers that go with a refusal."""
+    """The headers of a refusal."""
     if isinstance(refused, HttpError):
         return [(name.lower().encode(), value.encode()) for name, value in refused.headers]
     return [(b"www-authenticate", b"Bearer")] if isinstance(refused, LoginRequired) else None
 
 
 def _address(client: Any) -> str:
-    """The address of a connection as ASGI has it; that of a proxy, where one stands in front."""
+    """The address of the client in an ASGI scope; that of the proxy, if there is one."""
     return str(client[0])[:64] if client else "an unknown address"
 
 
-def _unverified(error: Exception) -> HttpError:
-    """503 for a guard that failed. The log says where; the words of the error may hold a token."""
+def _guard_failed(error: Exception) -> HttpError:
+    """503 for a guard that failed. The log says where; the message may hold a token."""
     *_, last = traceback.extract_tb(error.__traceback__)
     log.error("the guard raised %s at %s:%d", type(error).__name__, last.filename, last.lineno or 0)
-    return overload("who you are cannot be verified now; try again later")
+    return overload("the credentials cannot be verified now; try again later")
 
 
 async def _settled(tasks: set[asyncio.Future[Any]], timeout_s: float) -> None:

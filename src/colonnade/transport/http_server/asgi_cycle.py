@@ -16,14 +16,14 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from colonnade.transport.http_server.request import (
-    CLIENT_GONE,
+    CLIENT_DISCONNECTED,
     CLOSE_HEADER,
     App,
+    IncomingRequest,
     Message,
     Pairs,
     Receive,
     Send,
-    Visit,
 )
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
@@ -202,7 +202,7 @@ class ConnectionWriter(asyncio.Protocol):
 
 class RequestCycle:
     """One request and its response: `receive` and `send` of ASGI, and shorter ways for our own
-    application (`Line`).
+    application (`DirectConnection`).
 
     A shorter way is not taken where `receive` or `send` are wrapped: the wrapper is to see all.
     """
@@ -213,13 +213,13 @@ class RequestCycle:
         "_connection",
         "_remaining",
         "expects_continue",
+        "incoming",
         "is_head",
         "keep_alive",
         "loop",
         "more_body",
         "responding",
         "scope",
-        "visit",
     )
 
     def __init__(
@@ -246,7 +246,7 @@ class RequestCycle:
         # What is missing of a body whose size is known.
         self._remaining = 0
         # What is told at once where the client goes.
-        self.visit: Visit | None = None
+        self.incoming: IncomingRequest | None = None
 
     async def run(self, app: App) -> None:
         """Let the application respond; where it does not, respond with 500 or hang up."""
@@ -426,7 +426,7 @@ class RequestCycle:
             and not self.is_head
         )
 
-    def answer(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
+    def respond(self, send: Send, status: int, body: bytes, more: Pairs | None) -> bool:
         """Send a whole response, of JSON where there is any; False where it must go by `send`."""
         if self.responding is not PENDING or not self._takes(send):
             return False
@@ -451,7 +451,7 @@ class RequestCycle:
         self._complete()
         return True
 
-    def begin(self, send: Send, headers: Pairs, first: bytes) -> bool:
+    def start_stream(self, send: Send, headers: Pairs, first: bytes) -> bool:
         """Begin a stream with its first piece; False where it must go by `send`."""
         if (
             self.responding is not PENDING
@@ -467,7 +467,7 @@ class RequestCycle:
         self._connection.write_soon(head + _chunk(first))
         return True
 
-    def piece(self, send: Send, data: bytes, *, last: bool = False) -> bool:
+    def write_chunk(self, send: Send, data: bytes, *, last: bool = False) -> bool:
         """One more piece of a stream; False where it must go by `send`."""
         if self.responding is not CHUNKED or not self._takes(send):
             return False
@@ -494,9 +494,9 @@ class RequestCycle:
         if not self.is_over:
             self.responding = DROPPED
         self._wake()
-        visit, self.visit = self.visit, None
-        if visit is not None:
-            visit.leave(CLIENT_GONE)
+        incoming, self.incoming = self.incoming, None
+        if incoming is not None:
+            incoming.abort(CLIENT_DISCONNECTED)
 
 
 def status_line(status: int) -> bytes:

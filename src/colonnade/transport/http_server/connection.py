@@ -25,7 +25,12 @@ from colonnade.transport.http_server.asgi_cycle import (
     ServerState,
     header_lines,
 )
-from colonnade.transport.http_server.request import CLOSE_HEADER, LINE_KEY, Pairs, check_numbers
+from colonnade.transport.http_server.request import (
+    CLOSE_HEADER,
+    CONNECTION_KEY,
+    Pairs,
+    check_numbers,
+)
 
 # A response that is not read must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
@@ -294,7 +299,7 @@ class ServerConnection(ConnectionWriter):
         return self._cycle is not None and self._cycle.responding is not SENT
 
     def _serve(self, cycle: RequestCycle, scope: dict[str, Any]) -> None:
-        self._cycle = scope[LINE_KEY] = cycle
+        self._cycle = scope[CONNECTION_KEY] = cycle
         task = self.loop.create_task(cycle.run(self.state.app))
         if not task.done():  # as an eager task may be
             self.state.running[cycle] = task
@@ -379,7 +384,7 @@ class ServerConnection(ConnectionWriter):
         """End what has lasted too long."""
         self._check_silence(now)
         self._check_unread(now)
-        if self._known is not None and self._cycle is not None and self._cycle.visit is not None:
+        if self._known is not None and self._cycle is not None and self._cycle.incoming is not None:
             # A client that waits for this response sends nothing meanwhile, and thousands may
             # wait: it is a kilobyte each.
             self._known, self._misses = None, 0

@@ -1,16 +1,15 @@
-"""Plain HTTP beside MCP: what `@server.route("/version")` serves.
+"""Custom HTTP routes beside MCP: `@server.route("/version")`.
 
     @server.route("/version")
     async def version(request: HttpRequest) -> dict[str, str]:
         return {"version": "1.0"}
 
-A handler takes the request and gives a text, bytes, an `HttpResponse`, anything that JSON can hold,
-None for 204, or the response of a web framework (an ASGI application such as Starlette's
-`Response`).
+A handler takes the request and returns a string, bytes, an `HttpResponse`, any JSON value, None for
+204, or the response of a web framework (an ASGI application such as Starlette's `Response`).
 
 Rules: a route passes the same checks of Host and Origin as the endpoint, and the same limits on
-bodies and requests; credentials are not asked for, also where the endpoint does. What a handler
-raised is in the log, and not in the response.
+bodies and requests; credentials are not required, even if the endpoint requires them. An exception
+of a handler is in the log, and not in the response.
 """
 
 import inspect
@@ -26,7 +25,15 @@ import msgspec
 from colonnade.errors import Fault, InvalidArgument, InvalidArgumentType
 from colonnade.protocol.http.security import BAD_REQUEST, OK, HttpError
 from colonnade.protocol.jsonrpc import encode
-from colonnade.transport.http_server.request import Receive, Scope, Send, Visit
+from colonnade.transport.http_server.request import (
+    DELEGATED,
+    ENDED,
+    RESPONDING,
+    IncomingRequest,
+    Receive,
+    Scope,
+    Send,
+)
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 access: logging.Logger = logging.getLogger("colonnade.requests")
@@ -41,7 +48,7 @@ JSON: Final = "application/json"
 
 _METHOD = re.compile(r"[A-Z]{1,20}")
 _PARAMETER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# A header is one line of visible characters; what is none would be another header.
+# A header is one line of visible characters; a line break in it would start another header.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
@@ -51,7 +58,7 @@ RunSync = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class RouteHeaders(Mapping[str, str]):
-    """The headers of a request, whose names have no case."""
+    """The headers of a request; names are case-insensitive."""
 
     def __init__(self, found: Mapping[bytes, bytes]) -> None:
         self._found = found
@@ -71,14 +78,16 @@ class HttpRequest:
     (the address of the connection), and the body by `await request.body()`, `.text()`, `.json()`.
     """
 
-    def __init__(self, visit: Visit, scope: Scope, path: str, path_params: dict[str, str]) -> None:
-        self._visit = visit
+    def __init__(
+        self, incoming: IncomingRequest, scope: Scope, path: str, path_params: dict[str, str]
+    ) -> None:
+        self._incoming = incoming
         self._body: bytes | None = None
         self.scope = scope
         self.method: str = scope["method"]
         self.path = path
         self.path_params = path_params
-        self.headers: Mapping[str, str] = RouteHeaders(visit.headers)
+        self.headers: Mapping[str, str] = RouteHeaders(incoming.headers)
         client = scope.get("client")
         self.client: str | None = str(client[0]) if client else None
 
@@ -87,7 +96,8 @@ class HttpRequest:
 
     @property
     def query_params(self) -> dict[str, str]:
-        """The parameters of the query; of several with one name, the last. Raises 400."""
+        """The parameters of the query; the last of several with one name. Answers 400 for too
+        many."""
         text = self.scope.get("query_string", b"").decode("latin-1")
         try:
             return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS))
@@ -97,18 +107,18 @@ class HttpRequest:
     async def body(self) -> bytes:
         """The whole body, within `Limits.max_body_bytes`."""
         if self._body is None:
-            self._body = await self._visit.body()
+            self._body = await self._incoming.body()
         return self._body
 
     async def text(self) -> str:
-        """The body as UTF-8. Answers 400 for what is none."""
+        """The body as a string. Answers 400 if it is not UTF-8."""
         try:
             return (await self.body()).decode()
         except UnicodeDecodeError:
             raise HttpError(BAD_REQUEST, "the body is not UTF-8") from None
 
     async def json(self) -> Any:
-        """The body as JSON. Answers 400 for what is none."""
+        """The body, decoded from JSON. Answers 400 if it is not JSON."""
         try:
             return msgspec.json.decode(await self.body())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -133,26 +143,26 @@ class HttpResponse:
                 f"status_code={status_code}: a response has 200 to 599", argument="status_code"
             )
         self.status_code = status_code
-        body, usual = _written(content)
+        body, content_type = _encode_content(content)
         self.body: bytes = body
         self.headers: dict[str, str] = dict(headers or {})
         if media_type is not None:
-            usual = media_type
+            content_type = media_type
             if media_type.startswith("text/") and "charset" not in media_type:
-                usual = f"{media_type}; charset=utf-8"
-        if usual and not any(name.lower() == "content-type" for name in self.headers):
-            self.headers["content-type"] = usual
+                content_type = f"{media_type}; charset=utf-8"
+        if content_type and not any(name.lower() == "content-type" for name in self.headers):
+            self.headers["content-type"] = content_type
         for name, value in self.headers.items():
             if not (_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)):
                 raise InvalidArgument(
-                    f"{name[:80]!r}: {value[:80]!r} is no header", argument="headers"
+                    f"{name[:80]!r}: {value[:80]!r} is not a valid header", argument="headers"
                 )
 
     def __repr__(self) -> str:
         return f"HttpResponse({self.status_code}, {len(self.body)} bytes)"
 
 
-def _written(content: object) -> tuple[bytes, str]:
+def _encode_content(content: object) -> tuple[bytes, str]:
     if content is None:
         return b"", ""
     if isinstance(content, str):
@@ -163,21 +173,23 @@ def _written(content: object) -> tuple[bytes, str]:
 
 
 class Route:
-    """One path, the methods that it is served by, and its handler.
+    """One path, its methods and its handler.
 
-    `/items/{id}` takes one segment for each name in braces. Raises `LocalProtocolError` for what
-    could not be served.
+    `/items/{id}` takes one segment for each name in braces. Raises `InvalidArgument` for a path or
+    a method that cannot be served, and `InvalidArgumentType` for such a handler.
     """
 
     def __init__(self, path: str, methods: Iterable[str], handle: Handle, run: RunSync) -> None:
         called = getattr(handle, "__name__", repr(handle))
         if not path.startswith("/"):
             raise InvalidArgument(
-                f"{called}: the route {path!r} is no path; begin it with /", argument="path"
+                f"{called}: the route {path!r} is not a path; begin it with /", argument="path"
             )
         rest = _PARAMETER.sub("", path)
         if set("{}?# ") & set(rest):
-            words = f"{called}: the route {path!r} is no path; write /items/{{id}} for parameters"
+            words = (
+                f"{called}: the route {path!r} is not a path; write /items/{{id}} for parameters"
+            )
             raise InvalidArgument(words, argument="path")
         wanted = [methods] if isinstance(methods, str) else list(methods)
         for method in wanted:
@@ -187,7 +199,7 @@ class Route:
                 )
         if not wanted:
             raise InvalidArgument(
-                f"{called}: no method is served; write methods=['GET']", argument="methods"
+                f"{called}: methods= is empty; write methods=['GET']", argument="methods"
             )
         _check_handler(called, handle)
         self.path: str = path.rstrip("/") or "/"
@@ -209,22 +221,22 @@ class Route:
         return f"Route({self.path!r})"
 
     def match(self, path: str) -> dict[str, str] | None:
-        """The parameters of a path; None where it is another one."""
+        """The parameters of a path; None if it does not match."""
         found = self._pattern.fullmatch(path)
         return found.groupdict() if found is not None else None
 
     async def serve(
         self,
-        visit: Visit,
+        incoming: IncomingRequest,
         scope: Scope,
         path: str,
         raw: tuple[Receive, Send],
         access_log: bool = False,
     ) -> None:
-        """Let the handler answer a request."""
+        """Call the handler, and send its response."""
         began = time.monotonic()
-        request = HttpRequest(visit, scope, path, self.match(path) or {})
-        visit.working = True
+        request = HttpRequest(incoming, scope, path, self.match(path) or {})
+        incoming.handled_here = True
         try:
             value: Any
             if inspect.iscoroutinefunction(self._handle):
@@ -234,9 +246,9 @@ class Route:
                 if isinstance(value, Awaitable):
                     value = await cast("Awaitable[Any]", value)
             if callable(value) and not isinstance(value, type):  # of a web framework
-                visit.started = True
+                incoming.state = DELEGATED
                 await cast("Any", value)(scope, *raw)
-                visit.ended = True
+                incoming.state = ENDED
                 return
             status = NO_CONTENT if value is None else OK
             found = value if isinstance(value, HttpResponse) else HttpResponse(value, status)
@@ -245,10 +257,10 @@ class Route:
             found = HttpResponse(fault.message, status)
         except Exception as error:
             log.error("the route %s raised %s", self.path, type(error).__name__, exc_info=error)
-            if visit.started:
+            if incoming.has_started:
                 raise
             found = HttpResponse("the route failed; the server's log says why", FAILED)
-        await _reply(visit, raw[1], found)
+        await _reply(incoming, raw[1], found)
         if access_log:
             facts = {"method": request.method, "path": path, "status": found.status_code}
             ms = round((time.monotonic() - began) * 1000, 3)
@@ -257,21 +269,21 @@ class Route:
             access.info(words, *said, extra={"request": {**facts, "ms": ms}})
 
 
-async def _reply(visit: Visit, send: Send, found: HttpResponse) -> None:
+async def _reply(incoming: IncomingRequest, send: Send, found: HttpResponse) -> None:
     headers = [(n.lower().encode(), v.encode("latin-1")) for n, v in found.headers.items()]
     if found.status_code != NO_CONTENT:
         headers.append((b"content-length", b"%d" % len(found.body)))
-    headers += visit.beside or ()
-    visit.started = visit.writing = True
+    headers += incoming.extra_headers or ()
+    incoming.state = RESPONDING
     await send({"type": "http.response.start", "status": found.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": found.body})
-    visit.ended = True
+    incoming.state = ENDED
 
 
 def _check_handler(called: str, handle: Handle) -> None:
     try:
         inspect.signature(handle).bind(object())
-    except ValueError:  # of something written in C
+    except ValueError:  # a function written in C has no signature
         return
     except TypeError:
         words = f"{called}: a route takes the request and nothing else: async def {called}(request)"

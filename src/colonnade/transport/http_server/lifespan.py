@@ -1,9 +1,10 @@
-"""When a service starts and ends: with the lifespan of its web server, or without one.
+"""The ASGI lifespan protocol, of the application and of our own server.
 
-`Lifespan` and `Keeper` are the application's side, `Span` is that of our own web server.
+`Lifespan` is the application's side, `OnDemandLifespan` starts a service that is mounted where no
+lifespan event reaches it, and `LifespanRunner` is the side of our own web server.
 
-Rules: a service is left in the task that entered it, and before the loop ends. Nobody is told
-that it has started before it has.
+Rules: a service is stopped in the task that started it, and before the loop ends. Startup is
+reported complete only after it is.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ log: logging.Logger = logging.getLogger("colonnade.transport")
 
 Step = Callable[[], Awaitable[None]]
 
-# In the scope of a web server that takes what is raised, and shows it itself.
+# In the scope of a server that lets startup errors raise, and reports them itself.
 RAISES_KEY: Final = "colonnade.raises"
 
 
-class Keeper:
-    """Starts a service that is mounted where no lifespan reaches it, when it is first needed.
+class OnDemandLifespan:
+    """Starts a service that is mounted where no lifespan event reaches it, at its first request.
 
-    A task keeps it until the wish to end is heard, or until whoever ends the loop cancels it.
+    A task holds it until the shutdown, or until that task is cancelled with the loop.
     """
 
     def __init__(self, start: Step, stop: Step) -> None:
@@ -37,19 +38,19 @@ class Keeper:
         self._over: asyncio.Future[None] | None = None
 
     async def started(self) -> None:
-        """Wait until it has started. Raises `Refusal` where it cannot; the next one tries again."""
+        """Wait until it has started. Raises `Refusal` if it fails; the next call tries again."""
         if self._ready is None or self.task is None or self.task.done():
             loop = asyncio.get_running_loop()
             self._ready, self._over = loop.create_future(), loop.create_future()
-            self.task = loop.create_task(self._keep(self._ready, self._over))
+            self.task = loop.create_task(self._hold(self._ready, self._over))
         await asyncio.shield(self._ready)
 
     def end(self) -> None:
-        """Leave the service, if it was started here."""
+        """Stop the service, if it was started here."""
         if self._over is not None and not self._over.done():
             self._over.set_result(None)
 
-    async def _keep(self, ready: "asyncio.Future[None]", over: "asyncio.Future[None]") -> None:
+    async def _hold(self, ready: "asyncio.Future[None]", over: "asyncio.Future[None]") -> None:
         try:
             await self._start()
         except Exception:
@@ -64,7 +65,7 @@ class Keeper:
 
 
 class Lifespan:
-    """The lifespan of our service, and of the application around which it stands, as one."""
+    """The lifespan of our service together with that of the application around it."""
 
     def __init__(self, start: Step, stop: Step, receive: Receive, send: Send) -> None:
         self._start = start
@@ -76,25 +77,25 @@ class Lifespan:
         self._raises = False
 
     async def run(self, scope: Scope, around: App | None) -> None:
-        """Both enter before anybody is told, and both leave."""
+        """Start both before startup is reported complete, and stop both."""
         self._raises = around is None and RAISES_KEY in scope
         if around is not None:
             try:
-                await around(scope, self._hear, self._say)
+                await around(scope, self._intercept_receive, self._intercept_send)
             except Exception:
-                if self._started:  # nothing else ends our service then
+                if self._started:  # nothing else stops our service then
                     self._started = False
                     await self._stop()
                 if self._begun:
                     raise
             if self._begun:
                 return
-        await self._hear()
+        await self._intercept_receive()
         await self._send({"type": "lifespan.startup.complete"})
         await self._receive()
-        await self._leave("lifespan.shutdown.complete")
+        await self._shut_down("lifespan.shutdown.complete")
 
-    async def _hear(self) -> Message:
+    async def _intercept_receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "lifespan.startup" and not self._begun:
             self._begun = True
@@ -108,13 +109,13 @@ class Lifespan:
             self._started = True
         return message
 
-    async def _say(self, message: Message) -> None:
+    async def _intercept_send(self, message: Message) -> None:
         if message["type"] == "lifespan.startup.complete":
             await self._send(message)
         else:
-            await self._leave(message["type"], message.get("message", ""))
+            await self._shut_down(message["type"], message.get("message", ""))
 
-    async def _leave(self, type_: str, words: str = "") -> None:
+    async def _shut_down(self, type_: str, words: str = "") -> None:
         self._started = False
         try:
             await self._stop()
@@ -126,21 +127,21 @@ class Lifespan:
         await self._send({"type": type_, "message": words} if words else {"type": type_})
 
 
-class Span:
-    """An application's lifespan, entered and left in one task, whoever asks for it."""
+class LifespanRunner:
+    """Runs the lifespan of an application in one task, for a server."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self.state: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
         self._begun: asyncio.Future[None] | None = None
-        self._told = False
+        self._startup_sent = False
         self._over = asyncio.Event()
         self._words = ""
         self._failure: Exception | None = None
 
     async def enter(self) -> None:
-        """Return once it has started. Raises what the application raised."""
+        """Wait for the startup. Raises what the application raised."""
         loop = asyncio.get_running_loop()
         self._begun = loop.create_future()
         self._task = loop.create_task(self._run(self._begun))
@@ -152,7 +153,7 @@ class Span:
             raise
 
     async def leave(self) -> None:
-        """Return once it has ended. Raises what the application raised, once."""
+        """Wait for the shutdown. Raises what the application raised, once."""
         self._over.set()
         if self._task is not None:
             await asyncio.wait({self._task})
@@ -161,7 +162,7 @@ class Span:
             raise failure
 
     def abort(self) -> None:
-        """End it wherever it is; the task is given up if it does not heed that."""
+        """Cancel it, wherever it is; a task that ignores that is given up."""
         if self._task is not None:
             self._task.cancel()
 
@@ -177,18 +178,20 @@ class Span:
         except Exception as error:
             failure = error
         if failure is None and (self._words or not begun.done()):
-            failure = LocalProtocolError(self._words or "the application left before it started")
+            failure = LocalProtocolError(
+                self._words or "the application returned before its startup was complete"
+            )
         if begun.done():
             self._failure = failure
         elif failure is not None:
             begun.set_exception(failure)
-            begun.exception()  # whoever waits sees it
+            begun.exception()  # so that asyncio does not log it as never retrieved
 
     async def _receive(self) -> Message:
-        if not self._told:
-            self._told = True
+        if not self._startup_sent:
+            self._startup_sent = True
             return {"type": "lifespan.startup"}
-        with contextlib.suppress(asyncio.CancelledError):  # by whoever ends the loop: leave it now
+        with contextlib.suppress(asyncio.CancelledError):  # with the loop: shut down now
             await self._over.wait()
         return {"type": "lifespan.shutdown"}
 

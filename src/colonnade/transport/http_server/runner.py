@@ -30,7 +30,7 @@ from colonnade.protocol.negotiation import name_and_version
 from colonnade.transport.http_server.app import HttpApp
 from colonnade.transport.http_server.asgi_cycle import ServerState
 from colonnade.transport.http_server.connection import DEFAULT_LIMITS, RunLimits, ServerConnection
-from colonnade.transport.http_server.lifespan import Span
+from colonnade.transport.http_server.lifespan import LifespanRunner
 from colonnade.transport.http_server.listener import bind
 from colonnade.transport.http_server.request import Receive, Scope, Send
 from colonnade.transport.http_server.settings import tls_context
@@ -108,7 +108,7 @@ class HttpRunner:
         self.is_ready: bool = False
         self._hosts = name_list("hosts", hosts)
         self._origins = name_list("origins", origins)
-        self._span = Span(self._serve)
+        self._span = LifespanRunner(self._serve)
         self._state = ServerState(self._serve, self._span.state)
         self._connections: set[ServerConnection] = set()
         self.shutdown: Shutdown | None = None
@@ -229,7 +229,7 @@ class HttpRunner:
         self._shut_connections()
         if not self._drains:  # the second signal does not wait for what the first one began
             self._drains = True
-            log.info("stopping %s; %d requests are running", self._named, len(self.app.sweep))
+            log.info("stopping %s; %d requests are running", self._named, len(self.app.reaper))
             await self.app.drain(drain_s)
         self._close_listener()
         failure: Exception | None = None

@@ -1,11 +1,12 @@
-"""One session over HTTP, for the revisions that have them; to be deleted with 2025-11-25.
+"""One session of the Streamable HTTP transport (`Mcp-Session-Id`); delete with 2025-11-25.
 
-A session is a `Link` and its streams. Each POST with a request has a stream of its own: what its
-handlers report, ask and answer goes there and nowhere else. News that belongs to no request goes
-to the stream of a GET. A request is worked on in a task that belongs to the session, so a client
-that loses its connection loses nothing: it comes back for the rest.
+A session is a `Link` and its event streams. Each POST with a request has a stream of its own: the
+notifications, requests and responses of its handler go there and nowhere else. Notifications that
+belong to no request go to the stream of a GET. A request is handled to its end even if its client
+disconnects, which can resume the stream with `Last-Event-ID`.
 
-Rules: each message is on one stream. What runs is answered, whatever ends the session.
+Rules: each message is on one stream. Every running request gets a response, whatever ends the
+session.
 """
 
 import asyncio
@@ -50,9 +51,9 @@ from colonnade.protocol.link.link import Link
 from colonnade.protocol.negotiation import Peer
 from colonnade.transport.duplex import news_for
 from colonnade.transport.http_server.request import (
+    IncomingRequest,
     Limits,
     Pairs,
-    Visit,
     malformed,
     overload,
     unexpected,
@@ -60,7 +61,7 @@ from colonnade.transport.http_server.request import (
 from colonnade.transport.http_server.streams import (
     QUEUE_BYTES,
     STREAM_BYTES,
-    Ledger,
+    ResumableBytes,
     Stream,
     SubscribedUris,
     subscribed_budget,
@@ -68,237 +69,242 @@ from colonnade.transport.http_server.streams import (
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# A person must find the window, read the question and decide.
+# For a user to find the window, read the request and decide.
 ASK_S = 600.0
-# News that nobody reads: one of each kind is kept, and this many kinds.
+# Notifications without a reader: the last of each method and URI is kept, and this many of them.
 MAX_BACKLOG = 256
 
 
-class Shared:
-    """What all sessions of one application have in common.
+class SessionResources:
+    """What all sessions of one application share.
 
-    `shrink` is called where all of them together keep too much.
+    `shrink` is called when all of them together keep too much.
     """
 
-    # The time that everything here goes by, as the loop does; to ask for the loop is a system call
-    # before Python 3.12.
+    # The clock of the loop; to ask for the loop itself is a system call before Python 3.12.
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, service: Service, limits: Limits, shrink: Callable[[], None]) -> None:
         self.service = service
         self.limits = limits
         self.shrink = shrink
-        self.ledger: Ledger = Ledger()
+        self.ledger: ResumableBytes = ResumableBytes()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.asking: set[Session] = set()
+        self.waiting_sessions: set[HttpSession] = set()
         self.subscribed: ByteBudget = subscribed_budget()
-        # The bodies of all requests that are being answered, in sessions and without one.
+        # The bodies of all requests that are being handled, in sessions and without one.
         self.bodies: ByteBudget = ByteBudget(
             limits.max_running_body_bytes, limits.max_running_body_bytes_per_principal
         )
-        # Calls that are still worked on after their client has hung up, the oldest first.
-        self.left: dict[Lane, None] = {}
+        # Calls that still run after their client has disconnected, the oldest first.
+        self.disconnected: dict[PostResponse, None] = {}
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """A task that belongs to a session, not to a connection."""
+        """Start a task that belongs to a session, not to a connection."""
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def check_load(self) -> None:
-        """Raise 503 where too much runs in all sessions together."""
+        """Raise 503 if too much runs in all sessions together."""
         if len(self.tasks) >= self.limits.max_concurrent_requests:
             raise overload("too many requests at once; try again later")
 
-    def hold_body(self, visit: Visit, size: int) -> None:
-        """Count a body while its request is answered. Raises 503 where there are too many.
+    def hold_body(self, incoming: IncomingRequest, size: int) -> None:
+        """Count a body while its request is handled. Raises 503 if there are too many.
 
-        Calls whose client has hung up give way then, the oldest first: a request that is sent
-        again finds room.
+        Calls whose client has disconnected are then cancelled, the oldest first, so that a request
+        that is sent again finds room.
         """
-        if self.bodies.reserve(visit.principal, size):
-            visit.body_bytes = size
+        if self.bodies.reserve(incoming.principal, size):
+            incoming.counted_body_bytes = size
             return
-        self._stop_left(visit.principal, size)
+        self._evict_disconnected(incoming.principal, size)
         raise overload("too many large requests at once; try again later")
 
-    def _stop_left(self, principal: str, size: int) -> None:
-        """Stop calls whose client has hung up: those of this principal, unless the limit on all
-        together is reached."""
+    def _evict_disconnected(self, principal: str, size: int) -> None:
+        """Cancel calls whose client has disconnected: those of this principal, unless the limit on
+        all together is reached."""
         missing = self.bodies.used + size - self.bodies.total
         of_all = missing > 0
         if not of_all:
             missing = size
-        for lane in list(self.left):
+        for response in list(self.disconnected):
             if missing <= 0:
                 break
-            if of_all or lane.visit.principal == principal:
-                missing -= lane.body_bytes
-                lane.give_way()
+            if of_all or response.incoming.principal == principal:
+                missing -= response.counted_body_bytes
+                response.evict()
 
 
 class SessionTurn(RequestFields):
-    """One exchange of a session, with its way back: that of its POST.
+    """The context of one request in a session, with the response to its POST.
 
-    `task` is the one that works on it, where that is not the task of its POST; `begun` is whether
-    it has done its first step.
+    `task` handles it, if that is not the task of its POST; `begun` is whether that task has run its
+    first step.
     """
 
-    __slots__ = ("begun", "exchange", "fault", "lane", "session", "task")
+    __slots__ = ("begun", "exchange", "fault", "response", "session", "task")
 
-    def __init__(self, exchange: Exchange, session: "Session", lane: "Lane") -> None:
+    def __init__(
+        self, exchange: Exchange, session: "HttpSession", response: "PostResponse"
+    ) -> None:
         self.exchange: Exchange = exchange
         self.fault: Fault | None = None
-        self.session: Session = session
-        self.lane: Lane = lane
+        self.session: HttpSession = session
+        self.response: PostResponse = response
         self.task: asyncio.Task[None] | None = None
         self.begun: bool = False
 
     def stop(self) -> None:
-        """Work on it no more; its exchange is settled."""
+        """Cancel it; its exchange is settled."""
         if self.task is None:
-            self.lane.visit.stop()
-        elif self.begun:  # else it sees that, and a task that never began would clean up nothing
+            self.response.incoming.cancel()
+        elif self.begun:  # else it sees that itself; a task that never began cleans up nothing
             self.task.cancel()
 
     @property
     def headers(self) -> Headers:
-        """Those of its POST."""
-        return self.lane.visit.headers
+        """The headers of its POST."""
+        return self.response.incoming.headers
 
     @property
     def claims(self) -> Mapping[str, Any]:
-        """What the token of its POST says."""
-        return self.lane.visit.claims
+        """The claims of the token of its POST."""
+        return self.response.incoming.claims
 
     @property
     def wire(self) -> "SessionTurn":
-        """The way back is the turn itself."""
+        """It is this object itself."""
         return self
 
     async def send(self, frame: bytes) -> None:
-        """Write a notification of this exchange, where the client takes a stream."""
-        if self.lane.visit.answers.events:
-            stream = self.lane.stream()
+        """Send a notification of this request; it is left out if the client accepts no stream."""
+        if self.response.incoming.accept.events:
+            stream = self.response.stream()
             self.session.put(stream, frame)
-            await stream.drained()
+            await stream.wait_for_reader()
 
     def post(self, frame: bytes) -> bool:
-        """Whoever writes here may have to wait."""
+        """False: a notification in a session may have to wait for the reader."""
         return False
 
     async def ask(self, question: InputRequest) -> Raw:
-        """Ask by request, on the stream of this very exchange, and wait."""
-        return await self.session.ask(question, self.lane.stream())
+        """Send a request to the client on the stream of this request, and wait for its response."""
+        return await self.session.ask(question, self.response.stream())
 
     async def hang_up(self) -> None:
-        """Let the connection go where the client knows how to come back (R0487)."""
-        if self.lane.visit.answers.events:
-            self.lane.stream().part()
+        """Close the connection if the client can resume the stream (R0487)."""
+        if self.response.incoming.accept.events:
+            self.response.stream().disconnect_client()
 
 
-class Lane:
-    """The way back of one POST: its answer alone, or a stream, from the first event on.
+class PostResponse:
+    """The response to one POST: one JSON body, or an event stream from the first event on.
 
-    Most answers are no stream, and need none: it is made where there is something to put on it,
-    and the task that writes it to the connection begins where it does.
+    Most responses need no stream: it is opened for the first event, and so is the task that writes
+    it to the connection.
     """
 
-    __slots__ = ("_session", "body_bytes", "made", "task", "visit")
+    __slots__ = ("_session", "counted_body_bytes", "incoming", "opened", "task")
 
-    def __init__(self, session: "Session", visit: Visit) -> None:
-        self.visit: Visit = visit
-        self.made: Stream | None = None
+    def __init__(self, session: "HttpSession", incoming: IncomingRequest) -> None:
+        self.incoming: IncomingRequest = incoming
+        self.opened: Stream | None = None
         self.task: asyncio.Task[None] | None = None
-        # The size of the body from the moment that the client has hung up, where it is counted.
-        self.body_bytes: int = 0
+        # The size of its body after the client has disconnected, if it is counted.
+        self.counted_body_bytes: int = 0
         self._session = session
 
     def stream(self) -> Stream:
-        """Its stream, which is a new one where nothing was put on it yet."""
-        stream = self.made
+        """Its stream, which is opened if there is none."""
+        stream = self.opened
         if stream is None:
-            stream = self.made = self._session.open_stream(self.visit.answers.events)
+            stream = self.opened = self._session.open_stream(self.incoming.accept.events)
             stream.awaited = True
-            stream.on_streaming = self._begin
-            stream.scopes = self.visit.scopes
-            if self.visit.gone:
-                self._let_go(stream)
+            stream.on_start = self._start
+            stream.scopes = self.incoming.scopes
+            if self.incoming.abort_reason:
+                self._detach(stream)
         return stream
 
-    def commit(self) -> None:
-        """Somebody has waited long enough for a first event."""
-        self.stream().commit()
+    def on_silence(self) -> None:
+        """The client has waited long for a first event: start the stream."""
+        self.stream().start()
 
-    def _begin(self) -> None:
-        if self.made is not None and self.made.awaited:
-            self.task = self._session.spawn(self._run(self.made))
+    def _start(self) -> None:
+        if self.opened is not None and self.opened.awaited:
+            self.task = self._session.spawn(self._run(self.opened))
 
     async def _run(self, stream: Stream) -> None:
         with contextlib.suppress(asyncio.CancelledError, ConnectionLost):
-            await stream.serve(self.visit)
+            await stream.serve(self.incoming)
 
-    def lose(self) -> None:
-        """The client has gone: from here on the stream is kept for who comes back."""
-        if self.visit.body_bytes:
-            # What a batch asked for is worked on even when its POST is over.
-            self.body_bytes, self.visit.body_bytes = self.visit.body_bytes, 0
-            self._session.shared.left[self] = None
-        stream = self.made
+    def on_disconnect(self) -> None:
+        """The client has disconnected: keep the stream, so that it can be resumed."""
+        if self.incoming.counted_body_bytes:
+            # The requests of a batch are handled even when its POST is over.
+            self.counted_body_bytes, self.incoming.counted_body_bytes = (
+                self.incoming.counted_body_bytes,
+                0,
+            )
+            self._session.shared.disconnected[self] = None
+        stream = self.opened
         if stream is not None:
-            if stream.boxed:  # whose answers are written by its POST, or not at all
-                self.visit.stop()
+            if stream.batch_size:  # whose responses are written by its POST, or not at all
+                self.incoming.cancel()
                 return
             self._stop(stream)
-            self._let_go(stream)
-        self.visit.drop()
+            self._detach(stream)
+        self.incoming.drop_connection()
 
-    def give_way(self) -> None:
-        """End what is still worked on though its client has gone: others need the memory."""
-        self._session.shared.left.pop(self, None)
-        self._session.stop(self, "the client hung up, and the server needed its memory")
+    def evict(self) -> None:
+        """Cancel calls whose client has disconnected: other requests need the memory."""
+        self._session.shared.disconnected.pop(self, None)
+        self._session.stop(self, "the client disconnected, and the server needed the memory")
 
-    def settle(self) -> None:
-        """What was asked for is worked on no more; its body counts no more, where it still did."""
-        size, self.body_bytes = self.body_bytes, 0
+    def release_body(self) -> None:
+        """Its requests are handled; its body counts no more."""
+        size, self.counted_body_bytes = self.counted_body_bytes, 0
         if size:
             shared = self._session.shared
-            shared.left.pop(self, None)
-            shared.bodies.release(self.visit.principal, size)
+            shared.disconnected.pop(self, None)
+            shared.bodies.release(self.incoming.principal, size)
 
-    def _let_go(self, stream: Stream) -> None:
-        stream.leave()
+    def _detach(self, stream: Stream) -> None:
+        stream.request_over()
         self._session.release(stream)
 
     def _stop(self, stream: Stream) -> None:
-        """Write no more."""
+        """Stop writing to the connection."""
         if self.task is not None:
             self.task.cancel()
-            stream.let_go(self.visit)
+            stream.detach(self.incoming)
 
     def end(self) -> None:
-        """The request is over. What points in a circle would wait for the garbage collector."""
-        self.visit.way = None
-        stream = self.made
-        if self.body_bytes and (stream is None or not stream.pending):
-            self.settle()
+        """The POST is over. Break the reference cycles, which would wait for the garbage
+        collector."""
+        self.incoming.disconnect_handler = None
+        stream = self.opened
+        if self.counted_body_bytes and (stream is None or not stream.pending):
+            self.release_body()
         if stream is not None:
             self._stop(stream)
-            stream.on_streaming = None
-            self._let_go(stream)
+            stream.on_start = None
+            self._detach(stream)
 
 
-class Session:
-    """One client that has opened a conversation with `initialize`."""
+class HttpSession:
+    """One client that has opened a session with `initialize`."""
 
-    def __init__(self, id: str, link: Link, shared: Shared) -> None:
+    def __init__(self, id: str, link: Link, shared: SessionResources) -> None:
         self.id = id
         self.link = link
         self.subscriptions: set[str] = SubscribedUris(shared.subscribed, link.principal)
         self.created: float = shared.clock()
         self.used: float = self.created
-        self.shared: Shared = shared
+        self.shared: SessionResources = shared
         self._limits = shared.limits
         self._service = shared.service
         # Event ids of one session mean nothing in another.
@@ -306,101 +312,103 @@ class Session:
         self._numbers = 0
         self._warned = False
         # Those that are read, or whose call still runs; and those that are kept for a client that
-        # comes back, in the order in which they were left.
+        # reconnects, in the order in which they lost their reader.
         self._streams: dict[str, Stream] = {}
-        self._kept: dict[str, Stream] = {}
-        self._ledger = Ledger(shared.ledger)
+        self._resumable: dict[str, Stream] = {}
+        self._ledger = ResumableBytes(shared.ledger)
         self._listeners: list[Stream] = []
         self._backlog: dict[tuple[str, str | None], bytes] = {}
         self._running: dict[Exchange, SessionTurn] = {}
         self._ids: dict[RequestId, Exchange] = {}
         self._waiting: dict[RequestId, tuple[asyncio.Future[Raw], Stream]] = {}
-        self._unwatch = self._service.watch(self._hear)
+        self._unwatch = self._service.watch(self._notify)
 
     @property
     def peer(self) -> Peer:
-        """Who opened it; known from the first moment."""
+        """The client, which is known from `initialize` on."""
         peer = self.link.peer
         assert peer is not None
         return peer
 
     @property
     def busy(self) -> bool:
-        """Whether something runs in it, or somebody is connected."""
-        return bool(self._running) or any(stream.read for stream in self._streams.values())
+        """Whether a request runs in it, or a client is connected."""
+        return bool(self._running) or any(stream.is_read for stream in self._streams.values())
 
     @property
     def size(self) -> int:
         """The bytes that are kept for its streams."""
         return self._ledger.size
 
-    # ------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------ incoming messages
 
     def post(
-        self, visit: Visit, frame: Request | Batch, parts: SplitParams | None = None
+        self, incoming: IncomingRequest, frame: Request | Batch, parts: SplitParams | None = None
     ) -> Coroutine[None, None, None]:
-        """Something to answer; `parts` as in `Link.take`. Raises `Fault` where it is refused."""
+        """Handle a request or a batch; `parts` as in `Link.take`. Raises `Fault`."""
         if isinstance(frame, Batch):
             self.shared.check_load()
         elif frame.id in self._ids:  # D3
             raise malformed("this id is in use by a running request; send another one")
         if len(self._streams) >= self._limits.max_streams_per_session:
             self._check_streams()
-        self.link.scopes = visit.scopes  # of this very request, not of the one that opened it
-        lane = Lane(self, visit)
+        self.link.scopes = incoming.scopes  # of this very request, not of the one that opened it
+        response = PostResponse(self, incoming)
         events = self.link.take(frame, self.used, parts)
         if (
             len(events) == 1
             and isinstance(call := events[0], RequestReceived)
             and parts is not None
         ):
-            return self._answer_here(call.exchange, lane)
-        return self._answer_all(events, frame, lane)
+            return self._handle_here(call.exchange, response)
+        return self._respond_all(events, frame, response)
 
-    async def _answer_all(
-        self, events: list[LinkEvent], frame: Request | Batch, lane: Lane
+    async def _respond_all(
+        self, events: list[LinkEvent], frame: Request | Batch, response: PostResponse
     ) -> None:
-        """Answer a batch, or what is answered or refused at once."""
+        """Respond to a batch, or to what is answered or refused at once."""
         try:
-            stream = lane.stream()
+            stream = response.stream()
             status = rules.OK
             if isinstance(frame, Batch):
-                lane.visit.way = lane
+                response.incoming.disconnect_handler = response
                 status = rules.status_of_batch(frame)
-                stream.boxed = len(frame.items)
-            self._act(events, lane)
+                stream.batch_size = len(frame.items)
+            self._act(events, response)
             if stream.pending:
-                await stream.finished()
-            await self._deliver(lane, stream, status)
+                await stream.wait_finished()
+            await self._deliver(response, stream, status)
         finally:
-            lane.end()
+            response.end()
 
-    async def _deliver(self, lane: Lane, stream: Stream, status: int = rules.OK) -> None:
-        """All is on the stream: it ends, or is no stream at all."""
+    async def _deliver(
+        self, response: PostResponse, stream: Stream, status: int = rules.OK
+    ) -> None:
+        """All responses are on the stream: end it, or send them as one JSON body."""
         stream.finish()
-        if lane.task is not None:
-            await asyncio.wait({lane.task})
-        elif not lane.visit.gone:
-            await answer_at_once(lane.visit, stream.frames(), status)
+        if response.task is not None:
+            await asyncio.wait({response.task})
+        elif not response.incoming.abort_reason:
+            await respond_at_once(response.incoming, stream.frames(), status)
 
     def note(self, warning: str) -> None:
-        """Something was forgiven: said once, so that nobody fills our log with it."""
+        """Log a tolerated mistake of the client, once for each session."""
         if warning and not self._warned:
             self._warned = True
             log.warning("%s", warning)
 
     def take(self, frame: Notification | ResultResponse | ErrorResponse) -> None:
-        """Something that gets no answer."""
+        """Take a notification or a response."""
         self._act(self.link.take(frame, self.shared.clock()), None)
 
-    def _act(self, events: list[LinkEvent], lane: Lane | None) -> None:
-        own = lane.stream() if lane is not None else None
+    def _act(self, events: list[LinkEvent], response: PostResponse | None) -> None:
+        own = response.stream() if response is not None else None
         stream = own
         for event in events:
             match event:
                 case RequestReceived():
-                    assert lane is not None
-                    self._call(event.exchange, lane)
+                    assert response is not None
+                    self._call(event.exchange, response)
                 case Sending():
                     if stream is not None:
                         stream.answer(event.data)
@@ -409,7 +417,7 @@ class Session:
                     log.debug(
                         "%s cancelled: %.200r", event.exchange.method.name, event.reason
                     )  # R0061
-                    # What may be sent next is the rest of the batch that this one was in.
+                    # What may be sent next is the rest of the batch that it was in.
                     stream = self._cancel(event.exchange) or own
                 case RequestFinished():
                     stream = self._settle(event) or own
@@ -420,101 +428,101 @@ class Session:
                 case _:
                     pass
 
-    # ------------------------------------------------------------ requests to us
+    # ------------------------------------------------------------ requests of the client
 
-    async def _answer_here(self, exchange: Exchange, lane: Lane) -> None:
-        """Work on a request in the task of its own POST, whether or not its client stays."""
-        visit = lane.visit
-        turn = SessionTurn(exchange, self, lane)
-        visit.way = lane
-        self._enter(turn)
+    async def _handle_here(self, exchange: Exchange, response: PostResponse) -> None:
+        """Handle a request in the task of its POST, whether or not its client stays connected."""
+        incoming = response.incoming
+        turn = SessionTurn(exchange, self, response)
+        incoming.disconnect_handler = response
+        self._add_running(turn)
         cancelled: asyncio.CancelledError | None = None
         try:
             try:
                 data = await self._service.answer(turn)
             except asyncio.CancelledError as error:
-                if visit.cancelled:
+                if incoming.cancelled:
                     exchange.abandon()
-                    if not visit.is_ours():
+                    if not incoming.absorb_cancellation():
                         raise
                     data = None
-                else:  # a handler cancelled its own task: it is answered, and cancelled
+                else:  # a handler cancelled its own task: it gets a response, and is cancelled
                     cancelled = error
                     data = _failed(exchange, error)
             except Exception as error:
                 data = _failed(exchange, error)
             finally:
-                self._leave(exchange)
-            stream = lane.made
+                self._remove_running(exchange)
+            stream = response.opened
             if stream is not None:
                 if data is not None:
                     stream.answer(data)
-                await self._deliver(lane, stream)
-            elif not visit.gone:
-                if data is None or not visit.answers.json:
+                await self._deliver(response, stream)
+            elif not incoming.abort_reason:
+                if data is None or not incoming.accept.json:
                     frames = [data] if data is not None else []
-                    await answer_at_once(visit, frames, rules.OK)
-                elif not visit.reply_at_once(rules.OK, data):
-                    await visit.reply(rules.OK, data)
+                    await respond_at_once(incoming, frames, rules.OK)
+                elif not incoming.try_respond(rules.OK, data):
+                    await incoming.respond(rules.OK, data)
             if cancelled is not None:
                 raise cancelled
         finally:
-            lane.end()
+            response.end()
 
-    def _call(self, exchange: Exchange, lane: Lane) -> None:
-        """Work on one request of a batch, beside the others."""
-        lane.stream().pending += 1
-        turn = SessionTurn(exchange, self, lane)
-        turn.task = self.shared.spawn(self._answer_beside(turn))
-        self._enter(turn)
+    def _call(self, exchange: Exchange, response: PostResponse) -> None:
+        """Handle one request of a batch, concurrently with the others."""
+        response.stream().pending += 1
+        turn = SessionTurn(exchange, self, response)
+        turn.task = self.shared.spawn(self._handle_beside(turn))
+        self._add_running(turn)
 
-    async def _answer_beside(self, turn: SessionTurn) -> None:
+    async def _handle_beside(self, turn: SessionTurn) -> None:
         data: bytes | None = None
-        exchange, stream = turn.exchange, turn.lane.stream()
+        exchange, stream = turn.exchange, turn.response.stream()
         turn.begun = True
         try:
-            if not exchange.settled:  # else it was cancelled in the batch that it came in
+            if not exchange.settled:  # else it was cancelled by its own batch
                 data = await self._service.answer(turn)
         except (Exception, asyncio.CancelledError) as error:
             data = _failed(exchange, error)
         finally:
-            self._leave(exchange)
+            self._remove_running(exchange)
             if data is not None:
                 stream.answer(data)
             stream.pending -= 1
             if not stream.pending:
                 stream.finish()
-                turn.lane.settle()
+                turn.response.release_body()
 
-    def _enter(self, turn: SessionTurn) -> None:
+    def _add_running(self, turn: SessionTurn) -> None:
         exchange = turn.exchange
         self._running[exchange] = turn
         self._ids[exchange.request.id] = exchange
 
-    def _leave(self, exchange: Exchange) -> None:
+    def _remove_running(self, exchange: Exchange) -> None:
         del self._running[exchange]
         if self._ids.get(exchange.request.id) is exchange:
             del self._ids[exchange.request.id]
 
     def _cancel(self, exchange: Exchange) -> Stream | None:
-        """Stop a call; the stream, where the rest of its batch is complete with that."""
+        """Cancel a call; returns the stream if that completes the batch."""
         found = self._running.get(exchange)
         if found is None:
             return None
         self._ids.pop(exchange.request.id, None)
         found.stop()
-        stream = found.lane.made
-        return stream if stream is not None and stream.boxed and stream.pending == 1 else None
+        stream = found.response.opened
+        return stream if stream is not None and stream.batch_size and stream.pending == 1 else None
 
-    # ------------------------------------------------------------ requests of ours
+    # ------------------------------------------------------------ requests to the client
 
     async def ask(self, question: InputRequest, stream: Stream) -> Raw:
-        """Put a question on a stream and wait for its raw answer."""
+        """Send a request to the client on a stream, and wait for its result."""
         if not stream.streamable:
-            words = "this client takes no event stream, so it cannot be asked anything"
+            words = "this client accepts no event stream, so no request can be sent to it"
             raise ConnectionLost(words)
-        if stream.over:
-            raise ConnectionLost("the client has gone and cannot come back")
+        if stream.is_finished:
+            raise ConnectionLost("the client has disconnected and cannot resume the stream")
         if self.link.phase is Phase.OPENING:
             raise ConnectionLost(NOT_INITIALIZED)
         id, data = self.link.request(
@@ -526,18 +534,18 @@ class Session:
         )
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._waiting[id] = (future, stream)
-        stream.asked += 1
-        self.shared.asking.add(self)
+        stream.open_requests += 1
+        self.shared.waiting_sessions.add(self)
         self.put(stream, data)
         try:
             return await future
         finally:
-            stream.asked -= 1
+            stream.open_requests -= 1
             asked = self._waiting.pop(id, None)
             if not self._waiting:
-                self.shared.asking.discard(self)
+                self.shared.waiting_sessions.discard(self)
             if asked is not None:
-                gone = self.link.cancel(id, "no longer wanted")
+                gone = self.link.cancel(id, "no longer needed")
                 if gone is not None:
                     self.put(stream, gone)
 
@@ -556,16 +564,16 @@ class Session:
     # ------------------------------------------------------------ streams
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """A task that belongs to this session, and to no connection."""
+        """Start a task that belongs to this session, and to no connection."""
         return self.shared.spawn(work)
 
     def _check_streams(self) -> None:
-        """Raise 503 where too many are open at once."""
+        """Raise 503 if too many are open."""
         if len(self._streams) >= self._limits.max_streams_per_session:
             raise overload("too many streams in this session; close some")
 
     def open_stream(self, streamable: bool) -> Stream:
-        """A new stream of this session."""
+        """Open a new stream of this session."""
         self._numbers += 1
         http = self.peer.revision.http
         stream = Stream(
@@ -580,102 +588,107 @@ class Session:
         return stream
 
     def put(self, stream: Stream, frame: bytes) -> None:
-        """A message on a stream, within what may be kept."""
+        """Put a message on a stream, within the limits on what is kept."""
         stream.put(frame)
         stream.trim(self._limits.max_resumable_bytes_per_stream)
         if self.shared.ledger.size > self._limits.max_resumable_bytes:
             self.shared.shrink()
 
     def release(self, stream: Stream) -> None:
-        """A stream has no reader: keep it for a client that comes back, forget any other one."""
-        if stream.attended:
+        """A stream has no reader: keep it if it can be resumed, else forget it."""
+        if stream.has_reader:
             return
-        if not stream.fetchable:
+        if not stream.can_resume:
             self._forget(stream)
-        elif (stream.over or stream.for_news) and self._streams.pop(stream.name, None) is not None:
-            self._kept[stream.name] = stream
+        elif (stream.is_finished or stream.for_notifications) and self._streams.pop(
+            stream.name, None
+        ) is not None:
+            self._resumable[stream.name] = stream
             self._ledger.add(STREAM_BYTES)
             self.shrink(self._limits.max_resumable_bytes_per_session)
 
     def _forget(self, stream: Stream) -> None:
-        if self._kept.pop(stream.name, None) is not None:
+        if self._resumable.pop(stream.name, None) is not None:
             self._ledger.add(-STREAM_BYTES)
         else:
             self._streams.pop(stream.name, None)
-        stream.forget()  # what is still put on it reaches nobody
-        if not stream.asked:
+        stream.forget()  # what is still put on it is dropped
+        if not stream.open_requests:
             return
         for future, asked_on in self._waiting.values():
             if asked_on is stream and not future.done():
-                future.set_exception(ConnectionLost("the client has gone and cannot come back"))
+                future.set_exception(
+                    ConnectionLost("the client has disconnected and cannot resume the stream")
+                )
 
     def shrink(self, limit: int, now: float | None = None) -> None:
-        """Forget streams without a reader: the oldest beyond a size or a count, and all that are
-        old. Looks at no more of them than it forgets, and one."""
+        """Forget streams without a reader: the oldest beyond a size or a count, and those older
+        than `resume_window_s`. Visits no more of them than it forgets, and one."""
         limits = self._limits
-        while self._kept:
-            stream = next(iter(self._kept.values()))
-            old = now is not None and now - stream.left_at > limits.resume_window_s
+        while self._resumable:
+            stream = next(iter(self._resumable.values()))
+            old = now is not None and now - stream.detached_at > limits.resume_window_s
             if (
                 not old
-                and len(self._kept) <= limits.max_resumable_streams_per_session
+                and len(self._resumable) <= limits.max_resumable_streams_per_session
                 and self.size <= limit
             ):
                 return
             self._forget(stream)
 
-    async def listen(self, visit: Visit, after: str | None) -> None:
-        """A GET: a stream for news, or the rest of one that was lost. Raises `Refusal`."""
+    async def listen(self, incoming: IncomingRequest, after: str | None) -> None:
+        """A GET: a new stream for notifications, or the rest of one with `Last-Event-ID`. Raises
+        `Refusal`."""
         if after is None:
             self._check_streams()
             stream, number = self.open_stream(streamable=True), 0
-            stream.streaming = stream.for_news = True
-            stream.on_caught_up = self._refill
-            stream.scopes = visit.scopes
+            stream.has_started = stream.for_notifications = True
+            stream.on_caught_up = self._flush_backlog
+            stream.scopes = incoming.scopes
         else:
-            stream, number = self._find(after, visit.scopes)
-        if stream.for_news:
+            stream, number = self._find(after, incoming.scopes)
+        if stream.for_notifications:
             if stream in self._listeners:
                 self._listeners.remove(stream)
             self._listeners.append(stream)
         try:
-            await stream.serve(visit, number)
+            await stream.serve(incoming, number)
         finally:
-            if not stream.read and stream in self._listeners:
+            if not stream.is_read and stream in self._listeners:
                 self._listeners.remove(stream)
             self.release(stream)
 
     def _find(self, event_id: str, scopes: frozenset[str] | None) -> tuple[Stream, int]:
         name, _, number = event_id.rpartition("-")
-        stream = self._kept.get(name) or self._streams.get(name)
+        stream = self._resumable.get(name) or self._streams.get(name)
         if stream is None or not number.isdecimal() or len(number) > 15:
             raise rules.unknown_event()
-        if not stream.streaming or not stream.has(int(number)):
+        if not stream.has_started or not stream.has(int(number)):
             raise rules.unknown_event()
         if scopes is not None and stream.scopes is not None and not stream.scopes <= scopes:
-            # What is on it was put there for a caller who may hear of more.
-            words = "this stream was opened with more scopes than you have now; open a new one"
+            # Its events may need scopes that this client does not have.
+            words = "this stream was opened with more scopes than the token has now; open a new one"
             raise HttpError(FORBIDDEN, words)
-        if name in self._kept:
+        if name in self._resumable:
             self._check_streams()
-            self._streams[name] = self._kept.pop(name)
+            self._streams[name] = self._resumable.pop(name)
             self._ledger.add(-STREAM_BYTES)
         return stream, int(number)
 
-    # ------------------------------------------------------------ news
+    # ------------------------------------------------------------ notifications
 
-    def _hear(self, method: str, params: t.NotificationParams) -> None:
+    def _notify(self, method: str, params: t.NotificationParams) -> None:
         frame = news_for(self.link, self.subscriptions, method, params)
         if frame is None:
             return
         kind = (method, getattr(params, "uri", None))
         self._backlog[kind] = frame
-        self._refill()
-        if len(self._backlog) > MAX_BACKLOG:  # with what no reader of the moment may hear of
+        self._flush_backlog()
+        if len(self._backlog) > MAX_BACKLOG:  # full of what no current reader may receive
             del self._backlog[kind]
 
-    def _refill(self) -> None:
-        """Give what is new to the newest stream that is read for it and may have it, if its reader
+    def _flush_backlog(self) -> None:
+        """Put the backlog on the newest stream for notifications whose reader may receive it and
         keeps up."""
         if not self._backlog:
             return
@@ -686,55 +699,55 @@ class Session:
             for kind, frame in list(self._backlog.items()):
                 if stream.unread > QUEUE_BYTES:
                     break
-                if self._may_hear(stream, kind[1]):
+                if self._may_receive(stream, kind[1]):
                     del self._backlog[kind]
                     self.put(stream, frame)
-            else:  # others with the same scopes may hear of nothing else
+            else:  # others with the same scopes may receive nothing else
                 offered.add(stream.scopes)
 
-    def _may_hear(self, stream: Stream, uri: str | None) -> bool:
-        """Whether the credentials of a stream's reader are enough to hear of a resource; those of
+    def _may_receive(self, stream: Stream, uri: str | None) -> bool:
+        """Whether the scopes of a stream's reader allow a notification about a resource; those of
         the subscriber may have been others."""
         return uri is None or self._service.may_hear(uri, stream.scopes)
 
-    # ------------------------------------------------------------ time and end
+    # ------------------------------------------------------------ timeouts and shutdown
 
     def tick(self, now: float) -> None:
-        """End the questions that nobody answered in time."""
+        """End requests to the client that have timed out."""
         self._act(self.link.tick(now), None)
 
     def drain(self) -> None:
-        """Let those go who only wait for news (R0493)."""
+        """Disconnect clients that only wait for notifications (R0493)."""
         for stream in self._listeners:
-            if not stream.part():
+            if not stream.disconnect_client():
                 stream.finish()
 
     def close(self, why: str) -> None:
-        """Answer what runs, end every stream, and be no more."""
+        """Respond to what runs, and end every stream."""
         self._unwatch()
         for exchange, turn in list(self._running.items()):
             self._stop_call(exchange, turn, why)
         self._act(self.link.close(why), None)
-        for stream in [*self._streams.values(), *self._kept.values()]:
+        for stream in [*self._streams.values(), *self._resumable.values()]:
             self._forget(stream)
         self.subscriptions.clear()
 
-    def stop(self, lane: Lane, why: str) -> None:
-        """Answer the calls of one POST with an error, and work on them no more."""
+    def stop(self, response: PostResponse, why: str) -> None:
+        """Cancel the calls of one POST, and respond with an error."""
         for exchange, turn in list(self._running.items()):
-            if turn.lane is lane:
+            if turn.response is response:
                 self._stop_call(exchange, turn, why)
 
     def _stop_call(self, exchange: Exchange, turn: SessionTurn, why: str) -> None:
         data = exchange.fail(Fault(FaultKind.INTERNAL, why))
         if data is not None:
-            turn.lane.stream().answer(data)
+            turn.response.stream().answer(data)
         turn.stop()
 
 
 def _failed(exchange: Exchange, error: BaseException) -> bytes | None:
-    """What is sent where a service raised what it must not, or lost who it speaks to. Nothing more
-    is sent of a request that was cancelled by its client, or by the end of the session."""
+    """The response if the service raised; None for a request that was cancelled by its client, or
+    by the end of the session."""
     if exchange.settled:
         return None
     if isinstance(error, ConnectionLost):
@@ -742,18 +755,19 @@ def _failed(exchange: Exchange, error: BaseException) -> bytes | None:
     return exchange.fail(unexpected(error))
 
 
-async def answer_at_once(
-    visit: Visit, frames: list[bytes], status: int, more: Pairs | None = None
+async def respond_at_once(
+    incoming: IncomingRequest, frames: list[bytes], status: int, more: Pairs | None = None
 ) -> None:
-    """One JSON body where the client takes it, else one event; nothing for what was cancelled."""
-    if frames and visit.answers.json:
-        await visit.reply(status, frames[0], more)
+    """Respond with one JSON body if the client accepts it, else with one event; with neither for a
+    request that was cancelled."""
+    if frames and incoming.accept.json:
+        await incoming.respond(status, frames[0], more)
     elif frames:
-        await visit.open(encode_event(frames[0]), more)
-        await visit.end()
+        await incoming.start_stream(encode_event(frames[0]), more)
+        await incoming.end_stream()
     elif status != rules.OK:
-        await visit.reply(status, b"")
-    elif visit.answers.events:
-        await visit.end()
+        await incoming.respond(status, b"")
+    elif incoming.accept.events:
+        await incoming.end_stream()
     else:
-        await visit.reply(NOT_FOUND, b"")
+        await incoming.respond(NOT_FOUND, b"")

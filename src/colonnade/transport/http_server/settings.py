@@ -1,10 +1,10 @@
-"""The settings of a server over HTTP: what was given, else the environment, else the default.
+"""Settings of the HTTP server: arguments, else environment variables, else defaults.
 
-`server.run("http")` and the command `serve` go by the same table, so that one variable means one
-thing: `COLONNADE_PORT=9000`. A value that is given in Python, or as an option, is stronger.
+`server.run("http")` and the command `serve` use the same table, so that one variable means one
+thing: `COLONNADE_PORT=9000`. A value given in Python, or as an option, takes precedence.
 
 Rules: only a process that serves reads its environment: `serve` inside another program's loop and
-`asgi` do not. A value that cannot be meant is an error that names the variable.
+`asgi` do not. An invalid value is an error that names the variable.
 """
 
 import logging
@@ -18,48 +18,50 @@ from msgspec.structs import FieldInfo, fields
 
 from colonnade.errors import InvalidArgument, LocalProtocolError
 
-if TYPE_CHECKING:  # with them comes the web server, which not every command needs
+if TYPE_CHECKING:  # they import the web server, which not every command needs
     import ssl
 
     from colonnade.transport.http_server.connection import RunLimits
     from colonnade.transport.http_server.request import Limits
 
-# All variables begin with it; the command's own ones, too.
+# The prefix of all variables, those of the command too.
 ENV_PREFIX: Final = "COLONNADE_"
 MAX_PORT: Final = 65535
-# Of a file that TLS refused, to say why; a chain of certificates with its key has some 10 KiB.
+# How much of a file that TLS refused is read to say why; a certificate chain with its key has some
+# 10 KiB.
 MAX_PEM_BYTES: Final = 1024 * 1024
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-# How a log line looks that is for people.
+# The format of log lines that are not JSON.
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 
 
 def read_port(value: str) -> int:
-    """A port. Raises `LocalProtocolError`."""
+    """A port number. Raises `InvalidArgument`."""
     if value.isdecimal() and int(value) <= MAX_PORT:
         return int(value)
     raise InvalidArgument(
-        f"{value[:40]} is no port; there are 1 to {MAX_PORT}, and 0 for any free one",
+        f"{value[:40]} is not a port; use 1 to {MAX_PORT}, or 0 for any free one",
         argument="port",
     )
 
 
 def read_flag(value: str) -> bool:
-    """Whether something is switched on. Raises `LocalProtocolError`."""
+    """A boolean. Raises `InvalidArgument`."""
     if value.lower() in (*_YES, *_NO):
         return value.lower() in _YES
     raise InvalidArgument(f"{value[:40]!r} is neither 1 nor 0")
 
 
 def read_level(value: str) -> str:
-    """The least level that is logged. Raises `LocalProtocolError`."""
+    """A log level. Raises `InvalidArgument`."""
     name = str(value).lower()  # `logging.INFO` is a number
     if name in LEVELS:
         return name
     raise InvalidArgument(
-        f"{str(value)[:40]!r} is no log level; there are {', '.join(LEVELS)}", argument="log_level"
+        f"{str(value)[:40]!r} is not a log level; use one of {', '.join(LEVELS)}",
+        argument="log_level",
     )
 
 
@@ -67,7 +69,7 @@ def _words(value: str) -> tuple[str, ...]:
     return tuple(value.replace(",", " ").split())
 
 
-# Each setting by its name in Python, with its variable and how that is read.
+# Each setting by its name in Python, with its variable and its parser.
 SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "host": ("HOST", str),
     "port": ("PORT", read_port),
@@ -84,8 +86,10 @@ SETTINGS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 
 
-def settled(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """What was given, and beside it what the environment says. Raises `LocalProtocolError`."""
+def with_environment(
+    given: Mapping[str, Any], environ: Mapping[str, str] = os.environ
+) -> dict[str, Any]:
+    """The given settings, completed from the environment. Raises `InvalidArgument`."""
     found = dict(given)
     for name, (variable, read) in SETTINGS.items():
         value = environ.get(ENV_PREFIX + variable)
@@ -102,7 +106,7 @@ def settled(given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -
 
 
 def read_limits(words: Iterable[str]) -> "tuple[Limits, RunLimits]":
-    """Limits from `max_body_bytes=1048576`, each by its own name. Raises `LocalProtocolError`."""
+    """Limits from strings such as `max_body_bytes=1048576`. Raises `InvalidArgument`."""
     from colonnade.transport.http_server.connection import RunLimits
     from colonnade.transport.http_server.request import Limits
 
@@ -148,17 +152,17 @@ def _number(name: str, value: str, field: FieldInfo) -> int | float:
         number = int(value) if whole else float(value)
     except ValueError:
         number = -1
-    # No limit at all is no number: NaN and infinity compare as neither.
+    # NaN and infinity are no limits.
     if not 0 <= number < float("inf"):
         kind = "a whole number" if whole else "a number"
-        usual = f"{name}={_usual(field)}"
+        example = f"{name}={_default(field)}"
         raise InvalidArgument(
-            f"{name}={value[:40]}: give {kind} from 0, such as {usual}", argument="limit"
+            f"{name}={value[:40]}: give {kind} from 0, such as {example}", argument="limit"
         )
     return number
 
 
-def _usual(field: FieldInfo) -> str:
+def _default(field: FieldInfo) -> str:
     assert not isinstance(field.default, UnsetType)
     return f"{field.default:g}" if isinstance(field.default, float) else str(field.default)
 
@@ -167,7 +171,7 @@ def _usual(field: FieldInfo) -> str:
 
 
 def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | None":
-    """What serves TLS; None where no certificate was given. Raises `LocalProtocolError`."""
+    """The TLS context; None if no certificate was given. Raises `InvalidArgument`."""
     if certfile is None and keyfile is None:
         return None
     import ssl
@@ -179,9 +183,9 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A password is never asked for at a prompt: there is no user.
+        # No prompt for a password: a server has no user.
         context.load_cert_chain(certfile, keyfile, password=lambda: "")
-    except OSError as error:  # of the file, or of what is in it
+    except OSError as error:  # about the file, or its contents
         files = certfile if keyfile is None else f"{certfile} and {keyfile}"
         why = _tls_problem(certfile, keyfile, error)
         raise InvalidArgument(
@@ -191,7 +195,7 @@ def tls_context(certfile: str | None, keyfile: str | None) -> "ssl.SSLContext | 
 
 
 def _tls_problem(certfile: str, keyfile: str | None, error: OSError) -> str:
-    """What is wrong with these files, and what to do; OpenSSL says neither."""
+    """What is wrong with these files, and what to do; OpenSSL reports neither."""
     has_certificate, has_key = _pem_parts(certfile)
     certificate_in_keyfile, key_in_keyfile = _pem_parts(keyfile) if keyfile else (False, has_key)
     if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
@@ -210,7 +214,7 @@ def _tls_problem(certfile: str, keyfile: str | None, error: OSError) -> str:
 
 
 def _pem_parts(file: str) -> tuple[bool | None, bool | None]:
-    """Whether a certificate and a key are in a file; None where it cannot be read."""
+    """Whether a file has a certificate and a key; None if it cannot be read."""
     try:
         with open(file, "rb") as opened:
             data = opened.read(MAX_PEM_BYTES)
@@ -223,8 +227,8 @@ def _pem_parts(file: str) -> tuple[bool | None, bool | None]:
 
 
 def prepare_log(level: str | None, *, access_log: bool, json: Callable[[int], None] | None) -> None:
-    """Log as it was asked for; where nothing was, as the program has it. Only for whoever owns
-    the process. `json` sets up lines of JSON. Raises `LocalProtocolError` for no level."""
+    """Configure logging, for a process that serves and nothing else; without arguments, as the
+    program did. `json` sets up JSON lines. Raises `InvalidArgument` for an unknown level."""
     number = logging.getLevelNamesMapping()[read_level(level or "warning").upper()]
     if json is not None:
         json(number)

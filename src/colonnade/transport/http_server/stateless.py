@@ -1,12 +1,12 @@
-"""The handshake revisions without sessions: every POST stands alone, so any process may answer it.
+"""Stateless mode: the handshake revisions without sessions, so that any process serves any POST.
 
-`HttpApp(stateless=True)` issues no `Mcp-Session-Id`. `initialize` is answered and nothing is kept
-of it; later requests are taken as they come, in the revision that `MCP-Protocol-Version` names, as
-those of a client that declared no capabilities. What needs something that outlives a request is
-not offered: server-to-client requests (elicitation, sampling, roots), subscriptions, the GET
-stream, changes of lists, log messages, resumption, batches. 2026-07-28 loses nothing by it.
+`HttpApp(stateless=True)` issues no `Mcp-Session-Id`. `initialize` gets its response, and nothing is
+kept of it; later requests are handled in the revision of their `MCP-Protocol-Version` header, as
+those of a client that declared no capabilities. Not offered is what outlives a request:
+server-to-client requests (elicitation, sampling, roots), subscriptions, the GET stream,
+`list_changed`, log messages, resumption, batches. 2026-07-28 loses nothing by it.
 
-Rules: nothing of one request is known to the next.
+Rules: no state is kept between requests.
 """
 
 from typing import Final
@@ -23,14 +23,14 @@ from colonnade.protocol.link.link import Link
 from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity, Peer, negotiate
 from colonnade.protocol.revision import Revisions
-from colonnade.transport.http_server.request import Visit
-from colonnade.transport.http_server.session import answer_at_once
+from colonnade.transport.http_server.request import IncomingRequest
+from colonnade.transport.http_server.session import respond_at_once
 
 NO_BATCHES: Final = "this server keeps no sessions, and takes no batches; post each message alone"
 
 
 def peers_without_session(accepts: Revisions) -> dict[bytes | None, Peer]:
-    """Who sends a request, by its version header; None is a request without one (D6)."""
+    """The peer of a request, by its version header; None is a request without one (D6)."""
     peers: dict[bytes | None, Peer] = {
         revision.date.encode(): Peer(revision, t.ClientCapabilities())
         for revision in accepts.handshakes
@@ -41,24 +41,24 @@ def peers_without_session(accepts: Revisions) -> dict[bytes | None, Peer]:
     return peers
 
 
-async def answer_initialize(visit: Visit, request: Request, service: Service) -> None:
-    """Answer `initialize`, and keep nothing of it. Raises `Fault`."""
+async def answer_initialize(incoming: IncomingRequest, request: Request, service: Service) -> None:
+    """Respond to `initialize`, and keep nothing of it. Raises `Fault`."""
     params = decode_as(t.InitializeRequestParams, request.params)
     negotiate(params.protocol_version, service.accepts)
     identity = without_session(service.identity)
-    link = Link(Side.SERVER, identity, service.accepts, visit.principal)
+    link = Link(Side.SERVER, identity, service.accepts, incoming.principal)
     events = link.take(request, 0.0)
-    answers = [event.data for event in events if isinstance(event, Send)]
-    await answer_at_once(visit, answers, rules.OK)
+    responses = [event.data for event in events if isinstance(event, Send)]
+    await respond_at_once(incoming, responses, rules.OK)
 
 
-async def answer_ping(visit: Visit, request: Request) -> None:
-    """Answer `ping`, which in a session its link does."""
-    await answer_at_once(visit, [encode_result(request.raw_id, b"{}")], rules.OK)
+async def answer_ping(incoming: IncomingRequest, request: Request) -> None:
+    """Respond to `ping`, as the link of a session does."""
+    await respond_at_once(incoming, [encode_result(request.raw_id, b"{}")], rules.OK)
 
 
 def without_session(identity: Identity) -> Identity:
-    """Who we are, without the capabilities that need a session."""
+    """The identity of the server, without the capabilities that need a session."""
     offered = identity.capabilities
     assert isinstance(offered, t.ServerCapabilities)
     capabilities = msgspec.structs.replace(

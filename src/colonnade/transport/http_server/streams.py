@@ -1,10 +1,10 @@
-"""One stream of a session: what is sent on it, in order, and kept for a reader who comes back.
+"""A resumable event stream (SSE) of a session: its events, and those kept for `Last-Event-ID`.
 
-A stream outlives its connections. Whoever is connected reads it, one at a time; whoever lost the
-connection names the last event that arrived, and gets exactly what came after it.
+A stream outlives its connections. One client at a time reads it; a client that lost its connection
+names the last event that it received, and gets exactly what came after it.
 
-Rules: a message is put on one stream and stays there. What is kept is bounded; what is unread
-makes its sender wait while somebody reads, and is dropped, oldest first, while nobody does.
+Rules: a message is put on one stream and stays there. What is kept is bounded. While there is a
+reader, unread events make their sender wait; without one they are dropped, oldest first.
 """
 
 import asyncio
@@ -14,23 +14,23 @@ from itertools import islice
 from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.http.sse import encode_event, priming_event
 from colonnade.protocol.subscriptions import STRING_BYTES
-from colonnade.transport.http_server.request import Visit, overload
+from colonnade.transport.http_server.request import IncomingRequest, overload
 
-# Above this, whoever reports on the way waits for the reader.
+# With more unread bytes, a handler that sends notifications waits for the reader.
 QUEUE_BYTES = 256 * 1024
-# What a stream takes that is kept with nothing on it.
+# The memory of a stream that is kept without events.
 STREAM_BYTES = 1024
 
 
-class Ledger:
-    """How many bytes the streams of one session keep, and by `all_sessions` those of all."""
+class ResumableBytes:
+    """Counts the bytes that the streams of one session keep, and in `all_sessions` those of all."""
 
-    def __init__(self, all_sessions: "Ledger | None" = None) -> None:
+    def __init__(self, all_sessions: "ResumableBytes | None" = None) -> None:
         self.size: int = 0
         self._all_sessions = all_sessions
 
     def add(self, size: int) -> None:
-        """So many more, or fewer."""
+        """Count so many more, or fewer."""
         self.size += size
         if self._all_sessions is not None:
             self._all_sessions.size += size
@@ -39,41 +39,41 @@ class Ledger:
 class Stream:
     """A numbered sequence of messages with at most one reader.
 
-    `streamable`: its client takes events. `resumable`: a lost reader may come back. `primed`: a
-    reader gets an event to come back to at once, and may be let go.
+    `streamable`: its client accepts events. `resumable`: a client may reconnect to it. `primed`:
+    its first event is one to resume from, so that the server may close the connection.
     """
 
     # What most streams never change are defaults of the class: every request in a session has one.
     size: int = 0
     unread: int = 0
-    over: bool = False
-    streaming: bool = False
-    for_news: bool = False
-    # Whether the request that it belongs to still has a connection.
+    is_finished: bool = False
+    has_started: bool = False
+    for_notifications: bool = False
+    # Whether the POST that it belongs to still has a connection.
     awaited: bool = False
-    left_at: float = 0.0
-    # How many calls still run that answer on it, and how many answers of a batch are ready.
+    detached_at: float = 0.0
+    # How many running calls respond on it, and how many messages its batch has.
     pending: int = 0
-    boxed: int = 0
-    # Requests of ours on it that wait for an answer.
-    asked: int = 0
-    # What the credentials allowed that it was opened with; None where none are looked at.
+    batch_size: int = 0
+    # Requests to the client on it that wait for a response.
+    open_requests: int = 0
+    # The scopes that it was opened with; None if none are checked.
     scopes: frozenset[str] | None = None
     on_caught_up: Callable[[], None] | None = None
-    on_streaming: Callable[[], None] | None = None
+    on_start: Callable[[], None] | None = None
     _last = 0
     _seen = 0
-    _reader: Visit | None = None
+    _reader: IncomingRequest | None = None
     _served = False
-    _parting = False
-    _news: "asyncio.Future[None] | None" = None
+    _disconnecting = False
+    _changed: "asyncio.Future[None] | None" = None
     _end: "asyncio.Future[None] | None" = None
     _room: "asyncio.Future[None] | None" = None
 
     def __init__(
         self,
         name: str,
-        ledger: Ledger,
+        ledger: ResumableBytes,
         *,
         streamable: bool,
         resumable: bool = True,
@@ -83,21 +83,21 @@ class Stream:
         self.name = name
         self.streamable = streamable
         self.resumable = resumable
-        self._ledger: Ledger | None = ledger
+        self._ledger: ResumableBytes | None = ledger
         self._primed = primed
         self._retry_ms = retry_ms
         self._entries: list[tuple[int, bytes]] = []
 
-    # ------------------------------------------------------------ what is put on it
+    # ------------------------------------------------------------ writing
 
     def put(self, frame: bytes) -> None:
-        """A message before the answer: from here on this is a stream of events."""
-        self.commit()
+        """Add a message before the response; from here on this is an event stream."""
+        self.start()
         self.answer(frame)
 
     def answer(self, frame: bytes) -> None:
-        """An answer; alone, it needs no stream."""
-        if self.over:
+        """Add a response; alone, it needs no event stream."""
+        if self.is_finished:
             return
         self._last += 1
         self._entries.append((self._last, frame))
@@ -105,44 +105,44 @@ class Stream:
         self.unread += len(frame)
         self._wake()
 
-    def commit(self) -> None:
-        """Become a stream of events: there is one, or somebody has waited long enough."""
-        if not self.streaming and not self.over:
-            self.streaming = True
-            if self.on_streaming is not None:
-                self.on_streaming()
+    def start(self) -> None:
+        """Become an event stream: there is an event, or the client has waited long enough."""
+        if not self.has_started and not self.is_finished:
+            self.has_started = True
+            if self.on_start is not None:
+                self.on_start()
 
     def finish(self) -> None:
-        """Nothing more comes."""
-        self.over = True
+        """End it: no more events come."""
+        self.is_finished = True
         self._wake()
-        self._make_room()
+        self._wake_writers()
         if self._end is not None and not self._end.done():
             self._end.set_result(None)
 
-    async def finished(self) -> None:
-        """Wait until nothing more comes."""
-        if not self.over:
+    async def wait_finished(self) -> None:
+        """Wait for its end."""
+        if not self.is_finished:
             self._end = asyncio.get_running_loop().create_future()
             await self._end
 
-    def part(self) -> bool:
-        """Let the reader go, to come back for the rest; False where it knows no way back."""
-        if not self._primed or self.over:
+    def disconnect_client(self) -> bool:
+        """Close the connection of the reader, which reconnects for the rest; False if it cannot."""
+        if not self._primed or self.is_finished:
             return False
         if self._reader is not None or not self._served:
-            self._parting = True
-            self.commit()
+            self._disconnecting = True
+            self.start()
             self._wake()
         return True
 
     def trim(self, limit: int) -> None:
-        """Forget the oldest messages beyond this many bytes; never the last, nor what somebody
-        who is there has still to read."""
+        """Forget the oldest messages beyond this many bytes; never the last, nor what a connected
+        reader has still to read."""
         while self.size > limit and len(self._entries) > 1:
             number, frame = self._entries[0]
             if number > self._seen:
-                if self.attended:
+                if self.has_reader:
                     return
                 self._seen = number
                 self.unread -= len(frame)
@@ -150,7 +150,7 @@ class Stream:
             self._grow(-len(frame))
 
     def forget(self) -> None:
-        """It ends, and nothing is kept of it but what is being read."""
+        """End it, and keep nothing of it but what is being read."""
         self.finish()
         if self._ledger is not None:
             self._ledger.add(-self.size)
@@ -161,33 +161,33 @@ class Stream:
         if self._ledger is not None:
             self._ledger.add(size)
 
-    async def drained(self) -> None:
-        """Wait while somebody has much to read."""
-        while self.attended and not self.over and self.unread > QUEUE_BYTES:
+    async def wait_for_reader(self) -> None:
+        """Wait while the reader has much to read."""
+        while self.has_reader and not self.is_finished and self.unread > QUEUE_BYTES:
             if self._room is None:
                 self._room = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._room)
 
-    # ------------------------------------------------------------ who reads it
+    # ------------------------------------------------------------ reading
 
     @property
-    def read(self) -> bool:
-        """Whether somebody reads it now."""
+    def is_read(self) -> bool:
+        """Whether a client reads it now."""
         return self._reader is not None
 
     @property
-    def attended(self) -> bool:
-        """Whether somebody reads it, or is about to."""
+    def has_reader(self) -> bool:
+        """Whether a client reads it, or is about to."""
         return self._reader is not None or self.awaited
 
-    def leave(self) -> None:
-        """The request that it belongs to has no connection any more."""
+    def request_over(self) -> None:
+        """The POST that it belongs to has no connection any more."""
         self.awaited = False
-        self._make_room()
+        self._wake_writers()
 
     @property
-    def fetchable(self) -> bool:
-        """Whether somebody knows of it, and may come back for the rest."""
+    def can_resume(self) -> bool:
+        """Whether a client has read from it, and may reconnect for the rest."""
         return self._served and self.resumable
 
     def has(self, number: int) -> bool:
@@ -195,51 +195,51 @@ class Stream:
         return self._last - len(self._entries) <= number <= self._last
 
     def frames(self) -> list[bytes]:
-        """What was put on it."""
+        """The messages on it."""
         return [frame for _, frame in self._entries]
 
-    async def serve(self, visit: Visit, after: int = 0) -> None:
-        """Write everything after an event to a visit, until the end or until it is left."""
+    async def serve(self, incoming: IncomingRequest, after: int = 0) -> None:
+        """Write everything after an event to a response, until the end or a disconnect."""
         if self._reader is not None:
-            # Whoever comes back has lost the connection that we still believe in.
-            self._reader.leave("the stream was taken up on another connection")
-        self._reader = visit
+            # A client that reconnects has lost the connection that still seems to be open.
+            self._reader.abort("the stream was resumed on another connection")
+        self._reader = incoming
         self._rewind(after)
         first = b"" if self._served else self._prime()
         self._served = True
         try:
-            await visit.open(first)
-            while not self._parting:
+            await incoming.start_stream(first)
+            while not self._disconnecting:
                 if self.unread:
-                    await visit.write(self._take())
-                    self._make_room()
-                elif self.over:
-                    await visit.end()
+                    await incoming.write(self._take())
+                    self._wake_writers()
+                elif self.is_finished:
+                    await incoming.end_stream()
                     return
                 else:
                     if self.on_caught_up is not None:
                         self.on_caught_up()
                     if not self.unread:
                         await self._wait()
-            # R0489; without an id: each is said once (R0278), and the reader knows the last one.
-            await visit.end(self._take() + encode_event(b"", retry_ms=self._retry_ms))
+            # R0489; without an id: each is sent once (R0278), and the client has the last one.
+            await incoming.end_stream(self._take() + encode_event(b"", retry_ms=self._retry_ms))
         finally:
-            self.let_go(visit)
+            self.detach(incoming)
 
-    def let_go(self, visit: Visit) -> None:
-        """This reader reads no more."""
-        if self._reader is visit:
+    def detach(self, incoming: IncomingRequest) -> None:
+        """This client reads it no more."""
+        if self._reader is incoming:
             self._reader = None
-            self._parting = False
-            self.left_at = asyncio.get_running_loop().time()
-            self._make_room()
+            self._disconnecting = False
+            self.detached_at = asyncio.get_running_loop().time()
+            self._wake_writers()
 
     def _rewind(self, after: int) -> None:
         self._seen = after
         self.unread = sum(len(frame) for number, frame in self._entries if number > after)
 
     def _take(self) -> bytes:
-        """What is unread, as events; from here on it counts as read."""
+        """The unread messages as events; from here on they count as read."""
         count = self._last - self._seen
         newest = list(islice(reversed(self._entries), count))
         newest.reverse()
@@ -252,33 +252,33 @@ class Stream:
         )
 
     def _prime(self) -> bytes:
-        """R0486: an event to come back to."""
+        """R0486: an event to resume from."""
         return priming_event(f"{self.name}-0", self._retry_ms) if self._primed else b""
 
     # ------------------------------------------------------------ waiting
 
     async def _wait(self) -> None:
-        self._news = asyncio.get_running_loop().create_future()
-        await self._news
+        self._changed = asyncio.get_running_loop().create_future()
+        await self._changed
 
     def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
 
-    def _make_room(self) -> None:
+    def _wake_writers(self) -> None:
         if self._room is not None:
             self._room.set_result(None)
             self._room = None
 
 
-# What all sessions together, and those of one principal, keep of the URIs that they follow: two
-# hundred thousand short ones.
+# For the subscribed URIs of all sessions, and of those of one principal: two hundred thousand short
+# ones.
 SUBSCRIBED_BYTES = 64 * 1024 * 1024
 SUBSCRIBED_BYTES_PER_PRINCIPAL = 16 * 1024 * 1024
 
 
 class SubscribedUris(set[str]):
-    """The URIs that one session follows."""
+    """The URIs that one session has subscribed to."""
 
     def __init__(self, budget: ByteBudget, principal: str) -> None:
         super().__init__()
@@ -286,21 +286,21 @@ class SubscribedUris(set[str]):
         self._principal = principal
 
     def add(self, uri: str) -> None:
-        """Follow one more. Raises `Refusal` (503) where all sessions follow too much."""
+        """Subscribe to one more. Raises `Refusal` (503) if all sessions have too many."""
         if uri in self:
             return
         if not self._budget.reserve(self._principal, _size(uri)):
-            raise overload("too many resources are followed at once; unsubscribe from some")
+            raise overload("too many resource subscriptions; unsubscribe from some")
         super().add(uri)
 
     def discard(self, uri: object) -> None:
-        """Follow it no more."""
+        """Unsubscribe from one."""
         if isinstance(uri, str) and uri in self:
             super().discard(uri)
             self._budget.release(self._principal, _size(uri))
 
     def clear(self) -> None:
-        """Follow nothing any more."""
+        """Unsubscribe from all."""
         size = sum(map(_size, self))
         if size:
             super().clear()
@@ -312,5 +312,5 @@ def _size(uri: str) -> int:
 
 
 def subscribed_budget() -> ByteBudget:
-    """What all sessions of one kind together may keep."""
+    """The budget for the subscribed URIs of all sessions of one kind."""
     return ByteBudget(SUBSCRIBED_BYTES, SUBSCRIBED_BYTES_PER_PRINCIPAL)
