@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 
 from cli.process import WEATHER, command, written
 from colonnade.cli.app import start
-from colonnade.cli.commands.add import Wish, add_target, remove_name
-from colonnade.cli.config_file import EntryFile
-from colonnade.cli.errors import Trouble
+from colonnade.cli.commands.add import AddOptions, add_target, remove_name
+from colonnade.cli.config_file import ConfigFile
+from colonnade.cli.errors import CliError
 from colonnade.host.config.formats import DIALECTS, path
 from host.odd_files import SERVERS, json_files, toml_files
 
@@ -305,21 +305,23 @@ def test_a_file_that_is_no_text_is_left_alone(place: Path) -> None:
 
 
 def test_a_file_that_changed_meanwhile_is_left_alone(place: Path) -> None:
-    file = EntryFile(str(place / "mcp.json"))
+    file = ConfigFile(str(place / "mcp.json"))
     (place / "mcp.json").write_text("{}")
     old = file.read()
     (place / "mcp.json").write_text('{"somebody": "else"}')
-    with pytest.raises(Trouble, match="was changed by somebody else just now; nothing was written"):
+    with pytest.raises(
+        CliError, match="was changed by somebody else just now; nothing was written"
+    ):
         file.replace("weather", "{ }", old=old)
     assert (place / "mcp.json").read_text() == '{"somebody": "else"}'
     assert not list(place.glob(".colonnade-*"))
 
 
 def test_a_file_that_came_meanwhile_is_left_alone(place: Path) -> None:
-    file = EntryFile(str(place / "mcp.json"))
+    file = ConfigFile(str(place / "mcp.json"))
     assert file.read() is None
     (place / "mcp.json").write_text("{}")
-    with pytest.raises(Trouble, match="was changed by somebody else"):
+    with pytest.raises(CliError, match="was changed by somebody else"):
         file.replace("weather", "{ }")
     assert (place / "mcp.json").read_text() == "{}"
 
@@ -360,7 +362,7 @@ TOLD = {
         "--header goes to an address; a server that is started has --env"
     ),
     "colonnade add https://example.com/mcp --to cursor --env A=b": (
-        "--env is for a server that is started, and this is an address"
+        "--env is for a server that is started, and this is an IP address"
     ),
     "colonnade add https://example.com/mcp --to cursor --header-env Authorization": (
         "--header-env takes NAME=VARIABLE, such as Authorization=TOKEN"
@@ -421,7 +423,7 @@ WARNED = {
         "write it in full: FOLDER/other.py"
     ),
     "colonnade add --to cursor -- nothing-like-this": (
-        "there is no command nothing-like-this on the PATH here"
+        "there is no command nothing-like-this on PATH here"
     ),
 }
 
@@ -457,7 +459,7 @@ def test_add_and_remove_leave_any_file_as_it_was_to_the_byte(client: str, data: 
         file = Path(folder, "config")
         if text is not None:
             file.write_bytes(text.encode())
-        wish = Wish(("server", "--flag"), client, "weather", envs, file=str(file), write=True)
+        wish = AddOptions(("server", "--flag"), client, "weather", envs, file=str(file), write=True)
         assert add_target(wish) == 0
         assert remove_name("weather", client, str(file), project=False) == 0
         assert (file.read_bytes().decode() if file.exists() else None) == text

@@ -54,7 +54,7 @@ USAGE: dict[tuple[str, ...], str] = {
         "say which argument to complete: colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
     ),
     ("ls", "sever.py"): "there is no file sever.py; did you mean server.py?",
-    ("ls", "tools"): "tools is a folder; name a file in it, such as tools/server.py",
+    ("ls", "tools"): "tools is a directory; give a file, such as tools/server.py",
     ("ls", "mcp.json"): "mcp.json has no servers",
     ("run", "mcp.json"): (
         "mcp.json is a configuration, which says how servers are started; name the file of a "
@@ -89,7 +89,7 @@ USAGE: dict[tuple[str, ...], str] = {
         "--header goes to an address; a server that is started here has --env"
     ),
     ("ls", "http://127.0.0.1:9/mcp", "--env", "A=b"): (
-        "--env is for a server that is started here, and this is an address"
+        "--env is for a server that is started here, and this is an IP address"
     ),
     ("ls", "server.py", "--env", "NO_SUCH_ONE"): (
         "--env NO_SUCH_ONE: the environment has no such variable; write NO_SUCH_ONE=VALUE"
@@ -328,7 +328,7 @@ def refusing(status: int) -> Generator[tuple[str, list[dict[str, str]]]]:
 
 
 STATUSES = {
-    401: (3, "wants to know who you are; log in: colonnade login http://127.0.0.1:"),
+    401: (3, "requires authentication; log in: colonnade login http://127.0.0.1:"),
     403: (3, "you may not do this"),
     503: (4, "try again later"),
     404: (5, "is http://127.0.0.1:"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.process import COMMAND, SCRIPT, Process, call, written
-from colonnade.cli.loader import Files
+from colonnade.cli.loader import WatchedFiles
 
 SERVE = ("serve", "server.py", "--port", "0", "--reload")
 SERVER = """
@@ -120,7 +120,7 @@ def test_what_never_worked_is_served_once_it_does(folder: Path) -> None:
     written(folder, words=BROKEN)
     with Process(folder, *SERVE) as process:
         assert process.err.until("colonnade: ") == (
-            "colonnade: words.py has an error in line 1: invalid syntax; "
+            "colonnade: words.py has a syntax error in line 1: invalid syntax; "
             "it is tried again when a file changes"
         )
         written(folder, words='WORD = "mended"\n')
@@ -178,7 +178,7 @@ def change(path: Path, text: str, second: int) -> None:
 def test_a_change_counts_once_it_has_stayed_the_same(tmp_path: Path) -> None:
     path = tmp_path / "server.py"
     change(path, "one", 1000)
-    files = Files(str(tmp_path), str(path))
+    files = WatchedFiles(str(tmp_path), str(path))
     assert files.changed() == ""
     change(path, "", 1001)
     assert files.changed() == ""
@@ -191,7 +191,7 @@ def test_a_change_counts_once_it_has_stayed_the_same(tmp_path: Path) -> None:
 def test_a_file_that_is_away_for_a_moment_has_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "server.py"
     change(path, "one", 1000)
-    files = Files(str(tmp_path), str(path))
+    files = WatchedFiles(str(tmp_path), str(path))
     path.unlink()
     assert [files.changed() for _ in range(3)] == [""] * 3
     change(path, "one", 1000)
@@ -210,7 +210,7 @@ def test_what_is_installed_in_the_folder_is_not_watched(
     for path in (own, theirs, elsewhere):
         path.parent.mkdir(parents=True, exist_ok=True)
         change(path, "one", 1000)
-    files = Files(str(tmp_path), str(own), str(theirs), str(elsewhere))
+    files = WatchedFiles(str(tmp_path), str(own), str(theirs), str(elsewhere))
     for path in (own, theirs, elsewhere):
         change(path, "two", 1001)
     found = {files.changed() for _ in range(5)}

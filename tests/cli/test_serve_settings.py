@@ -12,7 +12,7 @@ import pytest
 
 from certificates import Authority
 from cli.process import WAIT_S, WEATHER, Process, call, command, written
-from colonnade.cli.commands.serve import Address
+from colonnade.cli.commands.serve import ServeSettings
 from colonnade.transport.http_server.settings import ENV_PREFIX
 
 pytestmark = pytest.mark.slow
@@ -178,4 +178,4 @@ def test_a_process_that_begins_again_is_started_with_the_same_options() -> None:
     }
     said = "--path /x --allow-host a --allow-host b --allow-origin https://a --stateless"
     more = "--limit body_bytes=9 --ssl-certfile c.pem --access-log"
-    assert Address(given).arguments() == f"{said} {more}".split()
+    assert ServeSettings(given).arguments() == f"{said} {more}".split()
