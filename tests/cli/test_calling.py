@@ -188,7 +188,7 @@ def test_nothing_is_sent_that_does_not_fit(tmp_path: Path) -> None:
         2,
         (
             "colonnade: look: it has no argument pth (did you mean path?); missing path; "
-            "it is look(path: string)\n"
+            "its signature is look(path: string)\n"
         ),
     )
 

@@ -89,7 +89,7 @@ def test_a_person_sees_what_a_file_wants_and_says_so(tmp_path: Path) -> None:
     with trust() as at:
         at.answer("Trust it? [y/N]", "y")
         code, rest = at.end()
-        assert (code, "is trusted from now on" in rest) == (0, True)
+        assert (code, "is trusted until it changes" in rest) == (0, True)
     (tmp_path / ".mcp.json").write_text(SERVERS + " ")
     with trust() as at:
         at.until("has changed since it was trusted")

@@ -122,7 +122,10 @@ def test_a_question_can_be_declined_and_left(revision: str, said: str) -> None:
             "cancel": "the user went away without an answer",
         }
         code, shown = terminal.end()
-        assert (code, shown.splitlines()[-1]) == (1, f"colonnade: book returned an error: {why[said]}")
+        assert (code, shown.splitlines()[-1]) == (
+            1,
+            f"colonnade: book returned an error: {why[said]}",
+        )
 
 
 def test_the_end_of_the_input_leaves_a_question() -> None:
@@ -131,7 +134,9 @@ def test_the_end_of_the_input_leaves_a_question() -> None:
         terminal.type(END_OF_INPUT)
         code, shown = terminal.end()
     assert code == 1
-    assert shown.endswith("colonnade: book returned an error: the user went away without an answer\n")
+    assert shown.endswith(
+        "colonnade: book returned an error: the user went away without an answer\n"
+    )
 
 
 def test_every_kind_of_field_can_be_filled_in(desk: Path) -> None:

@@ -11,9 +11,16 @@ from typing import Any, Final, NamedTuple
 import click
 
 from colonnade import __version__
-from colonnade.cli.errors import INTERRUPTED, USAGE, CliError, Reporter, closest
+from colonnade.cli.errors import (
+    INTERRUPTED,
+    USAGE,
+    CliError,
+    OutputClosed,
+    Reporter,
+    closest,
+    output,
+)
 from colonnade.cli.options import Action
-from colonnade.cli.terminal import OutputClosed, output
 
 
 class LazyCommand(NamedTuple):

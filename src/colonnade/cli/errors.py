@@ -1,14 +1,14 @@
 """Errors of the command line: one message, an exit code, and the traceback of the user's code.
 
 Rules: frames of Colonnade itself are shown with `--debug` only. A message says what happened, to
-what, and what to do. Standard output is never written to, and nothing is coloured.
+what, and what to do. Messages go to stderr, and nothing is coloured.
 """
 
 import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from colonnade.errors import (
@@ -173,6 +173,35 @@ def describe_exception(error: BaseException) -> str:
     if isinstance(error, ColonnadeError) and message:
         return message
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+# ---------------------------------------------------------------- stdout
+
+
+class OutputClosed(BrokenPipeError):
+    """The reader of stdout has closed it, as `head` does: the command ends quietly."""
+
+
+@contextlib.contextmanager
+def output() -> Generator[None, None, None]:
+    """Write to stdout. Raises `OutputClosed`, or `CliError` if it cannot be written."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        discard_output()
+        raise OutputClosed(*error.args) from None
+    except OSError as error:
+        discard_output()
+        why = error.strerror or str(error)
+        raise CliError(f"cannot write to stdout: {why}", FAILED) from None
+
+
+def discard_output() -> None:
+    """Discard what is still in the buffer of stdout at the end of the process."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 # ---------------------------------------------------------------- tracebacks

@@ -20,6 +20,7 @@ from colonnade.cli.errors import (
     TOKEN_OPTION,
     CliError,
     describe_exception,
+    discard_output,
     exit_code,
     full_traceback,
 )
@@ -29,7 +30,7 @@ from colonnade.cli.options import (
     is_configuration,
     resolve_target,
 )
-from colonnade.cli.terminal import Terminal, discard_output
+from colonnade.cli.terminal import Terminal
 from colonnade.client.client import Client
 from colonnade.client.connect import connect
 from colonnade.client.request import OnLog

@@ -13,11 +13,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Final
 from urllib.parse import urlsplit
 
-from colonnade.cli.errors import FAILED, CliError
+from colonnade.cli.errors import CliError, output
 from colonnade.text import clean, cut, one_line, width
 
 # URL schemes that are opened in a browser; any other could start another program.
@@ -73,32 +73,6 @@ def _run(command: list[str]) -> None:
             start_new_session=True,
             check=False,
         )
-
-
-class OutputClosed(BrokenPipeError):
-    """The reader of stdout has closed it, as `head` does: the command ends quietly."""
-
-
-@contextlib.contextmanager
-def output() -> Generator[None, None, None]:
-    """Write to stdout. Raises `OutputClosed`, or `CliError` if it cannot be written."""
-    try:
-        yield
-    except BrokenPipeError as error:
-        discard_output()
-        raise OutputClosed(*error.args) from None
-    except OSError as error:
-        discard_output()
-        why = error.strerror or str(error)
-        raise CliError(f"cannot write to stdout: {why}", FAILED) from None
-
-
-def discard_output() -> None:
-    """Discard what is still in the buffer of stdout at the end of the process."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 # How often the progress line is drawn; a tool may send thousands of notifications a second.

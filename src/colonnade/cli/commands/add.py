@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from colonnade.cli.config_file import ConfigFile, FileTrust
-from colonnade.cli.errors import FAILED, CliError, Reporter, closest
+from colonnade.cli.errors import FAILED, CliError, Reporter, closest, output
 from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
 from colonnade.cli.options import (
     SCRIPT_SUFFIXES,
@@ -30,7 +30,6 @@ from colonnade.cli.options import (
     parse_header,
     target_callback,
 )
-from colonnade.cli.terminal import output
 from colonnade.host.config.editing import find, is_before, put, snippet, take
 from colonnade.host.config.formats import (
     DIALECTS,
