@@ -16,7 +16,7 @@ from auth.minting import Pen
 from auth.protected import RESOURCE, WRITE, Stage, protected
 from cli.test_doctor_address import failure, looked_at
 from colonnade import Jwt, connect
-from colonnade.cli.session import sentence
+from colonnade.cli.session import error_message
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
 from colonnade.logs import redacted
 from colonnade.protocol.http.security import HttpError
@@ -64,7 +64,7 @@ class Row:
     def __init__(self, log: str, error: AuthError, doctor: tuple[str, str]) -> None:
         self.log = log
         self.error = error
-        self.command = sentence(error)
+        self.command = error_message(error)
         self.doctor = doctor
 
     def __str__(self) -> str:

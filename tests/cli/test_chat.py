@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cli.process import COMMAND, WAIT_S, command, environment, written
-from cli.terminal import END_OF_INPUT, INTERRUPT, Terminal
+from cli.terminal import END_OF_INPUT, INTERRUPT, PseudoTerminal
 from colonnade.cli.commands.chat import servers_of
-from colonnade.cli.options import Terms
-from colonnade.cli.terminal import Screen
+from colonnade.cli.options import ConnectionOptions
+from colonnade.cli.terminal import Terminal
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
 from providers.scripted import Scripted, Turn
@@ -101,8 +101,8 @@ def at(provider: "Scripted | Endpoint", **more: str) -> dict[str, Any]:
     return {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": KEY, "OPENAI_MODEL": "tiny", **more}
 
 
-def terminal(folder: Path, provider: "Scripted | Endpoint", *more: str) -> Terminal:
-    return Terminal(folder, "chat", "desk.py", *more, NO_COLOR="1", **at(provider))
+def terminal(folder: Path, provider: "Scripted | Endpoint", *more: str) -> PseudoTerminal:
+    return PseudoTerminal(folder, "chat", "desk.py", *more, NO_COLOR="1", **at(provider))
 
 
 # ---------------------------------------------------------------- at a terminal
@@ -134,7 +134,7 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
     assert "\x1b" not in everything
     results = said(provider, "tool")
     assert results[0].startswith("bought 3 plum")
-    assert results[1] == "Error: desk__buy was refused: the user said no"
+    assert results[1] == "Error: desk__buy was refused: the user declined"
 
 
 @pytest.mark.spec("R0141")
@@ -157,7 +157,7 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
     assert said(provider, "tool", 2) == ["plum 25", "plum 25"]
     # The new conversation has nothing of the old one.
     assert said(provider, "user") == ["Again?"]
-    assert said(provider, "tool") == ["Error: desk__price was refused: the user said no"]
+    assert said(provider, "tool") == ["Error: desk__price was refused: the user declined"]
     (system,) = said(provider, "system")
     assert "The server 'desk' says of its tools" in system
 
@@ -209,7 +209,7 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         script: list[Turn] = [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
         with (
             Scripted(script) as provider,
-            Terminal(
+            PseudoTerminal(
                 folder, "chat", "colonnade.toml", "--yes", NO_COLOR="1", **at(provider)
             ) as chat,
         ):
@@ -343,7 +343,7 @@ def test_without_a_terminal_nobody_is_asked_and_every_call_is_refused(folder: Pa
     assert done.stderr.count("nobody is here to allow it; --yes allows every call") == 2
     told = said(provider, "tool")
     assert told[1] == (
-        "Error: desk__buy was refused: there is nobody to ask whether it may be called"
+        "Error: desk__buy was refused: there is no user to ask whether it may be called"
     )
 
 
@@ -384,7 +384,7 @@ def test_one_server_is_called_as_it_was_typed(
 ) -> None:
     written(tmp_path, weather=DESK)
     monkeypatch.chdir(tmp_path)
-    config = servers_of(Terms(target), Screen())
+    config = servers_of(ConnectionOptions(target), Terminal())
     assert list(config.entries) == [name]
 
 
@@ -493,7 +493,7 @@ def test_what_was_mistyped_is_said_in_one_sentence(
 def test_a_server_that_failed_is_not_said_to_be_idle(folder: Path) -> None:
     with (
         Scripted([]) as provider,
-        Terminal(folder, "chat", "servers.json", NO_COLOR="1", **at(provider)) as chat,
+        PseudoTerminal(folder, "chat", "servers.json", NO_COLOR="1", **at(provider)) as chat,
     ):
         chat.answer("you> ", "/servers")
         shown = chat.answer("you> ", "/quit")

@@ -71,27 +71,27 @@ def told(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
 
 
 USAGE = {
-    "": "say which server: colonnade run server.py",
+    "": "missing argument TARGET; for example: colonnade run server.py",
     "sever.py": "there is no file sever.py; did you mean server.py?",
-    "unlike.py": "there is no file unlike.py; look into {folder}",
-    "here/server.py": "there is no folder here, and so no file here/server.py",
-    "tools": "tools is a folder; name a file in it, such as tools/server.py",
-    "notes.md": "notes.md is no Python file; name the one that has the server in it",
-    "no.such.module": "there is no module no.such.module in {folder} or where Python looks",
-    "not a module": "there is no file not a module; look into {folder}",
+    "unlike.py": "there is no file unlike.py; see {folder}",
+    "here/server.py": "there is no directory here, and so no file here/server.py",
+    "tools": "tools is a directory; give a file, such as tools/server.py",
+    "notes.md": "notes.md is not a Python file; give the file that defines the server",
+    "no.such.module": "there is no module no.such.module in {folder} or on sys.path",
+    "not a module": "there is no file not a module; see {folder}",
     "http://127.0.0.1:9/mcp": (
-        "http://127.0.0.1:9/mcp is an address, and this starts a server: name its file"
+        "http://127.0.0.1:9/mcp is a URL, and this command starts a server; give a Python file"
     ),
     "server.py:sever": "server.py has no 'sever'; did you mean 'server'?",
     "two.py:unlike": "two.py has no 'unlike'; its servers are maps, weather",
-    "two.py": "two.py has several servers (maps, weather); say which one: two.py:maps",
+    "two.py": "two.py has several servers (maps, weather); choose one: two.py:maps",
     "odd.py:days": "'days' in odd.py is an int, not a colonnade.Server; its servers are city",
     "odd.py:mcp": "'mcp' in odd.py is an odd.FastMCP, not a colonnade.Server; its servers are city",
     "odd.py:make": (
         "'make' in odd.py is a function, not a colonnade.Server; "
-        "if it makes one, call it there and name what it gives: s = make()"
+        "if it makes one, assign the result to a name in the file: server = make()"
     ),
-    "none.py": 'none.py has no colonnade.Server; make one in it: server = Server("name")',
+    "none.py": 'none.py has no colonnade.Server; add one: server = Server("name")',
     "other.py": "other.py has no colonnade.Server; its 'app' is an other.App",
 }
 
@@ -119,8 +119,8 @@ OPTIONS: dict[tuple[str, ...], str] = {
     ("sreve", "server.py"): "there is no command sreve; did you mean serve?",
     ("list", "server.py"): "there is no command list; did you mean ls?",
     ("fly", "server.py"): (
-        "there is no command fly; there are run, serve, ls, inspect, call, read, prompt, complete, "
-        "login, logout, whoami, chat, doctor, add, remove and config"
+        "there is no command fly; commands are run, serve, ls, inspect, call, read, prompt, complete, "
+        "login, logout, whoami, chat, doctor, add, remove, config"
     ),
     ("serve", "--prot", "1"): "there is no option --prot; did you mean --port?",
     ("serve", "server.py", "--tls"): "there is no option --tls; see colonnade serve --help",
@@ -135,8 +135,8 @@ OPTIONS: dict[tuple[str, ...], str] = {
     ),
     ("serve", "server.py", "--path", "mcp"): "'mcp' is not a path; begin it with a slash",
     ("serve", "server.py", "--port", "0", "--host", "0.0.0.0"): (
-        "on 0.0.0.0 others can reach it, so say by which names: --allow-host mcp.example.com, "
-        "once for each; or serve 127.0.0.1"
+        "0.0.0.0 is reachable from other machines, so the allowed Host headers must be given; --allow-host mcp.example.com, "
+        "once for each name; or use --host 127.0.0.1"
     ),
     ("serve", "server.py", "--port", "0", "--allow-host", "http://a"): (
         "'http://a' is no host; write 'example.com', 'example.com:8080' or '[::1]:8080', "
@@ -186,7 +186,7 @@ def test_a_file_of_a_package_is_to_be_named_as_a_module(tmp_path: Path) -> None:
     assert code == 1
     assert words.endswith(
         "colonnade: tools/server.py could not be loaded: ImportError: attempted relative import "
-        "with no known parent package; name it as a module, tools.server, from {folder}\n"
+        "with no known parent package; give it as a module, tools.server, from {folder}\n"
     )
 
 
@@ -225,7 +225,7 @@ def test_a_file_that_python_cannot_read_is_shown_where_it_is_wrong(tmp_path: Pat
         (
             '  File "{folder}/server.py", line 1\n    def broken(:\n               ^\n'
             "SyntaxError: invalid syntax\n"
-            "colonnade: server.py has an error in line 1: invalid syntax\n"
+            "colonnade: server.py has a syntax error in line 1: invalid syntax\n"
         ),
     )
 
@@ -235,7 +235,7 @@ def test_the_file_that_is_wrong_is_named_where_it_is_another_one(tmp_path: Path)
     code, words = told(tmp_path, "run", "server.py")
     assert code == 1
     assert words.startswith(SHOWN + "1, in <module>\n    import other\n")
-    assert words.endswith("colonnade: other.py has an error in line 1: invalid syntax\n")
+    assert words.endswith("colonnade: other.py has a syntax error in line 1: invalid syntax\n")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_file_that_serves_while_it_is_loaded_is_told_to_wait(
     assert told(tmp_path, "run", target) == (
         1,
         (
-            "colonnade: server.py serves while it is loaded; put its run() below "
+            "colonnade: server.py calls run() while it is loaded; move run() below "
             '`if __name__ == "__main__":`, or start it with `python server.py`\n'
         ),
     )
@@ -261,8 +261,8 @@ def test_a_file_that_exits_while_it_is_loaded_is_told_to_wait(tmp_path: Path) ->
     code, words = told(tmp_path, "run", "server.py")
     assert code == 1
     assert words.endswith(
-        "colonnade: server.py ended with exit code 3 while it was loaded; "
-        'put what ends it below `if __name__ == "__main__":`\n'
+        "colonnade: server.py exited with status 3 while it was loaded; "
+        'move the code that exits below `if __name__ == "__main__":`\n'
     )
 
 
@@ -290,7 +290,7 @@ def test_a_lifespan_that_fails_at_the_end_is_shown_too(tmp_path: Path) -> None:
     assert code == 1
     assert words.startswith(SHOWN)
     assert words.endswith(
-        "colonnade: weather did not end well: ConnectionRefusedError: no database at 127.0.0.1:5432\n"
+        "colonnade: weather failed during shutdown: ConnectionRefusedError: no database at 127.0.0.1:5432\n"
     )
 
 
@@ -343,9 +343,7 @@ def test_the_version_is_told(tmp_path: Path) -> None:
 
 
 def test_an_old_python_is_told_so() -> None:
-    assert too_old((3, 9, 2)) == (
-        "colonnade: this is Python 3.9, and 3.11 is needed; start it with a newer one\n"
-    )
+    assert too_old((3, 9, 2)) == ("colonnade: this is Python 3.9, and 3.11 or newer is required\n")
     assert too_old(sys.version_info[:3]) == ""
 
 

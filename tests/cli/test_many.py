@@ -17,10 +17,10 @@ import pytest
 
 from cli.by_hand import by_hand, tool
 from cli.process import COMMAND, command, written
-from cli.terminal import Terminal
+from cli.terminal import PseudoTerminal
 from cli.test_consent import Person
 from cli.test_listing import EXAMPLES
-from colonnade.cli.config_session import answering
+from colonnade.cli.config_session import input_request_handler
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.protocol import types as t
 from live import live
@@ -383,18 +383,18 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         told = done.stdout if verb == ("doctor",) else done.stderr
         assert f"look at it, and then: colonnade config trust {file}" in told, verb
     assert were_started(folder) == []
-    with Terminal(folder, "ls", name) as terminal:
+    with PseudoTerminal(folder, "ls", name) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "n")
         assert terminal.end()[0] == 2
     for one in ("mine", "other"):
         line = f"starts: {PYTHON} -m colonnade.cli.main run {one}.py"
         assert f"  {one}\n    {line}\n" in shown
     assert were_started(folder) == []
-    with Terminal(folder, "ls", name) as terminal:
+    with PseudoTerminal(folder, "ls", name) as terminal:
         terminal.answer("Trust it? [y/N] ", "y")
         code, everything = terminal.end()
     assert (code, "mine__write" in everything) == (0, True)
-    with Terminal(folder, "call", name, "mine__write", "name=x") as terminal:
+    with PseudoTerminal(folder, "call", name, "mine__write", "name=x") as terminal:
         code, everything = terminal.end()  # nobody is asked again
     assert (code, everything) == (0, "x 1\n")
 
@@ -402,7 +402,7 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
 def test_a_question_says_which_server_asks_and_for_which_call(folder: Path) -> None:
     trip = started(*RUN, "run", str(EXAMPLES / "travel.py"))
     file = configure(folder / "trip.json", trip=trip, mine=noted("mine"))
-    with Terminal(folder, "call", file, "trip__book", "train=EC 171") as terminal:
+    with PseudoTerminal(folder, "call", file, "trip__book", "train=EC 171") as terminal:
         shown = terminal.answer("car", "3")
         terminal.answer("window", "")
         terminal.answer("[send] ", "")
@@ -423,7 +423,7 @@ class Thinking(Person):
 async def test_questions_of_several_servers_each_say_their_own(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    answer = answering(Thinking("1", "", "2", "", "3", ""))
+    answer = input_request_handler(Thinking("1", "", "2", "", "3", ""))
     form = t.ElicitSchema(properties={"seat": t.PrimitiveSchema(type="integer")})
     params = t.ElicitRequestParams(message="Which seat?", requested_schema=form)
     names = ("bus", "train", "ship")
@@ -449,7 +449,7 @@ def test_an_input_of_a_file_is_asked_for_and_a_password_is_not_shown(folder: Pat
     }
     (folder / "vs.json").write_text(json.dumps(vscode))
     trusted(folder / "vs.json")
-    with Terminal(folder, "call", "vs.json", "tells__write", "name=x") as terminal:
+    with PseudoTerminal(folder, "call", "vs.json", "tells__write", "name=x") as terminal:
         terminal.answer("The key: ", secret)
         code, shown = terminal.end()
     assert (code, secret in shown) == (0, False)
@@ -476,7 +476,7 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (
         3,
         (
-            "colonnade: nobody is logged in to http://127.0.0.1:9/mcp; "
+            "colonnade: not logged in to http://127.0.0.1:9/mcp; "
             "colonnade login http://127.0.0.1:9/mcp\n"
         ),
     )
@@ -490,10 +490,10 @@ def test_nothing_else_takes_a_configuration(folder: Path) -> None:
 
 
 def test_what_a_server_wrote_never_acts_on_a_terminal(folder: Path) -> None:
-    evil = "import sys\nsys.exit('\\x1b[2Jcolonnade: all is well')\n"
+    evil = "import sys\nsys.exit('\\x1b[2Jcolonnade: all checks passed')\n"
     (folder / "evil.py").write_text(evil)
     file = configure(folder / "evil.json", evil=started("evil.py"))
-    with Terminal(folder, "ls", file, NO_COLOR="1") as terminal:
+    with PseudoTerminal(folder, "ls", file, NO_COLOR="1") as terminal:
         code, shown = terminal.end()
     assert code == 4
     assert "\x1b" not in shown

@@ -112,16 +112,16 @@ def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
     first, *_, error, last = told(tmp_path, "call", *typed).splitlines()
     assert re.fullmatch(r"colonnade: server \S+ \(pid \d+\) logged:", first)
     assert error.startswith("    ZeroDivisionError: integer division")
-    assert re.fullmatch(rf"colonnade: {typed[1]} said: go failed \(id \w+\)", last)
+    assert re.fullmatch(rf"colonnade: {typed[1]} returned an error: go failed \(id \w+\)", last)
     said = told(tmp_path, "call", *typed, "--debug")
-    assert re.search(r"^\S+ writes: ZeroDivisionError: integer division", said, re.MULTILINE)
+    assert re.search(r"^\S+ stderr: ZeroDivisionError: integer division", said, re.MULTILINE)
 
 
 def test_a_file_of_ones_own_is_looked_at_with_ls(tmp_path: Path) -> None:
     written(tmp_path, server=WEATHER)
     typed = ["add", "server.py", "--to", "claude-code", "--name", "weather", "--write"]
     said = told(tmp_path, *typed, "--file", "mcp.json")
-    assert said.endswith(" now; colonnade ls mcp.json shows it\n")
+    assert said.endswith("mcp.json; colonnade ls mcp.json shows it\n")
     # The place of the client itself, however it is named.
     said = told(tmp_path, *typed, "--file", ".mcp.json")
-    assert said.endswith(" now; start claude anew; /mcp shows it\n")
+    assert said.endswith("mcp.json; start claude anew; /mcp shows it\n")

@@ -54,7 +54,7 @@ USAGE: dict[tuple[str, ...], str] = {
         "say which argument to complete: colonnade complete server.py prompt:NAME ARGUMENT PREFIX"
     ),
     ("ls", "sever.py"): "there is no file sever.py; did you mean server.py?",
-    ("ls", "tools"): "tools is a folder; name a file in it, such as tools/server.py",
+    ("ls", "tools"): "tools is a directory; give a file, such as tools/server.py",
     ("ls", "mcp.json"): "mcp.json has no servers",
     ("run", "mcp.json"): (
         "mcp.json is a configuration, which says how servers are started; name the file of a "
@@ -75,8 +75,15 @@ USAGE: dict[tuple[str, ...], str] = {
     ),
     ("ls", "ftp://example.com/mcp"): "MCP is not spoken over ftp; write https://… or http://…",
     ("ls", "http://[/mcp"): "this is no address: its host or its port cannot be read",
-    ("ls", "--"): "after -- comes the command that starts it: -- uvx mcp-server-git",
-    ("ls", "--", ""): "after -- comes the command that starts it: -- uvx mcp-server-git",
+    (
+        "ls",
+        "--",
+    ): "-- must be followed by the command that starts the server; for example -- uvx mcp-server-git",
+    (
+        "ls",
+        "--",
+        "",
+    ): "-- must be followed by the command that starts the server; for example -- uvx mcp-server-git",
     ("ls", "server.py", "--as", "2020-01-01"): (
         "--as 2020-01-01: there is no such revision; there are 2026-07-28, 2025-11-25, "
         "2025-06-18, 2025-03-26 and 2024-11-05"
@@ -89,12 +96,12 @@ USAGE: dict[tuple[str, ...], str] = {
         "--header goes to an address; a server that is started here has --env"
     ),
     ("ls", "http://127.0.0.1:9/mcp", "--env", "A=b"): (
-        "--env is for a server that is started here, and this is an address"
+        "--env is for a server that is started here, and this is an IP address"
     ),
     ("ls", "server.py", "--env", "NO_SUCH_ONE"): (
-        "--env NO_SUCH_ONE: the environment has no such variable; write NO_SUCH_ONE=VALUE"
+        "--env NO_SUCH_ONE: the environment variable is not set; give NO_SUCH_ONE=VALUE"
     ),
-    ("ls", "server.py", "--env", "=x"): "--env takes NAME, or NAME=VALUE",
+    ("ls", "server.py", "--env", "=x"): "--env: expected NAME or NAME=VALUE",
     ("call", "server.py", "add", "--json", "--out", "x"): (
         "--out and --json exclude each other: the JSON has all of it"
     ),
@@ -328,7 +335,7 @@ def refusing(status: int) -> Generator[tuple[str, list[dict[str, str]]]]:
 
 
 STATUSES = {
-    401: (3, "wants to know who you are; log in: colonnade login http://127.0.0.1:"),
+    401: (3, "requires authentication; log in: colonnade login http://127.0.0.1:"),
     403: (3, "you may not do this"),
     503: (4, "try again later"),
     404: (5, "is http://127.0.0.1:"),
@@ -364,7 +371,7 @@ BAD_HEADERS = {
     ("-H", f"X Y: {SECRET}"): "'X Y' is no name of a header",
     ("-H", f"X: {SECRET}\r\nHost: b"): "the value of X has characters that none can carry",
     ("-H", f"Host: {SECRET}"): "Host is written by the client itself; leave it out",
-    ("--header-env", SECRET): "--header-env takes NAME=VARIABLE, such as Authorization=TOKEN",
+    ("--header-env", SECRET): "--header-env: expected NAME=VARIABLE, such as Authorization=TOKEN",
     ("--header-env", f"X={SECRET}"): "--header-env X: the environment has no such variable",
 }
 

@@ -108,9 +108,7 @@ def test_without_an_open_input_there_is_nothing_to_serve(folder: Path) -> None:
         timeout=WAIT_S,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert (
-        done.stderr == "colonnade: a client keeps our input and output open; one of them is not\n"
-    )
+    assert done.stderr == "colonnade: stdin or stdout is closed, and an MCP server needs both\n"
 
 
 # ---------------------------------------------------------------- the end

@@ -12,7 +12,7 @@ import pytest
 
 from certificates import Authority
 from cli.process import WAIT_S, WEATHER, Process, call, command, written
-from colonnade.cli.commands.serve import Address
+from colonnade.cli.commands.serve import ServeSettings
 from colonnade.transport.http_server.settings import ENV_PREFIX
 
 pytestmark = pytest.mark.slow
@@ -112,8 +112,8 @@ def test_a_limit_is_set_by_its_name(folder: Path) -> None:
         (["--limit", "max_body_bytes=much"], "give a whole number"),
         (["--log-level", "loud"], "is not a log level"),
         (["--ssl-certfile", "none.pem"], "TLS cannot be served with none.pem"),
-        (["--ssl-keyfile", "none.pem"], "--ssl-keyfile without --ssl-certfile; TLS needs"),
-        (["--ssl-certfile", "server.py"], "name one with --ssl-certfile"),
+        (["--ssl-keyfile", "none.pem"], "a TLS key was given without a certificate"),
+        (["--ssl-certfile", "server.py"], "has no certificate in PEM format"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_ends_it_in_one_sentence(
@@ -152,9 +152,9 @@ def test_what_asgi_made_around_another_application_is_served_by_its_name(tmp_pat
         tmp_path, "serve", "server.py:app", "--path", "/x", "--limit", "max_body_bytes=1"
     )
     assert done.returncode == 2
-    assert "leave out --path, --limit, and say it there: server.asgi(…)" in done.stderr
+    assert "leave out --path, --limit, and pass it to server.asgi(…) in the file" in done.stderr
     done = command(tmp_path, "serve", "server.py:pages")
-    assert "put it around: served = server.asgi(around=pages)" in done.stderr
+    assert "wrap it: app = server.asgi(around=pages)" in done.stderr
 
 
 def test_routes_and_probes_of_a_plain_server_are_served(tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_a_process_that_begins_again_is_started_with_the_same_options() -> None:
     }
     said = "--path /x --allow-host a --allow-host b --allow-origin https://a --stateless"
     more = "--limit max_body_bytes=9 --ssl-certfile c.pem --access-log"
-    assert Address(given).arguments() == f"{said} {more}".split()
+    assert ServeSettings(given).arguments() == f"{said} {more}".split()

@@ -172,7 +172,7 @@ def test_what_is_wrong_with_the_files_of_tls_is_said_in_words(tmp_path: Path) ->
     Path(text).write_text("no PEM")
     assert tls_context(cert, key) is not None
     for certfile, keyfile, words in (
-        (cert, None, f"{cert} has no key; name the file of its key with ssl_keyfile="),
+        (cert, None, f"{cert} has no key; give the file of its key as well"),
         (key, cert, "the files are swapped"),
         (key, None, f"{key} has no certificate in PEM"),
         (text, key, f"{text} has no certificate in PEM"),

@@ -1,8 +1,8 @@
-"""A command's conversation with the servers of a configuration: which of them it needs, who answers
-their questions, and what is said of those that do not work.
+"""A command's session with the servers of a configuration file: which of them it needs, the handler
+of their input requests, and the problems that are reported.
 
-Rules: only what a name leads to is started for it. What is wrong with one server is told beside the
-output, and ends nothing; a command fails for it only where nothing else is left.
+Rules: for the name of a tool or prompt, only the server that has it is started. A problem of one
+server is reported on stderr; the command fails for it only if no server is left.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from colonnade.cli.commands.config import plain_problem
-from colonnade.cli.config_target import Trusting, configuration
-from colonnade.cli.connections import Many
+from colonnade.cli.commands.config import problem_to_json
+from colonnade.cli.config_target import TrustPrompt, configuration
+from colonnade.cli.connections import ConfiguredServers
 from colonnade.cli.credentials import login_for
-from colonnade.cli.elicitation import asker
-from colonnade.cli.errors import USAGE, Trouble, code_of
-from colonnade.cli.options import Terms, shown_configuration
-from colonnade.cli.terminal import Screen
+from colonnade.cli.elicitation import elicitation_handler
+from colonnade.cli.errors import USAGE, CliError, exit_code
+from colonnade.cli.options import FOUND_FILES, ConnectionOptions, shown_configuration
+from colonnade.cli.terminal import Terminal
 from colonnade.client.request import OnLog
 from colonnade.errors import ColonnadeError, Declined
 from colonnade.host.config.explain import line
@@ -32,106 +32,111 @@ from colonnade.host.servers.supervisor import url_of
 from colonnade.protocol import types as t
 from colonnade.text import clean, one_line
 
-# Whoever looks at all servers outlasts the time of each: what that server says of itself is better.
-LONGER_S: Final = 5.0
+# A listing of all servers waits longer than each server's own timeout, whose message says more.
+EXTRA_WAIT_S: Final = 5.0
 
-if TYPE_CHECKING:  # most servers ask nobody who they are
+if TYPE_CHECKING:  # most servers need no login
     from colonnade.auth.client.login import Auth
 
 
-def config_for(terms: Terms, screen: Screen, of: str) -> Config:
-    """The servers of a file that a command needs: all, or the one that the name `of` leads to.
-    Raises `Trouble`. To be called where no loop runs: somebody may be asked."""
-    config = configuration(terms, screen, Trusting())
-    if of:
-        return _leading(config, of, shown_configuration(terms))
+def load_config_for(options: ConnectionOptions, terminal: Terminal, name: str = "") -> Config:
+    """The servers of a file that a command needs: all, or the one that has the tool or prompt
+    `name`. Raises `CliError`. Call it outside of an event loop: it may prompt the user."""
+    config = configuration(options, terminal, TrustPrompt())
+    if name:
+        return _config_for_name(config, name, shown_configuration(options))
     if not any(one.settings.enabled for one in config.entries.values()):
-        told = map(clean, _lines(config.problems))
-        empty = f"{one_line(shown_configuration(terms))} has no servers"
-        raise Trouble("; ".join(told) or empty, USAGE)
+        problems = map(clean, _problem_lines(config.problems))
+        empty = f"{one_line(shown_configuration(options))} has no servers"
+        raise CliError("; ".join(problems) or empty, USAGE)
     return config
 
 
-def _leading(config: Config, name: str, file: str) -> Config:
-    """The server that a name in the catalogue is of, alone: names do not depend on the others."""
-    host = Host(config)  # which starts nothing
+def _config_for_name(config: Config, name: str, file: str) -> Config:
+    """Only the server that has a name; names in a host do not depend on other servers."""
+    host = Host(config)  # starts nothing
     key = host.server_of(name)
     if key is not None:
         return replace(config, entries={key: config.entries[key]}, problems=())
     for problem in config.problems:
         first = qualified_name(problem.server, "x").partition(BETWEEN)[0]
         if problem.server and name.partition(BETWEEN)[0] == first:
-            raise Trouble(clean(line(problem)), USAGE)
-    words = f"there is no {clean(name)} in {one_line(file)}; names begin with their server"
-    begin = ", ".join(f"{one_line(prefix)}{BETWEEN}…" for prefix in host.prefixes)
-    hint = f"{words}: {begin}" if begin else f"{one_line(file)} has no servers"
-    raise Trouble(f"{hint}; colonnade ls {shlex.quote(file)} lists them", USAGE)
+            raise CliError(clean(line(problem)), USAGE)
+    prefixes = ", ".join(f"{one_line(prefix)}{BETWEEN}…" for prefix in host.prefixes)
+    summary = f"there is no {clean(name)} in {one_line(file)}"
+    if not prefixes:
+        raise CliError(f"{one_line(file)} has no servers", USAGE)
+    listing = f"colonnade ls {shlex.quote(file)}" if file != FOUND_FILES else "colonnade ls"
+    hint = f"names start with the server: {prefixes}; {listing} lists them"
+    raise CliError(summary, USAGE, hint=hint)
 
 
-def open_many(config: Config, terms: Terms, screen: Screen, hear: OnLog) -> Many:
+def open_configured_servers(
+    config: Config, options: ConnectionOptions, terminal: Terminal, on_log: OnLog
+) -> ConfiguredServers:
     """A host of these servers, which starts each when it is needed."""
     alone = len(config.entries) == 1
 
     def auth(url: str) -> "Auth | None":
-        return login_for(url, screen, ask=alone)
+        return login_for(url, terminal, ask=alone)
 
-    wait_s = terms.timeout_s + LONGER_S
-    host = Host(config, on_input_request=answering(screen), auth=auth, wait_s=wait_s)
-    return Many(
+    wait_s = options.timeout_s + EXTRA_WAIT_S
+    host = Host(config, on_input_request=input_request_handler(terminal), auth=auth, wait_s=wait_s)
+    return ConfiguredServers(
         host,
-        server=terms.server,
-        on_progress=screen.progress,
-        on_log=hear if terms.debug else None,
+        server=options.server,
+        on_progress=terminal.progress,
+        on_log=on_log if options.debug else None,
     )
 
 
-def answering(screen: Screen) -> Callable[[HostInputRequest], Awaitable[Any]]:
-    """What answers the questions of all servers: the person at the terminal."""
+def input_request_handler(terminal: Terminal) -> Callable[[HostInputRequest], Awaitable[Any]]:
+    """The handler of input requests of all servers: it prompts the user."""
     one_at_a_time = asyncio.Lock()
 
     async def answer(question: HostInputRequest) -> Any:
         if not isinstance(question.params, t.ElicitRequestParams):
-            raise Declined("there is no model behind the command")
+            raise Declined("the command has no model for sampling")
         calls = ", ".join(one_line(call.name) for call in question.calls)
-        who = f"{one_line(question.server)}{f' (for {calls})' if calls else ''}"
+        server_name = f"{one_line(question.server)}{f' (for {calls})' if calls else ''}"
         async with one_at_a_time:
-            return await asker(screen, lambda: who)(question.params)
+            return await elicitation_handler(terminal, lambda: server_name)(question.params)
 
     return answer
 
 
-async def address_in(config: Config, key: str) -> str:
-    """The address of a server; empty for one that is started. Raises `Trouble`."""
+async def url_in(config: Config, key: str) -> str:
+    """The URL of a server; empty for one that is started as a process. Raises `CliError`."""
     entry = config.entries.get(key)
-    if entry is None:  # it is there, and there is something wrong with it
-        raise Trouble("; ".join(clean(line(one)) for one in config.problems), USAGE)
+    if entry is None:  # it has a problem
+        raise CliError("; ".join(clean(line(one)) for one in config.problems), USAGE)
     return url_of(await entry.resolve())
 
 
-# ---------------------------------------------------------------- what is wrong
+# ---------------------------------------------------------------- problems
 
 
-def show_problems(problems: Sequence[Problem], screen: Screen) -> None:
-    """Tell what does not work, beside the output."""
-    for words in _lines(problems):
-        screen.note(f"colonnade: {clean(words, lines=True)}\n")
+def show_problems(problems: Sequence[Problem], terminal: Terminal) -> None:
+    """Report problems on stderr."""
+    for problem in _problem_lines(problems):
+        terminal.note(f"colonnade: {clean(problem, lines=True)}\n")
 
 
-def _lines(problems: Sequence[Problem]) -> list[str]:
-    """What is wrong; that a file is not trusted is said once for all of its servers."""
-    said = Counter(one.words for one in problems if one.untrusted)
-    told = [
-        line(one) if one.place is not None and said[one.words] < 2 else one.words
+def _problem_lines(problems: Sequence[Problem]) -> list[str]:
+    """A line for each problem; that a file is not trusted is said once for all of its servers."""
+    counts = Counter(one.words for one in problems if one.untrusted)
+    lines = [
+        line(one) if one.place is not None and counts[one.words] < 2 else one.words
         for one in problems
     ]
-    return [words for n, words in enumerate(told) if words not in told[:n]]
+    return list(dict.fromkeys(lines))
 
 
-def plain_problems(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """The same for programs."""
-    return [plain_problem(one) for one in problems]
+def problems_to_json(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    """Problems as JSON."""
+    return [problem_to_json(one) for one in problems]
 
 
-def code_of_many(found: Collection[object], errors: Iterable[ColonnadeError]) -> int:
-    """The exit code: what works is enough; where nothing does, the first failure counts."""
-    return 0 if found else next(map(code_of, errors), 0)
+def combined_exit_code(found: Collection[object], errors: Iterable[ColonnadeError]) -> int:
+    """0 if any server works, else the exit code of the first failure."""
+    return 0 if found else next(map(exit_code, errors), 0)

@@ -1,7 +1,7 @@
-"""A configuration file as the target of a command: read, trusted by whoever sits there, limited.
+"""A configuration file as the target of a command: read it, prompt for trust, apply the options.
 
-Rules: a file that has to be trusted is shown whole, and used for an unmistakable yes alone; where
-nobody can be asked, only what was trusted before is used. A password is typed unseen.
+Rules: a file that needs trust is shown completely, and used only after an explicit yes; without a
+terminal, only files that were trusted before are used. A password is not echoed.
 """
 
 import asyncio
@@ -11,9 +11,15 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from colonnade.cli.errors import Trouble
-from colonnade.cli.options import FOUND, TIMEOUT_S, Terms, known_revision, shown_configuration
-from colonnade.cli.terminal import Screen
+from colonnade.cli.errors import CliError, closest
+from colonnade.cli.options import (
+    NO_TARGET,
+    TIMEOUT_S,
+    ConnectionOptions,
+    parse_revision,
+    shown_configuration,
+)
+from colonnade.cli.terminal import Terminal
 from colonnade.host.config.formats import places
 from colonnade.host.config.lookups import Input
 from colonnade.host.config.reader import read_config
@@ -22,22 +28,22 @@ from colonnade.host.config.trust import TrustQuestion
 from colonnade.text import clean, one_line
 
 WARNING = (
-    "This is dangerous if you do not know who wrote it: it runs code on this machine, with the "
-    "same rights as you have."
+    "This is dangerous if you do not know its author: it runs code on this machine, with your "
+    "permissions."
 )
 _WORDS = {
     "run": "starts",
-    "in": "in the folder",
-    "reach": "speaks to",
-    "set": "with the variable",
-    "send": "with the header",
-    "read": "with variables of",
-    "ask": "asks the program",
+    "in": "in directory",
+    "reach": "connects to",
+    "set": "with environment variable",
+    "send": "with header",
+    "read": "with variables of file",
+    "ask": "runs for a secret",
 }
 
 
-def wanted(question: TrustQuestion) -> str:
-    """All that a file wants, as text."""
+def describe_request(question: TrustQuestion) -> str:
+    """Everything that a file asks for, as text."""
     lines: list[str] = []
     server = None
     for wish in question.wishes:
@@ -50,22 +56,22 @@ def wanted(question: TrustQuestion) -> str:
 
 
 def ask_trust(question: TrustQuestion) -> bool:
-    """Show it to whoever sits here, and ask; no, where nobody does."""
-    screen = Screen()
-    if not screen.can_ask:
+    """Show what a file asks for, and prompt for trust; False without a terminal."""
+    terminal = Terminal()
+    if not terminal.can_ask:
         return False
-    why = "has changed since it was trusted" if question.changed else "was never trusted here"
-    screen.note(f"{clean(question.file)} {why}. It wants this:\n{wanted(question)}")
-    screen.note(f"{screen.emphasis(WARNING)}\nTrust it? [y/N] ")
+    why = "has changed since it was trusted" if question.changed else "is not trusted yet"
+    terminal.note(f"{clean(question.file)} {why}. It does this:\n{describe_request(question)}")
+    terminal.note(f"{terminal.emphasis(WARNING)}\nTrust it? [y/N] ")
     answer = sys.stdin.readline().strip().lower()
     return answer in ("y", "yes")
 
 
-class Trusting:
-    """Asks whoever sits at the terminal; remembers what came of it."""
+class TrustPrompt:
+    """Prompts for trust, and records the answers."""
 
     def __init__(self) -> None:
-        # The servers that nobody trusts, and the file that they stand in.
+        # Servers of files that were not trusted, and the file of each.
         self.refused: dict[str, str] = {}
         self.agreed: set[str] = set()
 
@@ -79,34 +85,34 @@ class Trusting:
         return False
 
 
-def asker_of_inputs(screen: Screen) -> Callable[[Input], Awaitable[str | None]] | None:
-    """Who answers what a file asks for; nobody where there is no terminal."""
-    if not screen.can_ask:
+def input_prompt(terminal: Terminal) -> Callable[[Input], Awaitable[str | None]] | None:
+    """Prompts for the `inputs` of a file; None without a terminal."""
+    if not terminal.can_ask:
         return None
 
     async def ask(question: Input) -> str | None:
         about = one_line(question.description) or one_line(question.id)
         choices = f" ({', '.join(map(one_line, question.options))})" if question.options else ""
-        usual = question.default
+        default = question.default
         if question.password:
-            typed = await _unseen(screen, f"{about}: ")
+            typed = await _ask_hidden(terminal, f"{about}: ")
         else:
-            typed = await screen.ask(
-                f"{about}{choices}{f' [{one_line(usual)}]' if usual else ''}: "
+            typed = await terminal.ask(
+                f"{about}{choices}{f' [{one_line(default)}]' if default else ''}: "
             )
-        if not typed and typed is not None and usual is not None:
-            return usual
+        if not typed and typed is not None and default is not None:
+            return default
         return typed if not question.options or typed in question.options else None
 
     return ask
 
 
-async def _unseen(screen: Screen, words: str) -> str | None:
-    """What somebody types, which is not shown meanwhile."""
+async def _ask_hidden(terminal: Terminal, prompt: str) -> str | None:
+    """Prompt for a line without echo."""
     if sys.platform == "win32":
         import getpass
 
-        return await asyncio.to_thread(getpass.getpass, words)
+        return await asyncio.to_thread(getpass.getpass, prompt)
     import termios
 
     fd = sys.stdin.fileno()
@@ -115,77 +121,77 @@ async def _unseen(screen: Screen, words: str) -> str | None:
     after[3] &= ~termios.ECHO
     termios.tcsetattr(fd, termios.TCSADRAIN, after)
     try:
-        return await screen.ask(words)
+        return await terminal.ask(prompt)
     finally:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        screen.note("\n")
+        terminal.note("\n")
 
 
-def configuration(terms: Terms, screen: Screen, trusting: Trusting) -> Config:
-    """The servers of the file that was named, as far as they are wanted. Raises `Trouble`.
+def configuration(
+    options: ConnectionOptions, terminal: Terminal, trust_prompt: TrustPrompt
+) -> Config:
+    """Read the configuration of the target, and apply the options. Raises `CliError`.
 
-    To be called where no loop runs: somebody may be asked.
+    Call it outside of an event loop: it may prompt the user.
     """
-    assert isinstance(terms.target, str)
-    _check(terms)
-    files = [terms.target] if terms.target != FOUND else found_files()
-    config = read_config(files, trust=trusting, on_input=asker_of_inputs(screen), strict=True)
-    if terms.server:
-        config = _limited(config, terms)
-    entries = {key: _as_typed(entry, terms) for key, entry in config.entries.items()}
+    assert isinstance(options.target, str)
+    _check_options(options)
+    files = [options.target] if options.target != NO_TARGET else found_files()
+    config = read_config(files, trust=trust_prompt, on_input=input_prompt(terminal), strict=True)
+    if options.server:
+        config = _only_server(config, options)
+    entries = {key: _with_options(entry, options) for key, entry in config.entries.items()}
     return replace(config, entries=entries)
 
 
 def found_files() -> list[str]:
-    """The files of all programs that have servers for this folder. Raises `Trouble` for none."""
+    """The files of all programs that configure servers for this folder. Raises `CliError`."""
     found = places(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
     files = [file for _, some in found for file in some]
     if not files:
-        words = "say which server: its file, its address, or its configuration"
-        raise Trouble(f"{words}; no program has servers configured for this folder")
+        raise CliError(
+            "missing argument TARGET: no program has servers configured for this folder",
+            hint="give a Python file, a URL or a configuration file",
+        )
     return files
 
 
-def _check(terms: Terms) -> None:
-    if terms.headers or terms.header_envs:
-        raise Trouble("--header goes to an address; a configuration has headers in its entries")
-    if terms.envs:
-        raise Trouble("--env is for a server that is named alone; here it stands in its entry")
-    if terms.revision:
-        known_revision(terms.revision)
+def _check_options(options: ConnectionOptions) -> None:
+    if options.headers or options.header_envs:
+        raise CliError("--header is for URLs", hint="add headers to the entry of the server")
+    if options.envs:
+        raise CliError("--env is for single servers", hint="add env to the entry of the server")
+    if options.revision:
+        parse_revision(options.revision)
 
 
-def _limited(config: Config, terms: Terms) -> Config:
-    """One server, and what is wrong with it or with its file."""
+def _only_server(config: Config, options: ConnectionOptions) -> Config:
+    """The server that `--server` names, with its problems and those of its file."""
     known = [*config.entries, *(one.server for one in config.problems if one.server)]
-    if terms.server not in known:
-        raise Trouble(
-            no_server(terms.server, list(dict.fromkeys(known)), shown_configuration(terms))
-        )
+    if options.server not in known:
+        raise _unknown_server(options.server, list(dict.fromkeys(known)), options)
     return replace(
         config,
-        entries={key: one for key, one in config.entries.items() if key == terms.server},
-        problems=tuple(one for one in config.problems if one.server in ("", terms.server)),
-        warnings=tuple(one for one in config.warnings if one.server in ("", terms.server)),
+        entries={key: one for key, one in config.entries.items() if key == options.server},
+        problems=tuple(one for one in config.problems if one.server in ("", options.server)),
+        warnings=tuple(one for one in config.warnings if one.server in ("", options.server)),
     )
 
 
-def no_server(name: str, known: list[str], file: str) -> str:
-    """What to say of a server that is not in a file."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    words = f"there is no server {one_line(name)} in {one_line(file)}; "
-    if near:
-        return f"{words}did you mean {one_line(near[0])}?"
-    return words + (f"there are {one_line(', '.join(known))}" if known else "it has none")
+def _unknown_server(name: str, known: list[str], options: ConnectionOptions) -> CliError:
+    near = closest(name, known)
+    hint = f"servers are {one_line(', '.join(known))}" if known else "it has none"
+    return CliError(
+        f"there is no server {one_line(name)} in {one_line(shown_configuration(options))}",
+        hint=f"did you mean {one_line(near)}?" if near else hint,
+    )
 
 
-def _as_typed(entry: Entry, terms: Terms) -> Entry:
-    """An entry with what was typed besides."""
+def _with_options(entry: Entry, options: ConnectionOptions) -> Entry:
+    """An entry with `--as` and `--timeout` applied."""
     settings = entry.settings
-    if terms.revision:
-        settings = replace(settings, revision=terms.revision)
-    if terms.timeout_s != TIMEOUT_S:
-        settings = replace(settings, timeout_s=terms.timeout_s, start_s=terms.timeout_s)
+    if options.revision:
+        settings = replace(settings, revision=options.revision)
+    if options.timeout_s != TIMEOUT_S:
+        settings = replace(settings, timeout_s=options.timeout_s, start_s=options.timeout_s)
     return replace(entry, settings=settings) if settings is not entry.settings else entry

@@ -1,7 +1,7 @@
-"""What a command speaks to: one server, or all of a configuration, with the same few words.
+"""What a command talks to: one server, or all servers of a configuration file, in one interface.
 
-Rules: only what a command uses is here. Of a configuration no more servers are started than the
-command needs, and what is wrong with one of them keeps nothing from the others.
+Rules: only what the commands use. Of a configuration file, no more servers are started than the
+command needs, and an error of one server does not affect the others.
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from colonnade.host.config.settings import Problem
 from colonnade.host.servers.listings import describe_error
 from colonnade.protocol import types as t
 
-if TYPE_CHECKING:  # most commands speak to one server
+if TYPE_CHECKING:  # most commands use a single server
     from colonnade.host.host import Host
 
 T = TypeVar("T")
 
 
-class Offer(NamedTuple):
-    """All that a server lists."""
+class ServerListing(NamedTuple):
+    """Everything that a server lists."""
 
     tools: Sequence[t.Tool]
     prompts: Sequence[t.Prompt]
     resources: Sequence[t.Resource]
     templates: Sequence[t.ResourceTemplate]
 
-    def plain(self) -> dict[str, Any]:
-        """The same for programs, in the words of the protocol."""
+    def to_json(self) -> dict[str, Any]:
+        """The same as JSON, with the names of the protocol."""
         return {
             "tools": self.tools,
             "prompts": self.prompts,
@@ -44,30 +44,31 @@ class Offer(NamedTuple):
 # ---------------------------------------------------------------- one server
 
 
-class One:
-    """One server. A list that it does not have is empty, and no error."""
+class SingleServer:
+    """A single server. A list that it does not support is empty."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     async def list_tools(self) -> Sequence[t.Tool]:
-        """Its tools."""
-        return await self._listed(self.client.capabilities.tools, self.client.list_tools)
+        """List its tools."""
+        return await self._list_if_offered(self.client.capabilities.tools, self.client.list_tools)
 
     async def list_prompts(self) -> Sequence[t.Prompt]:
-        """Its prompts."""
-        return await self._listed(self.client.capabilities.prompts, self.client.list_prompts)
+        """List its prompts."""
+        offered = self.client.capabilities.prompts
+        return await self._list_if_offered(offered, self.client.list_prompts)
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult[Any]:
         """Call a tool."""
         return await self.client.call_tool(name, arguments)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> t.GetPromptResult:
-        """The messages of a prompt."""
+        """Get the messages of a prompt."""
         return await self.client.get_prompt(name, arguments)
 
     async def read_resource(self, uri: str) -> t.ReadResourceResult:
-        """The contents of a resource."""
+        """Read the contents of a resource."""
         return await self.client.read_resource(uri)
 
     async def complete(
@@ -84,17 +85,17 @@ class One:
             argument, value, prompt=prompt, template=template, context=context
         )
 
-    async def offer(self) -> Offer:
-        """Everything that it lists."""
+    async def list_all(self) -> ServerListing:
+        """List everything."""
         has = self.client.capabilities.resources
-        return Offer(
+        return ServerListing(
             await self.list_tools(),
             await self.list_prompts(),
-            await self._listed(has, self.client.list_resources),
-            await self._listed(has, self.client.list_resource_templates),
+            await self._list_if_offered(has, self.client.list_resources),
+            await self._list_if_offered(has, self.client.list_resource_templates),
         )
 
-    async def _listed(
+    async def _list_if_offered(
         self, offered: object, listed: Callable[[], Awaitable[Sequence[T]]]
     ) -> Sequence[T]:
         if offered is None:
@@ -102,7 +103,7 @@ class One:
         try:
             return await listed()
         except RemoteError as error:
-            # Many a server has resources, and no templates, and says that it knows no such method.
+            # Many servers have resources but no templates, and answer "method not found".
             if error.code == self.client.peer.revision.codes[FaultKind.METHOD_NOT_FOUND]:
                 return []
             what = listed.__name__.removeprefix("list_").replace("_", " ")
@@ -110,12 +111,12 @@ class One:
             raise
 
 
-# ---------------------------------------------------------------- many servers
+# ---------------------------------------------------------------- a configuration file
 
 
-class Many:
-    """The servers of a configuration, under the names of one catalogue. `server` is the key of
-    the one that is meant, where somebody said so."""
+class ConfiguredServers:
+    """The servers of a configuration file, behind one `Host`. `server` is the key of the one that
+    was chosen with `--server`, if any."""
 
     def __init__(
         self,
@@ -132,21 +133,21 @@ class Many:
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong, as far as it is known by now; of a server that failed, why, once."""
+        """The problems known so far; of a server that failed, only why."""
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
         return found + [Problem(key, describe_error(error, key)) for key, error in failed.items()]
 
-    def written(self) -> list[tuple[str, str]]:
-        """What the servers that we started wrote last: the key of each, and a line."""
+    def stderr_lines(self) -> list[tuple[str, str]]:
+        """The last lines that the servers wrote to stderr, each with the key of its server."""
         return [(one.key, line) for one in self.host.status() for line in one.stderr]
 
     async def list_tools(self) -> Sequence[t.Tool]:
-        """Every tool. Raises where there is none because a server failed."""
+        """List every tool. Raises if there is none because a server failed."""
         return self._found(await self.host.list_tools())
 
     async def list_prompts(self) -> Sequence[t.Prompt]:
-        """Every prompt. Raises where there is none because a server failed."""
+        """List every prompt. Raises if there is none because a server failed."""
         return self._found(await self.host.list_prompts())
 
     def _found(self, listed: Sequence[T]) -> Sequence[T]:
@@ -155,9 +156,9 @@ class Many:
                 raise error.with_traceback(None)
         return listed
 
-    async def offers(self) -> dict[str, Offer]:
-        """Everything that each server lists, by its key; of those that could be listed."""
-        # Side by side, so that each server is started for all of it at once.
+    async def list_all(self) -> dict[str, ServerListing]:
+        """List everything of each server, by its key, without the servers that failed."""
+        # In parallel, so that each server is started once, for all lists.
         async with asyncio.TaskGroup() as group:
             listing = (
                 group.create_task(self.host.list_tools()),
@@ -169,7 +170,7 @@ class Many:
         resources, templates = listing[2].result(), listing[3].result()
         silent = {one.server for one in self.problems}
         found = {
-            key: Offer(
+            key: ServerListing(
                 [one for one in tools if one.server == key],
                 [one for one in prompts if one.server == key],
                 [one for one in resources if one.server == key],
@@ -180,18 +181,18 @@ class Many:
         return {key: one for key, one in found.items() if any(one) or key not in silent}
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolResult[Any]:
-        """Call a tool by its name in the catalogue."""
+        """Call a tool by its name in the host."""
         return await self.host.call_tool(
             name, arguments, on_progress=self._on_progress, on_log=self._on_log
         )
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> t.GetPromptResult:
-        """The messages of a prompt, by its name in the catalogue."""
+        """Get the messages of a prompt, by its name in the host."""
         return await self.host.get_prompt(name, arguments)
 
     async def read_resource(self, uri: str) -> t.ReadResourceResult:
-        """The contents of a resource, of the server that has it."""
-        with _as_typed():
+        """Read a resource, from the server that has it."""
+        with _command_line_hint():
             return await self.host.read_resource(uri, self._server)
 
     async def complete(
@@ -203,8 +204,8 @@ class Many:
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """What an argument of a prompt, or a variable of a template, may become."""
-        with _as_typed():
+        """Complete an argument of a prompt, or a variable of a template."""
+        with _command_line_hint():
             return await self.host.complete(
                 argument,
                 value,
@@ -216,7 +217,7 @@ class Many:
 
 
 @contextlib.contextmanager
-def _as_typed() -> Generator[None]:
+def _command_line_hint() -> Generator[None]:
     """What a host tells a program to write is told as it is typed in a command."""
     try:
         yield

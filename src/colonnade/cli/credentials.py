@@ -1,6 +1,6 @@
-"""How the commands log in: with what is kept on this machine, or in a browser.
+"""Credentials of the commands: the login stored on this machine, or a login in the browser.
 
-Rules: nobody's browser is opened where nobody sits in front of it: then it is said what to type.
+Rules: a browser is opened only if there is a terminal; otherwise the error says what to run.
 """
 
 from collections.abc import Sequence
@@ -14,44 +14,44 @@ from colonnade.auth.client.tokens import Tokens
 from colonnade.auth.jose import SigningKey
 from colonnade.auth.ssrf import is_this_machine
 from colonnade.auth.urls import shown
-from colonnade.cli.errors import BY_HEADER
-from colonnade.cli.terminal import Screen
+from colonnade.cli.errors import TOKEN_OPTION
+from colonnade.cli.terminal import Terminal
 from colonnade.errors import LoginRequired
 
 
 class CommandLogin(Login):
-    """A login of the command: the one of this address, whichever client it was made with."""
+    """The login of the command: one for each URL, whichever OAuth client it was made with."""
 
     @property
     def account(self) -> str:
-        """There is one for each address."""
+        """One account for each URL."""
         return ""
 
 
-class KeptLogin(CommandLogin):
-    """The same where nobody can be asked: what is kept is used and renewed."""
+class StoredLogin(CommandLogin):
+    """The same without a user: the stored login is used and refreshed."""
 
     def grant(
         self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
     ) -> Flow[tuple[Registered, Tokens]]:
-        """Somebody has to log in, and not here."""
+        """Refuse a new login."""
         where = shown(found.server)
-        hint = f"log in: colonnade login {where}, or send a token: {BY_HEADER}"
-        raise LoginRequired(f"{where} wants to know who you are", hint=hint)
+        hint = f"log in: colonnade login {where}, or send a token: {TOKEN_OPTION}"
+        raise LoginRequired(f"{where} requires authentication", hint=hint)
         yield
 
 
-def login_for(url: str, screen: Screen, *, ask: bool = True) -> Auth | None:
-    """How every command that speaks to an address logs in, where it must; None for an address
-    that nothing secret is sent to. Without `ask` no browser is opened."""
+def login_for(url: str, terminal: Terminal, *, ask: bool = True) -> Auth | None:
+    """How commands log in to a URL, if it asks for it; None for a URL that credentials are never
+    sent to. Without `ask` no browser is opened."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
         return None
-    if not screen.can_ask or not ask:
-        return KeptLogin(keep=True)
-    return CommandLogin(keep=True, on_show=lambda url: show_page(screen, url))
+    if not terminal.can_ask or not ask:
+        return StoredLogin(keep=True)
+    return CommandLogin(keep=True, on_show=lambda url: show_login_url(terminal, url))
 
 
-def show_page(screen: Screen, url: str) -> None:
-    """Tell a person where to log in."""
-    screen.note(f"colonnade: to log in, open this page, if it does not open by itself:\n{url}\n")
+def show_login_url(terminal: Terminal, url: str) -> None:
+    """Print the URL of the login page."""
+    terminal.note(f"colonnade: to log in, open this page if it does not open by itself:\n{url}\n")

@@ -1,13 +1,13 @@
-"""What a server asks while it is called, asked of the person at the terminal.
+"""Elicitation in the terminal: forms field by field, and URLs that the user is asked to visit.
 
-A form is asked field by field, shown once more, and sent, changed, declined or left (R0590, R0591).
-A page is shown with its whole address and its host (R0592, R0632, R0634), and what is odd about it
-(R0635). It is never fetched here (R0630), and opened only for who says so (R0631); when they are
-done there, or have had enough, they say that, too, whatever the server tells (R0607, R0936).
+A form is filled in field by field, shown for review, and sent, edited, declined or cancelled
+(R0590, R0591). A URL is shown in full with its host (R0592, R0632, R0634), and with warnings
+(R0635). It is never fetched here (R0630), and opened only on request (R0631); the user says when
+the interaction is complete, or cancels it, whatever the server reports (R0607, R0936).
 
-Rules: who asks is always said (R0589, R0624). An address is a link nowhere but where it is what is
-asked for (R0636). Where there is no terminal nobody is asked: it is
-declined at once, with a sentence. What a server wrote cannot act on the terminal, nor pose as ours.
+Rules: the server that asks is always named (R0589, R0624). URLs are clickable nowhere else (R0636).
+Without a terminal the request is declined at once, with a message. Text from a server cannot
+control the terminal, nor look like our own output.
 """
 
 import asyncio
@@ -19,89 +19,89 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from colonnade.cli.terminal import Screen, can_open, open_page
-from colonnade.errors import Declined, Fault
+from colonnade.cli.terminal import Terminal, can_open, open_url
+from colonnade.errors import Declined
 from colonnade.protocol import types as t
-from colonnade.protocol.elicitation import check_content
+from colonnade.protocol.elicitation import field_problem
 from colonnade.text import clean, cut, first_line, one_line
 
-# Of what a server writes to a person, in lines; a page of it is no question.
+# The most that is shown of a server's message, in characters.
 MAX_MESSAGE = 2000
 MAX_LABEL = 200
-# A field that is answered wrongly so often is not meant to be answered.
+# Invalid answers to one field, or invalid choices, before the request is cancelled.
 MAX_TRIES = 10
-# Changes of a form before it is left.
+# Edits of one form before the request is cancelled.
 MAX_ROUNDS = 20
 
-EMPTY: Final = ", may be empty"
+OPTIONAL: Final = ", optional"
 YES: Final = frozenset({"y", "yes", "true", "1"})
 NO: Final = frozenset({"n", "no", "false", "0"})
 
-Asked: TypeAlias = Callable[[t.ElicitRequestParams], Awaitable[Any]]
+ElicitationHandler: TypeAlias = Callable[[t.ElicitRequestParams], Awaitable[Any]]
 
 
-class Left(Exception):
-    """Whoever was asked went away: they ended their input."""
+class InputEnded(Exception):
+    """The user ended the input, or cancelled the request."""
 
 
-def asker(screen: Screen, who: Callable[[], str]) -> Asked:
-    """What answers a server's questions; `who` says which server it is."""
+def elicitation_handler(terminal: Terminal, server_name: Callable[[], str]) -> ElicitationHandler:
+    """The handler of elicitation requests; `server_name` says which server asks."""
     one_at_a_time = asyncio.Lock()
 
     async def ask(params: t.ElicitRequestParams) -> Any:
-        if not screen.can_ask:
-            return _refuse(screen, who(), params)
+        if not terminal.can_ask:
+            return _decline(terminal, server_name(), params)
         try:
             async with one_at_a_time:
-                question = Visit if params.mode == "url" else Form
-                return await question(screen, who()).ask(params)
-        except Left:
-            return None  # which is the answer of a person who went away
+                question = UrlPrompt if params.mode == "url" else FormPrompt
+                return await question(terminal, server_name()).ask(params)
+        except InputEnded:
+            return None  # the request is cancelled
 
     return ask
 
 
-def _refuse(screen: Screen, who: str, params: t.ElicitRequestParams) -> Any:
-    words = cut(one_line(params.message), MAX_LABEL)
-    screen.note(
-        f"colonnade: {who} asks {words!r}, and there is no terminal to answer in; it was told no\n"
+def _decline(terminal: Terminal, server_name: str, params: t.ElicitRequestParams) -> Any:
+    message = cut(one_line(params.message), MAX_LABEL)
+    terminal.note(
+        f"colonnade: {server_name} asks {message!r}; declined, because there is no terminal\n"
     )
-    raise Declined("there is nobody to ask")
+    raise Declined("there is no user to ask")
 
 
 def _message(text: str) -> str:
-    """What a server says, set in, so that it cannot pose as a line of ours."""
-    lines = unlinked(clean(text[:MAX_MESSAGE], lines=True)).strip().splitlines()
+    """The message of a server, indented, so that it cannot look like our own output."""
+    lines = unlink(clean(text[:MAX_MESSAGE], lines=True)).strip().splitlines()
     return "".join(f"  | {line}\n" for line in lines)
 
 
 def _label(text: str) -> str:
-    """What a server calls something, in one line."""
-    return cut(unlinked(one_line(text)), MAX_LABEL)
+    """A name or title from a server, on one line."""
+    return cut(unlink(one_line(text)), MAX_LABEL)
 
 
-def unlinked(text: str) -> str:
-    """Text in which a terminal finds no address to click on (R0636)."""
+def unlink(text: str) -> str:
+    """Break URLs, so that a terminal does not make them clickable (R0636)."""
     return re.sub(r"://(?=\S)", ":// ", text)
 
 
 # ---------------------------------------------------------------- forms
 
 
-class Form:
-    """One form, put to one person."""
+class FormPrompt:
+    """Prompts for the fields of one form."""
 
-    def __init__(self, screen: Screen, who: str) -> None:
-        self._screen = screen
-        self._who = who
+    def __init__(self, terminal: Terminal, server_name: str) -> None:
+        self._terminal = terminal
+        self._server_name = server_name
 
     async def ask(self, params: t.ElicitRequestParams) -> dict[str, Any]:
-        """The content of the form. Raises `Declined`, or `Left`."""
+        """Return the content of the form. Raises `Declined`, or `InputEnded`."""
         form = params.requested_schema
-        assert form is not None, "what has no address has a form"
-        self._screen.note(f"{self._screen.emphasis(f'{self._who} asks:')}\n")
-        self._screen.note(_message(params.message))
-        self._screen.note("  (Enter takes what is in brackets; Ctrl-D leaves without an answer)\n")
+        assert form is not None, "a request without a URL has a form"
+        self._terminal.note(f"{self._terminal.emphasis(f'{self._server_name} asks:')}\n")
+        self._terminal.note(_message(params.message))
+        self._terminal.note("  (Enter accepts the value in brackets; Ctrl-D cancels)\n")
         content: dict[str, Any] = {}
         for _ in range(MAX_ROUNDS):
             content = await self._fill(form, content)
@@ -109,62 +109,62 @@ class Form:
             if answer in ("s", "send", "y", "yes", ""):
                 return content
             if answer in ("d", "decline", "n", "no"):
-                raise Declined("the user said no")
+                raise Declined("the user declined")
             if answer in ("c", "cancel"):
-                raise Left
-        raise Left
+                raise InputEnded
+        raise InputEnded
 
     async def _fill(self, form: t.ElicitSchema, before: Mapping[str, Any]) -> dict[str, Any]:
         content: dict[str, Any] = {}
         for name, field in form.properties.items():
-            is_needed = name in (form.required or ())
+            required = name in (form.required or ())
             default = before.get(name, field.default)
-            value = await self._field(name, field, default, is_needed)
+            value = await self._field(name, field, default, required)
             if value is not None:
                 content[name] = value
         return content
 
     async def _field(
-        self, name: str, field: t.PrimitiveSchema, default: Any, is_needed: bool
+        self, name: str, field: t.PrimitiveSchema, default: Any, required: bool
     ) -> Any:
         label = _label(field.title or name)
         about = first_line(field.description)
         if about:
-            self._screen.note(f"  {_label(about)}\n")
+            self._terminal.note(f"  {_label(about)}\n")
         options = choices(field)
         for number, (_, title) in enumerate(options, start=1):
-            self._screen.note(f"    {number}  {_label(title)}\n")
-        words = f"  {label} ({hint(field)}{'' if is_needed or default is not None else EMPTY})"
+            self._terminal.note(f"    {number}  {_label(title)}\n")
+        prompt = f"  {label} ({hint(field)}{'' if required or default is not None else OPTIONAL})"
         if default is not None:
-            words += f" [{_label(shown(default, options))}]"
+            prompt += f" [{_label(format_value(default, options))}]"
         for _ in range(MAX_TRIES):
-            said = await self._screen.ask(f"{words}: ")
-            if said is None:
-                raise Left
-            if not said and (default is not None or not is_needed):
+            answer = await self._terminal.ask(f"{prompt}: ")
+            if answer is None:
+                raise InputEnded
+            if not answer and (default is not None or not required):
                 return default
-            value = understood(said, field, options) if said else None
-            problem = _problem(name, field, value, is_needed=is_needed)
+            value = parse_value(answer, field, options) if answer else None
+            problem = _problem(field, value, required=required)
             if not problem:
                 return value
-            self._screen.note(f"    {problem}\n")
-        raise Left
+            self._terminal.note(f"    {problem}\n")
+        raise InputEnded
 
     async def _review(self, form: t.ElicitSchema, content: Mapping[str, Any]) -> str:
         for name, value in content.items():
             field = form.properties[name]
             label = _label(field.title or name)
-            self._screen.note(f"  {label} = {_label(shown(value, choices(field)))}\n")
+            self._terminal.note(f"  {label} = {_label(format_value(value, choices(field)))}\n")
         if not content:
-            self._screen.note("  (nothing was filled in)\n")
-        said = ""
+            self._terminal.note("  (all fields are empty)\n")
+        answer = ""
         for _ in range(MAX_TRIES):
-            said = await self._screen.ask("send, edit, decline or cancel? [send] ")
-            if said is None:
-                raise Left
-            if said.lower() in _REVIEWS:
+            answer = await self._terminal.ask("send, edit, decline or cancel? [send] ")
+            if answer is None:
+                raise InputEnded
+            if answer.lower() in _REVIEWS:
                 break
-        return said.lower()
+        return answer.lower()
 
 
 _REVIEWS: Final = frozenset(
@@ -173,7 +173,7 @@ _REVIEWS: Final = frozenset(
 
 
 def choices(field: t.PrimitiveSchema) -> list[tuple[str, str]]:
-    """What may be picked, each with its words; nothing where the field leaves it open."""
+    """The choices of a field, each with its title; empty if any value is allowed."""
     items = field.items or t.EnumItems()
     titled = field.one_of or items.any_of
     if titled:
@@ -184,13 +184,13 @@ def choices(field: t.PrimitiveSchema) -> list[tuple[str, str]]:
 
 
 def hint(field: t.PrimitiveSchema) -> str:
-    """What may be typed, in a few words."""
+    """What can be typed, in a few words."""
     if field.type == "boolean":
         words = "yes or no"
     elif field.type == "array":
-        words = "numbers or words, with commas between them"
+        words = "numbers or names, separated by commas"
     elif choices(field):
-        words = "a number or a word"
+        words = "a number or a name"
     elif field.type == "string":
         words = field.format or "text"
     else:
@@ -202,99 +202,95 @@ def hint(field: t.PrimitiveSchema) -> str:
     return words
 
 
-def understood(said: str, field: t.PrimitiveSchema, options: list[tuple[str, str]]) -> Any:
-    """What was typed, as the field wants it; as it is, where it cannot be that."""
+def parse_value(answer: str, field: t.PrimitiveSchema, options: list[tuple[str, str]]) -> Any:
+    """Convert what was typed to the type of the field; unchanged if that is not possible."""
     if field.type == "boolean":
-        low = said.lower()
-        return True if low in YES else False if low in NO else said
+        low = answer.lower()
+        return True if low in YES else False if low in NO else answer
     if field.type == "array":
-        return [picked(one.strip(), options) for one in said.split(",") if one.strip()]
+        return [choose(one.strip(), options) for one in answer.split(",") if one.strip()]
     if options:
-        return picked(said, options)
+        return choose(answer, options)
     if field.type == "string":
-        return said
+        return answer
     try:
-        value: Any = msgspec.json.decode(said)
+        value: Any = msgspec.json.decode(answer)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return said
+        return answer
     if field.type == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
 
 
-def picked(said: str, options: list[tuple[str, str]]) -> str:
-    """The choice that is meant: by itself, by its words, or by its number."""
+def choose(answer: str, options: list[tuple[str, str]]) -> str:
+    """The choice that was typed: its value, its title, or its number."""
     for const, title in options:
-        if said in (const, title):
+        if answer in (const, title):
             return const
     for const, title in options:
-        if said.lower() in (const.lower(), title.lower()):
+        if answer.lower() in (const.lower(), title.lower()):
             return const
-    if said.isdecimal() and 1 <= int(said[:9]) <= len(options):
-        return options[int(said) - 1][0]
-    return said
+    if answer.isdecimal() and 1 <= int(answer[:9]) <= len(options):
+        return options[int(answer) - 1][0]
+    return answer
 
 
-def shown(value: Any, options: list[tuple[str, str]]) -> str:
-    """A value of a form, as a person would type it: a choice by its words."""
+def format_value(value: Any, options: list[tuple[str, str]]) -> str:
+    """Format a value as a user would type it: a choice by its title."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(shown(one, options) for one in cast("list[object]", value))
+        return ", ".join(format_value(one, options) for one in cast("list[object]", value))
     return one_line(next((title for const, title in options if const == value), str(value)))
 
 
-def _problem(name: str, field: t.PrimitiveSchema, value: Any, *, is_needed: bool) -> str:
-    """What is wrong with an answer; nothing if it fits."""
+def _problem(field: t.PrimitiveSchema, value: Any, *, required: bool) -> str:
+    """What is wrong with a value; empty if it is valid."""
     if value is None:
-        return "this one is needed" if is_needed else ""
-    try:
-        check_content(t.ElicitSchema(properties={name: field}), {name: value})
-    except Fault as fault:
-        return one_line(fault.message.partition(f"{name}: ")[2] or fault.message)
-    return ""
+        return "a value is required" if required else ""
+    return one_line(field_problem(field, value))
 
 
-# ---------------------------------------------------------------- pages
+# ---------------------------------------------------------------- URLs
 
 
-class Visit:
-    """One page that a server wants to be visited."""
+class UrlPrompt:
+    """Asks the user to visit a URL."""
 
-    def __init__(self, screen: Screen, who: str) -> None:
-        self._screen = screen
-        self._who = who
+    def __init__(self, terminal: Terminal, server_name: str) -> None:
+        self._terminal = terminal
+        self._server_name = server_name
 
     async def ask(self, params: t.ElicitRequestParams) -> bool:
-        """Whether the user agrees. Raises `Left`."""
+        """Return whether the user agrees. Raises `InputEnded`."""
         url = clean(params.url or "")
-        screen = self._screen
-        screen.note(f"{screen.emphasis(f'{self._who} wants you to visit a page:')}\n")
-        screen.note(_message(params.message))
-        screen.note(f"  address  {url}\n  host     {screen.emphasis(host_of(url))}\n")
+        terminal = self._terminal
+        terminal.note(f"{terminal.emphasis(f'{self._server_name} asks you to open a URL:')}\n")
+        terminal.note(_message(params.message))
+        terminal.note(f"  URL   {url}\n  host  {terminal.emphasis(host_of(url))}\n")
         for warning in warnings(url):
-            screen.note(f"  careful: {warning}\n")
-        # What was cleaned is not the address that was sent, and no page that anybody should see.
+            terminal.note(f"  warning: {warning}\n")
+        # A URL that had to be cleaned is not the one that was sent: it is not opened.
         opens = url == params.url and can_open(url)
-        yourself = "open it, or visit it yourself" if opens else "visit it yourself"
-        screen.note(f"  (if you trust it, {yourself}; agree when you are done there)\n")
-        asked = "open, agree, decline or cancel?" if opens else "agree, decline or cancel?"
+        how = "open it here, or yourself" if opens else "open it yourself"
+        terminal.note(f"  (if you trust it, {how}; agree when you are done)\n")
+        choice = "open, agree, decline or cancel?" if opens else "agree, decline or cancel?"
         for _ in range(MAX_TRIES):
-            said = await screen.ask(f"{asked} [decline] ")
-            if said is None or said.lower() in ("c", "cancel"):
-                raise Left
-            if opens and said.lower() in ("o", "open"):
-                open_page(url)
+            answer = await terminal.ask(f"{choice} [decline] ")
+            if answer is None or answer.lower() in ("c", "cancel"):
+                raise InputEnded
+            if opens and answer.lower() in ("o", "open"):
+                open_url(url)
                 continue
-            if said.lower() in ("a", "agree", "y", "yes"):
+            if answer.lower() in ("a", "agree", "y", "yes"):
                 return True
-            if said.lower() in ("", "d", "decline", "n", "no"):
+            if answer.lower() in ("", "d", "decline", "n", "no"):
                 return False
-        raise Left
+        raise InputEnded
 
 
 def host_of(url: str) -> str:
-    """Where an address leads."""
+    """The host of a URL."""
     try:
         return urlsplit(url).hostname or "none"
     except ValueError:
@@ -302,29 +298,29 @@ def host_of(url: str) -> str:
 
 
 def warnings(url: str) -> list[str]:
-    """What is odd about an address, for a person who is about to visit it."""
+    """What is suspicious about a URL (R0635)."""
     host = host_of(url)
     found: list[str] = []
     if any(label.startswith("xn--") for label in host.split(".")) or not host.isascii():
-        found.append("the host has letters that may look like others (Punycode)")
+        found.append("the host has characters that may look like others (Punycode)")
     try:
         parts = urlsplit(url)
         user, scheme = parts.username, parts.scheme
     except ValueError:
-        return ["this is no address that a browser would understand"]
+        return ["this is not a valid URL"]
     if user is not None:
-        found.append("what stands before the @ is not the host, and may be meant to look like it")
-    is_number, is_here = _is_number(host), host == "localhost"
-    if is_number is not None:
-        is_here = is_number
-        found += [] if is_here else ["the host is a number and has no name"]
-    if scheme != "https" and not is_here:
-        found.append("the address is not https, so that others can read along")
+        found.append("the part before the @ is not the host, and may be meant to look like it")
+    is_address, is_loopback = _is_loopback_address(host), host == "localhost"
+    if is_address is not None:
+        is_loopback = is_address
+        found += [] if is_loopback else ["the host is an IP address, not a name"]
+    if scheme != "https" and not is_loopback:
+        found.append("the URL is not https: others on the network can read and change the page")
     return found
 
 
-def _is_number(host: str) -> bool | None:
-    """Whether a host that is a number is this machine; None where it is a name."""
+def _is_loopback_address(host: str) -> bool | None:
+    """Whether an IP address is of this machine; None if the host is a name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -1,12 +1,12 @@
-"""A server in somebody's file: `server.py`, `server.py:name`, `package.module:name`.
+"""Load a server from a Python file or module: `server.py`, `server.py:name`, `package.module:name`.
 
-The file is loaded as `python server.py` would see it, with its folder first on the path, but under
-its own name: what stands below `if __name__ == "__main__"` does not run. `colonnade run` also
-serves a file that calls `run()` without that line, where it calls it, and one that makes its server
-below.
+The file is loaded as `python server.py` loads it, with its folder first on `sys.path`, but under
+its own name: the code below `if __name__ == "__main__":` does not run. `colonnade run` also serves
+a file that calls `run()` outside of that block, and a file that makes its server inside of it.
+The second half of the module is `serve --reload`: watch the files, and restart the process.
 
-Rules: nothing of the file is guessed at without running it, and it is run once; twice only where it
-makes its server as a program. Whatever is wrong with it is a `Trouble` that says what to do.
+Rules: nothing is inferred from the file without running it, and it runs once; twice only where it
+makes its server below `if __name__ == "__main__":`. Every problem is a `CliError` with a hint.
 """
 
 import contextlib
@@ -17,124 +17,120 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, overload
 
-from colonnade.cli.errors import FAILED, Trouble, Voice, named
+from colonnade.cli.errors import FAILED, CliError, Reporter, closest, describe_exception
 
-if TYPE_CHECKING:  # it is loaded when it is certain that there is a file to load
+if TYPE_CHECKING:  # imported when it is known that there is a file to load
     from colonnade.server.server import Server
     from colonnade.transport.http_server.app import HttpApp
 
-# What a server is called where nobody says so, the likeliest first.
-NAMES: Final = ("server", "mcp", "app")
-# What a file is called that is run as a program.
+# The default names of a server in its module, in order of preference.
+SERVER_NAMES: Final = ("server", "mcp", "app")
+# The name of a module that runs as a program.
 MAIN: Final = "__main__"
-# Endings of files that Python runs; a file without one may be a script.
-ENDINGS: Final = (".py", ".pyw", "")
-# Files that hold servers of a host rather than being one.
-CONFIGURATIONS: Final = (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
+# Suffixes of Python files; a file without a suffix may be a script.
+PYTHON_SUFFIXES: Final = (".py", ".pyw", "")
+# Suffixes of configuration files, which list servers.
+CONFIG_SUFFIXES: Final = (".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml")
 
-# What such a file is called mostly, the likeliest first.
-USUAL: Final = ("mcp.json", ".mcp.json")
+# Usual names of configuration files, in order of preference.
+CONFIG_NAMES: Final = ("mcp.json", ".mcp.json")
 
 
-class Target:
-    """What somebody typed: a file or a module, and the name of a server in it."""
+class ServerFile:
+    """A file or module, and the name of a server in it, as given on the command line."""
 
-    def __init__(self, place: str, name: str, *, is_file: bool) -> None:
-        self.place = place
+    def __init__(self, source: str, name: str, *, is_file: bool) -> None:
+        self.source = source
         self.name = name
-        self.path: str = os.path.abspath(place) if is_file else ""
-        # What is first on the path.
+        self.path: str = os.path.abspath(source) if is_file else ""
+        # The first folder of `sys.path`.
         self.folder: str = os.path.dirname(self.path) if is_file else os.getcwd()
 
     def __str__(self) -> str:
-        """What says the same in any folder."""
-        place = self.path or self.place
-        return f"{place}:{self.name}" if self.name else place
+        """The same target, valid in any working directory."""
+        source = self.path or self.source
+        return f"{source}:{self.name}" if self.name else source
 
 
-def read(words: str) -> Target:
-    """Understand a target. Raises `Trouble` where there is no such file."""
-    place, name = words, ""
-    if not os.path.exists(words):
-        before, colon, after = words.rpartition(":")
+def parse_server_file(text: str) -> ServerFile:
+    """Parse `FILE[:NAME]` or `MODULE[:NAME]`. Raises `CliError` where there is no such file."""
+    source, name = text, ""
+    if not os.path.exists(text):
+        before, colon, after = text.rpartition(":")
         if colon and all(part.isidentifier() for part in after.split(".")):
-            place, name = before, after
+            source, name = before, after
         elif colon and not after:
-            place = before
-    if "://" in place:
-        raise Trouble(f"{place} is an address, and this starts a server: name its file")
-    if os.path.isdir(place):
-        raise Trouble(_folder(place))
-    if os.path.exists(place):
-        if os.path.splitext(place)[1].lower() in CONFIGURATIONS:
-            raise Trouble(
-                f"{place} is a configuration, which says how servers are started; name the file "
-                f"of a server, or see what it has: colonnade ls {place}"
+            source = before
+    if "://" in source:
+        raise CliError(
+            f"{source} is a URL, and this command starts a server", hint="give a Python file"
+        )
+    if os.path.isdir(source):
+        raise CliError(f"{source} is a directory", hint=f"give a file, such as {_likely(source)}")
+    if os.path.exists(source):
+        if os.path.splitext(source)[1].lower() in CONFIG_SUFFIXES:
+            raise CliError(
+                f"{source} is a configuration file, not a server",
+                hint=f"give the file of a server; colonnade ls {source} lists the servers",
             )
-        if os.path.splitext(place)[1] not in ENDINGS:
-            raise Trouble(f"{place} is no Python file; name the one that has the server in it")
-        return Target(place, name, is_file=True)
-    files = (*ENDINGS[:2], *CONFIGURATIONS)
-    if os.sep in place or place.lower().endswith(files) or not _is_module(place):
-        raise Trouble(_missing(place))
-    return Target(place, name, is_file=False)
+        if os.path.splitext(source)[1] not in PYTHON_SUFFIXES:
+            raise CliError(
+                f"{source} is not a Python file", hint="give the file that defines the server"
+            )
+        return ServerFile(source, name, is_file=True)
+    files = (*PYTHON_SUFFIXES[:2], *CONFIG_SUFFIXES)
+    if os.sep in source or source.lower().endswith(files) or not _is_module(source):
+        raise _missing_file(source)
+    return ServerFile(source, name, is_file=False)
 
 
-def _is_module(place: str) -> bool:
-    return all(part.isidentifier() for part in place.split("."))
+def _is_module(source: str) -> bool:
+    return all(part.isidentifier() for part in source.split("."))
 
 
-def _folder(place: str) -> str:
-    files = sorted(each for each in os.listdir(place) if each.endswith(".py"))
-    likely = [f"{name}.py" for name in (*NAMES, "main") if f"{name}.py" in files]
-    best = (likely or files or ["server.py"])[0]
-    return f"{place} is a folder; name a file in it, such as {os.path.join(place, best)}"
+def _likely(folder: str) -> str:
+    """The file in a folder that most likely defines the server."""
+    files = sorted(each for each in os.listdir(folder) if each.endswith(".py"))
+    likely = [f"{name}.py" for name in (*SERVER_NAMES, "main") if f"{name}.py" in files]
+    return os.path.join(folder, (likely or files or ["server.py"])[0])
 
 
-def _missing(place: str) -> str:
-    folder = os.path.dirname(place)
+def _missing_file(source: str) -> CliError:
+    folder = os.path.dirname(source)
     if folder and not os.path.isdir(folder):
-        return f"there is no folder {folder}, and so no file {place}"
-    stem, ending = os.path.splitext(os.path.basename(place))
+        return CliError(f"there is no directory {folder}, and so no file {source}")
+    stem, suffix = os.path.splitext(os.path.basename(source))
     names = sorted(os.listdir(folder or "."))
     usual: list[str] = []
-    if ending.lower() in CONFIGURATIONS:
-        usual = [name for name in USUAL if name in names]
-        names = [name for name in names if name.lower().endswith(CONFIGURATIONS)]
+    if suffix.lower() in CONFIG_SUFFIXES:
+        usual = [name for name in CONFIG_NAMES if name in names]
+        names = [name for name in names if name.lower().endswith(CONFIG_SUFFIXES)]
     stems = {os.path.splitext(name)[0]: name for name in names}
-    near = stems.get(_nearest(stem, stems)) or next(iter(usual), None)
-    where = folder or os.getcwd()
-    return f"there is no file {place}; " + (
-        f"did you mean {os.path.join(folder, near)}?" if near else f"look into {where}"
-    )
-
-
-def _nearest(word: str, words: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, words, n=1)), "")
+    near = stems.get(closest(stem, stems)) or next(iter(usual), None)
+    hint = f"did you mean {os.path.join(folder, near)}?" if near else f"see {folder or os.getcwd()}"
+    return CliError(f"there is no file {source}", hint=hint)
 
 
 # ---------------------------------------------------------------- loading
 
 
-class _Fresh(SourceFileLoader):
-    """Loads a script as Python does: from its text, whatever may be kept of it."""
+class _UncachedLoader(SourceFileLoader):
+    """Loads a script as Python does: from its source, without cached bytecode."""
 
     def path_stats(self, path: Any) -> Any:
-        raise OSError  # so that nothing is looked up or kept
+        raise OSError  # so that no bytecode is read or written
 
 
-class _RunsItself(BaseException):
-    """The file serves while it is loaded; not an `Exception`, which the file may catch."""
+class _ServedDuringLoad(BaseException):
+    """The file serves while it is loaded. Not an `Exception`, which the file may catch."""
 
 
-class OnStdio(Protocol):
+class StdioRunner(Protocol):
     """Serves a server whose file calls `run()` or `serve()` while it is loaded."""
 
     def run(self, server: "Server") -> None: ...
@@ -143,112 +139,129 @@ class OnStdio(Protocol):
 
 
 @overload
-def load(target: Target, voice: Voice) -> "Server": ...
+def load(file: ServerFile, reporter: Reporter) -> "Server": ...
 @overload
-def load(target: Target, voice: Voice, *, apps: Literal[True]) -> "Server | HttpApp": ...
-def load(target: Target, voice: Voice, *, apps: bool = False) -> "Server | HttpApp":
-    """Run the file and find its server; with `apps` also what `server.asgi(…)` made there, where
-    it is named. Raises `Trouble` where that cannot be."""
+def load(file: ServerFile, reporter: Reporter, *, apps: Literal[True]) -> "Server | HttpApp": ...
+def load(file: ServerFile, reporter: Reporter, *, apps: bool = False) -> "Server | HttpApp":
+    """Run the file and find its server; with `apps` also an application made by `server.asgi(…)`,
+    if its name is given. Raises `CliError`."""
     from colonnade.server.server import Server
 
-    module = _loaded(target, voice, None)
-    if apps and target.name:
+    module = _load_module(file, reporter, None)
+    if apps and file.name:
         from colonnade.transport.http_server.app import HttpApp
 
         value: Any = module
-        for part in target.name.split("."):
+        for part in file.name.split("."):
             value = getattr(value, part, None)
         if isinstance(value, HttpApp):
             return value
         if callable(value) and not isinstance(value, type | Server) and _is_asgi(value):
-            raise Trouble(
-                f"{target.name!r} in {target.place} is {_kind(value)}, which is not made by "
-                f"server.asgi(); put it around: served = server.asgi(around={target.name})",
-                mendable=True,
+            raise CliError(
+                f"{file.name!r} in {file.source} is {_type_name(value)}, which server.asgi() did "
+                "not make",
+                hint=f"wrap it: app = server.asgi(around={file.name})",
+                retry_on_change=True,
             )
-    return _choose(target, module, Server)
+    return _choose_server(file, module, Server)
 
 
-def load_or_serve(target: Target, voice: Voice, on_stdio: OnStdio) -> "Server | None":
-    """Run the file and find its server; None where the file called `run()` and was served by
-    `on_stdio`. Raises `Trouble`."""
+def load_or_serve(file: ServerFile, reporter: Reporter, runner: StdioRunner) -> "Server | None":
+    """Run the file and find its server; None where the file called `run()` itself, and `runner`
+    served it. Raises `CliError`."""
     from colonnade.server.server import Server
 
-    if target.name:  # which server that is, is known once all of the file has run
-        return load(target, voice)
-    once = _Once(on_stdio)
-    module = _loaded(target, voice, once)
-    if once.served:
+    if file.name:  # the whole file must have run to know which server that is
+        return load(file, reporter)
+    single = _SingleRun(runner)
+    module = _load_module(file, reporter, single)
+    if single.served:
         return None
     try:
-        return _choose(target, module, Server)
+        return _choose_server(file, module, Server)
     except _NoServer:
-        if not (target.path and _has_main(target.path)):
+        if not (file.path and _has_main(file.path)):
             raise
-        # It makes its server below `if __name__ == "__main__":`, so that has to run as well.
-        _loaded(target, voice, once, MAIN)
-        if once.served:
+        # The server is made below `if __name__ == "__main__":`, so that must run as well.
+        _load_module(file, reporter, single, MAIN)
+        if single.served:
             return None
         raise
 
 
 def _has_main(path: str) -> bool:
-    """Whether a file that was loaded a moment ago does more when it is run as a program."""
+    """Whether a file has an `if __name__ == "__main__":` block."""
     with open(path, "rb") as file:
         return MAIN.encode() in file.read()
 
 
-class _NoServer(Trouble):
-    """There is no server among the names of the file."""
+class _NoServer(CliError):
+    """The module has no server."""
 
 
-class _Once:
-    """Whether anything was served on stdio. There is one input, so one server."""
+class _SingleRun:
+    """Hands out the runner once: there is one standard input, so one server."""
 
-    def __init__(self, on_stdio: OnStdio) -> None:
-        self._on_stdio = on_stdio
+    def __init__(self, runner: StdioRunner) -> None:
+        self._runner = runner
         self.served = False
 
-    def take(self) -> OnStdio:
+    def take(self) -> StdioRunner:
         if self.served:
-            raise _RunsItself
+            raise _ServedDuringLoad
         self.served = True
-        return self._on_stdio
+        return self._runner
 
 
-def _loaded(target: Target, voice: Voice, once: _Once | None, name: str = "") -> ModuleType:
+def _load_module(
+    file: ServerFile, reporter: Reporter, single: _SingleRun | None, name: str = ""
+) -> ModuleType:
     from colonnade.server.server import Server
 
-    _put_first(target.folder)
-    sys.argv = [target.place]
+    _set_search_path(file.folder)
+    sys.argv = [file.source]
     try:
-        with _serving(Server, once):
-            return _run_file(target.path, name) if target.path else _import(target)
-    except Trouble:
+        with _run_replaced(Server, single):
+            return _run_file(file.path, name) if file.path else _import_module(file)
+    except CliError:
         raise
-    except _RunsItself:
-        words = f'below `if __name__ == "__main__":`, or start it with `python {target.place}`'
-        words = f"{target.place} serves while it is loaded; put its run() {words}"
-        raise Trouble(words, FAILED, mendable=True) from None
+    except _ServedDuringLoad:
+        raise CliError(
+            f"{file.source} calls run() while it is loaded",
+            FAILED,
+            hint='move run() below `if __name__ == "__main__":`, or start it with '
+            f"`python {file.source}`",
+            retry_on_change=True,
+        ) from None
     except SystemExit as error:
-        words = f"{target.place} ended with exit code {error.code!r} while it was loaded"
-        words += '; put what ends it below `if __name__ == "__main__":`'
-        raise Trouble(words, FAILED, lines=voice.trace(error), mendable=True) from None
+        raise CliError(
+            f"{file.source} exited with status {error.code!r} while it was loaded",
+            FAILED,
+            hint='move the code that exits below `if __name__ == "__main__":`',
+            traceback=reporter.traceback(error),
+            retry_on_change=True,
+        ) from None
     except Exception as error:
-        words = _why(target, error)
-        raise Trouble(words, FAILED, lines=voice.trace(error), mendable=True) from None
+        summary, hint = _load_error(file, error)
+        raise CliError(
+            summary,
+            FAILED,
+            hint=hint,
+            traceback=reporter.traceback(error),
+            retry_on_change=True,
+        ) from None
 
 
 def _is_asgi(value: Any) -> bool:
-    """Whether this looks like an application of a web framework."""
+    """Whether this looks like an ASGI application."""
     import inspect
 
     call = getattr(value, "__call__", value)  # noqa: B004
     return inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(call)
 
 
-def _put_first(folder: str) -> None:
-    """The folder of the file instead of that of the command, as `python file.py` has it."""
+def _set_search_path(folder: str) -> None:
+    """Put the folder of the file first on `sys.path`, as `python file.py` does."""
     script = sys.argv[0]
     scripts = (os.path.abspath(script), os.path.realpath(script))
     ours = {"", os.getcwd()} | {os.path.dirname(path) for path in scripts}
@@ -258,19 +271,19 @@ def _put_first(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _serving(kind: Any, once: _Once | None) -> Generator[None]:
-    """What `run()` and `serve()` do while the file is loaded: on stdio serve by `once`, if there
-    is one; anything else gives itself away."""
+def _run_replaced(kind: Any, single: _SingleRun | None) -> Generator[None]:
+    """Replace `Server.run` and `Server.serve` while the file is loaded: on stdio, use the runner,
+    if there is one; raise otherwise."""
 
     def run(server: "Server", transport: str = "stdio", **_: object) -> None:
-        if once is None or transport != "stdio":
-            raise _RunsItself
-        once.take().run(server)
+        if single is None or transport != "stdio":
+            raise _ServedDuringLoad
+        single.take().run(server)
 
     async def serve(server: "Server", transport: str = "stdio", **_: object) -> None:
-        if once is None or transport != "stdio":
-            raise _RunsItself
-        await once.take().serve(server)
+        if single is None or transport != "stdio":
+            raise _ServedDuringLoad
+        await single.take().serve(server)
 
     before = {"run": kind.run, "serve": kind.serve}
     kind.run, kind.serve = run, serve
@@ -285,8 +298,8 @@ def _run_file(path: str, name: str = "") -> ModuleType:
     if not name:
         name = os.path.splitext(os.path.basename(path))[0]
         if name in sys.modules or name in sys.stdlib_module_names:
-            name = f"{name}_"  # so that what is called so already stays what it is
-    loader = _Fresh(name, path)
+            name = f"{name}_"  # another module has this name
+    loader = _UncachedLoader(name, path)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -299,37 +312,40 @@ def _run_file(path: str, name: str = "") -> ModuleType:
     return module
 
 
-def _import(target: Target) -> ModuleType:
+def _import_module(file: ServerFile) -> ModuleType:
     try:
-        return importlib.import_module(target.place)
+        return importlib.import_module(file.source)
     except ModuleNotFoundError as error:
-        if error.name and f"{target.place}.".startswith(f"{error.name}."):
-            words = f"there is no module {target.place} in {os.getcwd()} or where Python looks"
-            raise Trouble(words + _as_file(target.place)) from None
+        if error.name and f"{file.source}.".startswith(f"{error.name}."):
+            path = file.source.replace(".", os.sep) + ".py"
+            hint = f"{path} is a file here" if os.path.exists(path) else ""
+            raise CliError(
+                f"there is no module {file.source} in {os.getcwd()} or on sys.path", hint=hint
+            ) from None
         raise
 
 
-def _as_file(module: str) -> str:
-    path = module.replace(".", os.sep) + ".py"
-    return f"; {path} is a file here" if os.path.exists(path) else ""
-
-
-def _why(target: Target, error: Exception) -> str:
-    """One sentence for what was raised while the file was loaded."""
+def _load_error(file: ServerFile, error: Exception) -> tuple[str, str]:
+    """The summary and the hint for an exception that was raised while the file was loaded."""
     if isinstance(error, SyntaxError) and error.filename and os.path.exists(error.filename):
-        place = os.path.relpath(error.filename)
-        return f"{place} has an error in line {error.lineno}: {error.msg}"
-    words = f"{target.place} could not be loaded: {named(error)}"
+        path = os.path.relpath(error.filename)
+        return f"{path} has a syntax error in line {error.lineno}: {error.msg}", ""
+    summary = f"{file.source} could not be loaded: {describe_exception(error)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
         missing = error.name.partition(".")[0]
-        if missing not in sys.modules and not _is_beside(target.folder, missing):
-            return f"{words}; install it: {sys.executable} -m pip install {missing}"
-    elif isinstance(error, ImportError) and "relative import" in str(error) and target.path:
-        package = os.path.basename(target.folder)
-        stem = os.path.splitext(os.path.basename(target.path))[0]
-        above = os.path.dirname(target.folder)
-        return f"{words}; name it as a module, {package}.{stem}, from {above}"
-    return words
+        if missing not in sys.modules and not _is_beside(file.folder, missing):
+            return summary, f"install it: {sys.executable} -m pip install {missing}"
+    elif isinstance(error, ImportError) and file.path and _has_relative_import(error):
+        package = os.path.basename(file.folder)
+        stem = os.path.splitext(os.path.basename(file.path))[0]
+        above = os.path.dirname(file.folder)
+        return summary, f"give it as a module, {package}.{stem}, from {above}"
+    return summary, ""
+
+
+def _has_relative_import(error: ImportError) -> bool:
+    """Whether a relative import failed for want of a package. Python gives no other sign of it."""
+    return not isinstance(error, ModuleNotFoundError) and "relative import" in error.msg
 
 
 def _is_beside(folder: str, module: str) -> bool:
@@ -339,62 +355,65 @@ def _is_beside(folder: str, module: str) -> bool:
 # ---------------------------------------------------------------- choosing
 
 
-def _choose(target: Target, module: ModuleType, kind: "type[Server]") -> "Server":
+def _choose_server(file: ServerFile, module: ModuleType, kind: "type[Server]") -> "Server":
     found: dict[str, Server] = {
         name: value for name, value in vars(module).items() if isinstance(value, kind)
     }
-    if target.name:
-        return _named(target, module, found, kind)
-    for name in NAMES:
+    if file.name:
+        return _named_server(file, module, found, kind)
+    for name in SERVER_NAMES:
         if name in found:
             return found[name]
     inner = [id(one) for server in found.values() for one in server.mounted]
     outer = {id(one): name for name, one in found.items() if id(one) not in inner}
     if len(outer) == 1:
         return found[next(iter(outer.values()))]
-    place = target.place
     if not outer:
-        raise _NoServer(_none(place, module), mendable=True)
+        raise _no_server(file.source, module)
     names = sorted(outer.values())
-    words = f"{place} has several servers ({', '.join(names)}); say which one: {place}:{names[0]}"
-    raise Trouble(words, mendable=True)
+    raise CliError(
+        f"{file.source} has several servers ({', '.join(names)})",
+        hint=f"choose one: {file.source}:{names[0]}",
+        retry_on_change=True,
+    )
 
 
-def _named(
-    target: Target, module: ModuleType, found: "dict[str, Server]", kind: "type[Server]"
+def _named_server(
+    file: ServerFile, module: ModuleType, found: "dict[str, Server]", kind: "type[Server]"
 ) -> "Server":
     value: Any = module
-    for part in target.name.split("."):
+    servers = f"its servers are {', '.join(sorted(found))}" if found else ""
+    for part in file.name.split("."):
         if not hasattr(value, part):
-            near = _nearest(part, found) or _nearest(part, dir(value))
-            words = f"{target.place} has no {target.name!r}; "
-            if near:
-                words += f"did you mean {near!r}?"
-            elif found:
-                words += f"its servers are {', '.join(sorted(found))}"
-            else:
-                words += "and no server at all"
-            raise Trouble(words, mendable=True)
+            near = closest(part, found) or closest(part, dir(value))
+            raise CliError(
+                f"{file.source} has no {file.name!r}",
+                hint=f"did you mean {near!r}?" if near else servers or "it has no server",
+                retry_on_change=True,
+            )
         value = getattr(value, part)
     if isinstance(value, kind):
         return value
-    words = f"{target.name!r} in {target.place} is {_kind(value)}, not a colonnade.Server"
+    hint = servers
     if callable(value) and not isinstance(value, type):
-        words += f"; if it makes one, call it there and name what it gives: s = {target.name}()"
-    elif found:
-        words += f"; its servers are {', '.join(sorted(found))}"
-    raise Trouble(words, mendable=True)
+        hint = f"if it makes one, assign the result to a name in the file: server = {file.name}()"
+    raise CliError(
+        f"{file.name!r} in {file.source} is {_type_name(value)}, not a colonnade.Server",
+        hint=hint,
+        retry_on_change=True,
+    )
 
 
-def _none(place: str, module: ModuleType) -> str:
-    for name in NAMES:
+def _no_server(source: str, module: ModuleType) -> _NoServer:
+    summary, hint = f"{source} has no colonnade.Server", 'add one: server = Server("name")'
+    for name in SERVER_NAMES:
         if hasattr(module, name):
-            what = _kind(getattr(module, name))
-            return f"{place} has no colonnade.Server; its {name!r} is {what}"
-    return f'{place} has no colonnade.Server; make one in it: server = Server("name")'
+            hint = f"its {name!r} is {_type_name(getattr(module, name))}"
+            break
+    return _NoServer(summary, hint=hint, retry_on_change=True)
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     if isinstance(value, ModuleType):
         return f"the module {value.__name__}"
     kind = type(value)
@@ -403,44 +422,47 @@ def _kind(value: object) -> str:
     return f"an {name}" if name[0] in "aeio" else f"a {name}"
 
 
-# How often files are looked at; a change counts once it has stayed the same for one more look.
-LOOK_S = 0.25
-# A server that changed may take so long to leave its lifespan before it is begun again.
-LEAVE_S = 2.0
-# For the process that comes next, if one line on standard output told already where it serves.
-CHANGED: Final = "COLONNADE_CHANGED"
+# ---------------------------------------------------------------- reload
+
+
+# The interval between checks; a change counts when the file is the same at the next check.
+POLL_S = 0.25
+# How long a server may take to shut down before the process is restarted.
+SHUTDOWN_S = 2.0
+# Tells the restarted process which file changed, so that it does not print its URL again.
+RELOADED_ENV: Final = "COLONNADE_CHANGED"
 
 Stamp = tuple[int, int]
 
 
-class Files:
-    """Files in and below a folder, and which of them has changed since it was first seen."""
+class WatchedFiles:
+    """Python files below a folder, and which of them has changed since it was first seen."""
 
     def __init__(self, folder: str, *paths: str) -> None:
         self.folder = folder
-        self._more = set(paths)
+        self._extra = set(paths)
         self._known: dict[str, Stamp] = {}
         self._last: dict[str, Stamp] = {}
         self._lock = threading.Lock()
-        self.see()
+        self.record()
 
-    def see(self) -> None:
-        """What was imported by now is as it should be."""
+    def record(self) -> None:
+        """Take the files that are imported by now as unchanged."""
         with self._lock:
             for path in self._paths():
                 self._known.setdefault(path, _stamp(path))
 
     def add(self, error: BaseException | None) -> None:
-        """Watch what an error is about, too, and whatever there is beside it."""
+        """Watch the files of a traceback as well, and the files beside them."""
         while error is not None:
-            self._more |= {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
-            self._more.add(getattr(error, "filename", None) or "")
+            self._extra |= {frame.filename for frame in traceback.extract_tb(error.__traceback__)}
+            self._extra.add(getattr(error, "filename", None) or "")
             error = error.__cause__ or error.__context__
         self._list()
-        self.see()
+        self.record()
 
     def changed(self) -> str:
-        """One that has changed, and stayed the same for one more look; if none, nothing."""
+        """A file that has changed, and is the same as at the last check; empty if there is none."""
         with self._lock:
             for path in self._paths():
                 stamp = _stamp(path)
@@ -452,32 +474,32 @@ class Files:
         return ""
 
     def changed_or_new(self) -> str:
-        """The same, where a file that was not there before counts, too."""
+        """The same, where a new file counts as changed."""
         for path in self._list():
             self._known.setdefault(path, (0, 0))
         return self.changed()
 
     def _list(self) -> set[str]:
         found: set[str] = set()
-        for folder in {self.folder, *(os.path.dirname(p) for p in self._more)}:
-            if self._is_beside(os.path.join(folder, "")):
+        for folder in {self.folder, *(os.path.dirname(p) for p in self._extra)}:
+            if self._is_local(os.path.join(folder, "")):
                 with contextlib.suppress(OSError):
                     names = [n for n in os.listdir(folder) if n.endswith(".py")]
                     found |= {os.path.join(folder, name) for name in names}
-        self._more |= found
+        self._extra |= found
         return found
 
     def _paths(self) -> Iterator[str]:
         for module in list(sys.modules.values()):
             path = getattr(module, "__dict__", {}).get("__file__")
-            if isinstance(path, str) and self._is_beside(path):
+            if isinstance(path, str) and self._is_local(path):
                 yield path
-        for path in list(self._more):
-            if self._is_beside(path):
+        for path in list(self._extra):
+            if self._is_local(path):
                 yield path
 
-    def _is_beside(self, path: str) -> bool:
-        """Whether it is somebody's own, and not what they installed."""
+    def _is_local(self, path: str) -> bool:
+        """Whether a file is the user's own, not an installed one."""
         if not path.startswith(os.path.join(self.folder, "")) or "site-packages" in path:
             return False
         pythons = (os.path.join(sys.prefix, ""), os.path.join(sys.base_prefix, ""))
@@ -488,109 +510,111 @@ def _stamp(path: str) -> Stamp:
     try:
         found = os.stat(path)
     except OSError:
-        return (0, 0)  # gone, or about to be there again
+        return (0, 0)  # deleted, or being replaced
     return (found.st_mtime_ns, found.st_size)
 
 
-class Watch:
-    """Looks at files until one of them has changed, and then has it all begin again.
+class Reloader:
+    """Watches files until one of them has changed, then restarts the process.
 
     `arguments` are those of the command, without the port and the target.
     """
 
-    def __init__(self, words: str, target: Target, voice: Voice, arguments: list[str]) -> None:
-        self._words = words
-        self._voice = voice
+    def __init__(
+        self, text: str, file: ServerFile, reporter: Reporter, arguments: list[str]
+    ) -> None:
+        self._target = text
+        self._reporter = reporter
         self._arguments = arguments
-        # What changed before this process began, if it said already where it serves.
-        self.since: str = os.environ.pop(CHANGED, "")
-        self._is_told = bool(self.since)
+        # The file whose change restarted this process, if the URL was printed before that.
+        self.changed_before: str = os.environ.pop(RELOADED_ENV, "")
+        self._is_announced = bool(self.changed_before)
         self._cwd = os.getcwd()
         self._environment = dict(os.environ)
-        self._start = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
-        sys.dont_write_bytecode = True  # kept code is told from new by whole seconds
-        self._files = Files(target.folder, target.path)
-        self._end: Callable[[], None] | None = None
-        self._over = threading.Event()
+        self._command = [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]]
+        sys.dont_write_bytecode = True  # cached bytecode is compared by whole seconds
+        self._files = WatchedFiles(file.folder, file.path)
+        self._stop_server: Callable[[], None] | None = None
+        self._stopped = threading.Event()
         self.changed: str = ""
 
-    # ------------------------------------------------------------ while it is served
+    # ------------------------------------------------------------ while the server runs
 
-    def begin(self) -> None:
-        """Watch, in a thread: a loop that is stuck is begun again, too."""
+    def start(self) -> None:
+        """Start watching, in a thread, so that a blocked event loop is restarted as well."""
         threading.Thread(target=self._watch, name="colonnade-reload", daemon=True).start()
 
-    def loaded(self) -> None:
-        """The file was loaded, and what it imports: changes count from here on."""
-        self._files.see()
+    def on_loaded(self) -> None:
+        """The file and its imports are loaded: later changes count."""
+        self._files.record()
 
-    def served(self, end: Callable[[], None], port: int) -> None:
-        """It is served: how to end it, and on which port to go on."""
-        self._end = end
+    def on_served(self, stop: Callable[[], None], port: int) -> None:
+        """The server listens: how to stop it, and the port to keep."""
+        self._stop_server = stop
         self._arguments += ["--port", str(port)]
-        self._is_told = True
+        self._is_announced = True
         if self.changed:
-            self._leave()
+            self._stop()
 
-    def over(self) -> None:
-        """It is not served any more."""
-        self._over.set()
+    def stop(self) -> None:
+        """The server has stopped."""
+        self._stopped.set()
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK_S):
+        while not self._stopped.wait(POLL_S):
             path = self._files.changed()
-            if path and self._is_readable(path):
+            if path and self._compiles(path):
                 self.changed = path
-                self._leave()
-                if not self._over.wait(LEAVE_S):
-                    self.again()
+                self._stop()
+                if not self._stopped.wait(SHUTDOWN_S):
+                    self.restart()
                 return
 
-    def _leave(self) -> None:
-        if self._end is not None:
-            self._end()
-            self._end()  # nobody who writes a file wants to wait for its old calls
+    def _stop(self) -> None:
+        if self._stop_server is not None:
+            self._stop_server()
+            self._stop_server()  # the second time: do not wait for running calls
 
-    def _is_readable(self, path: str) -> bool:
-        """Whether Python can read it; if not, that is said, once."""
+    def _compiles(self, path: str) -> bool:
+        """Whether Python can compile a file; if not, report that once."""
         try:
             with open(path, "rb") as file:
                 compile(file.read(), path, "exec", dont_inherit=True)
         except SyntaxError as error:
-            place = f"{self._shown(path)}, line {error.lineno}"
-            self._voice.say(f"{place}: {error.msg}; what was there before serves on")
+            where = f"{self._shown(path)}, line {error.lineno}"
+            self._reporter.info(f"{where}: {error.msg}; the server runs on without the change")
             return False
-        except (OSError, ValueError):  # gone again, or no text
+        except (OSError, ValueError):  # deleted again, or not text
             return False
         return True
 
-    # ------------------------------------------------------------ while it cannot be
+    # ------------------------------------------------------------ while the file is broken
 
-    def wait(self, trouble: Trouble) -> None:
-        """Say what is wrong, and wait until something has changed that may mend it."""
-        self._over.set()
-        self._files.add(trouble.__context__)
+    def wait(self, error: CliError) -> None:
+        """Report an error, and wait for a change that may fix it."""
+        self._stopped.set()
+        self._files.add(error.__context__)
         signal.signal(signal.SIGTERM, _exit)
-        words = f"{trouble.words}; it is tried again when a file changes"
-        self._voice.complain(Trouble(words, lines=trouble.lines))
+        hint = "; ".join(filter(None, [error.hint, "waiting for a file to change"]))
+        self._reporter.error(CliError(error.summary, hint=hint, traceback=error.traceback))
         quiet = threading.Event()
         while not self.changed:
-            quiet.wait(LOOK_S)
+            quiet.wait(POLL_S)
             self.changed = self._files.changed_or_new()
 
-    # ------------------------------------------------------------ once more
+    # ------------------------------------------------------------ restart
 
-    def again(self) -> NoReturn:
-        """Begin again, as if it was typed anew."""
-        command = [*self._start, *self._arguments, "--", self._words]
+    def restart(self) -> NoReturn:
+        """Replace this process by a new one with the same command line."""
+        command = [*self._command, *self._arguments, "--", self._target]
         environment = self._environment
-        if self._is_told:
-            environment = environment | {CHANGED: self._shown(self.changed)}
+        if self._is_announced:
+            environment = environment | {RELOADED_ENV: self._shown(self.changed)}
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
             sys.stderr.flush()
         os.chdir(self._cwd)
-        if sys.platform == "win32":  # where nothing can begin again in place
+        if sys.platform == "win32":  # a process cannot be replaced there
             import subprocess
 
             os._exit(subprocess.call(command, env=environment))

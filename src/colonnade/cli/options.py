@@ -1,32 +1,51 @@
-"""What is typed to say which server, and how to reach it: a target, and the flags that all share.
+"""Options that the commands share: which server (TARGET), and how to connect to it.
 
-A file that uses Colonnade is started as `colonnade run` starts it; any other one as its interpreter
-does. What stands after `--` is a command line, taken as it is.
+A Python file that uses Colonnade is started as `colonnade run` starts it, any other file by its
+interpreter. What follows `--` is a command line, used as it is, and takes the place of TARGET.
 
-Rules: no value of a header or a variable is ever in an error. Nothing is started here.
+Rules: no value of a header or an environment variable is ever in an error message. Nothing is
+started here.
 """
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from colonnade.cli.errors import Trouble
-from colonnade.cli.loader import CONFIGURATIONS, read
+import click
+from click.core import ParameterSource
 
-# No target was typed: then it is what `colonnade config explain` finds for this folder.
-FOUND = ""
-# What that is called in an error.
-CONFIGURED = "the configuration files of this folder"
-SCRIPTS = (".js", ".mjs", ".cjs")
-SCHEMES = ("http", "https")
-# As long as a program waits; the client's own number, which is not loaded before it is needed.
-TIMEOUT_S = 60.0
+from colonnade.cli.errors import CliError
+from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+# What a click command returns: the work itself, which runs after click has finished. Its result is
+# the exit code.
+Action: TypeAlias = Callable[[], int]
+
+# No TARGET was given: the configuration files that `colonnade config explain` finds.
+NO_TARGET: Final = ""
+# What those are called in an error message.
+FOUND_FILES: Final = "the configuration files of this folder"
+SCRIPT_SUFFIXES: Final = (".js", ".mjs", ".cjs")
+URL_SCHEMES: Final = ("http", "https")
+# The client's own default; repeated here, because the client is not loaded for every command.
+TIMEOUT_S: Final = 60.0
+
+# Where the command line after `--` is kept until TARGET is read.
+COMMAND_LINE: Final = "colonnade.command_line"
+SEPARATOR: Final = "--"
+# Fills the place of TARGET when a command line was given; it cannot be typed.
+PLACEHOLDER: Final = "\0"
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Terms(NamedTuple):
-    """Which server, and how to speak to it, as it was typed."""
+class ConnectionOptions(NamedTuple):
+    """Which server, and how to connect to it, as given on the command line."""
 
     target: str | tuple[str, ...]
     as_json: bool = False
@@ -36,159 +55,314 @@ class Terms(NamedTuple):
     envs: tuple[str, ...] = ()
     timeout_s: float = TIMEOUT_S
     debug: bool = False
-    # Of a configuration, this server alone.
+    # The key of one server of a configuration file.
     server: str = ""
 
 
-class Reach(NamedTuple):
-    """What `connect` is given, and what people call it."""
+# ---------------------------------------------------------------- click options
+
+
+class ServerCommand(click.Command):
+    """A command that takes a server; what follows `--` is the command line that starts it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, without what follows `--`."""
+        if SEPARATOR in args:
+            at = args.index(SEPARATOR)
+            ctx.meta[COMMAND_LINE] = tuple(args[at + 1 :])
+            args = [PLACEHOLDER, *args[:at]]
+        return super().parse_args(ctx, args)
+
+
+def complete_file(_: click.Context, __: click.Parameter, typed: str) -> "list[CompletionItem]":
+    """Let the shell complete the name of a file."""
+    from click.shell_completion import CompletionItem  # which click itself loads on use
+
+    return [CompletionItem(typed, type="file")]
+
+
+def target_callback(ctx: click.Context, _: click.Parameter, value: str) -> str | tuple[str, ...]:
+    """Return TARGET, or the command line after `--`."""
+    return ctx.meta.get(COMMAND_LINE, value)
+
+
+def _optional_target(
+    ctx: click.Context, parameter: click.Parameter, value: str
+) -> str | tuple[str, ...]:
+    """Return TARGET, which may be left out, but not be given as an empty string."""
+    target = target_callback(ctx, parameter, value)
+    given = ctx.get_parameter_source("target") is not ParameterSource.DEFAULT
+    if target == NO_TARGET and given:
+        raise CliError("TARGET is empty", hint="leave it out to use the configuration found here")
+    return target
+
+
+def _timeout_callback(_: click.Context, __: click.Parameter, value: str) -> float:
+    return parse_timeout(value)
+
+
+def connection_options(command: F) -> F:
+    """Add TARGET, and the options of every command that connects to a server."""
+    target = click.argument(
+        "target", metavar="TARGET", callback=target_callback, shell_complete=complete_file
+    )
+    return _connection_options(command, target)
+
+
+def optional_connection_options(command: F) -> F:
+    """Add the same, where TARGET may be left out: the configuration files that are found."""
+    target = click.argument(
+        "target",
+        metavar="[TARGET]",
+        default=NO_TARGET,
+        callback=_optional_target,
+        shell_complete=complete_file,
+    )
+    return _connection_options(command, target)
+
+
+def _connection_options(command: F, target: Callable[[F], F]) -> F:
+    options = [
+        target,
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option(
+            "--as",
+            "revision",
+            default="",
+            metavar="REVISION",
+            help="Use this protocol revision, as a client of that revision does.",
+        ),
+        click.option(
+            "-H",
+            "--header",
+            "headers",
+            multiple=True,
+            metavar="NAME:VALUE",
+            help="Send this header to a URL. May be repeated.",
+        ),
+        click.option(
+            "--header-env",
+            "header_envs",
+            multiple=True,
+            metavar="NAME=VARIABLE",
+            help="Send a header with the value of an environment variable. May be repeated.",
+        ),
+        click.option(
+            "--env",
+            "envs",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="Set an environment variable of a server that is started; it inherits few. "
+            "May be repeated.",
+        ),
+        click.option(
+            "--timeout",
+            "timeout_s",
+            default=f"{TIMEOUT_S:g}",
+            show_default=True,
+            metavar="SECONDS",
+            callback=_timeout_callback,
+            help="Time to wait for a response, or for the next progress notification.",
+        ),
+        click.option("--debug", is_flag=True, help="Log debug messages; show full tracebacks."),
+        click.option(
+            "--server",
+            default="",
+            metavar="KEY",
+            help="Use only this server of a configuration file.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+OUT: Final = click.option(
+    "--out", default="", metavar="DIR", help="Save images, audio and files to this directory."
+)
+ARGUMENTS: Final = click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+
+
+def take_connection_options(values: dict[str, Any]) -> ConnectionOptions:
+    """Take the shared options out of the values that click parsed."""
+    return ConnectionOptions(**{name: values.pop(name) for name in ConnectionOptions._fields})
+
+
+# ---------------------------------------------------------------- TARGET
+
+
+class ResolvedTarget(NamedTuple):
+    """The arguments of `connect`, and the name of the server in messages."""
 
     target: Any
     options: dict[str, Any]
     shown: str
-    # Whether it is an address, and nobody has said who we are.
-    asks_who: bool = False
+    # A URL, and no Authorization header was given.
+    may_log_in: bool = False
 
 
-def reach(terms: Terms) -> Reach:
-    """Understand which server is meant. Raises `Trouble`."""
-    target, shown, own = place(terms)
-    if terms.server:
-        raise Trouble("--server names one of a configuration, and this is a server by itself")
-    headers = [*map(header, terms.headers), *map(header_from_env, terms.header_envs)]
-    env = dict(map(variable, terms.envs))
-    options: dict[str, Any] = {"timeout_s": terms.timeout_s}
-    if terms.revision:
-        options["revision"] = known_revision(terms.revision)
+def resolve_target(options: ConnectionOptions) -> ResolvedTarget:
+    """Return what `connect` is called with. Raises `CliError`."""
+    target, shown, own = locate_target(options)
+    if options.server:
+        raise CliError("--server is for configuration files; this target is a single server")
+    headers = [
+        *map(parse_header, options.headers),
+        *map(parse_header_env, options.header_envs),
+    ]
+    env = dict(map(parse_env, options.envs))
+    keywords: dict[str, Any] = {"timeout_s": options.timeout_s}
+    if options.revision:
+        keywords["revision"] = parse_revision(options.revision)
     is_url = isinstance(target, str) and "://" in target
     if is_url and env:
-        raise Trouble("--env is for a server that is started here, and this is an address")
+        raise CliError("--env is for servers that are started as a process; this target is a URL")
     if headers and not is_url:
-        raise Trouble("--header goes to an address; a server that is started here has --env")
+        raise CliError(
+            "--header is for URLs", hint="use --env for a server that is started as a process"
+        )
     if is_url:
-        options["headers"] = headers
+        keywords["headers"] = headers
     else:
-        options["env"] = env
+        keywords["env"] = env
         if own:
             from colonnade.transport.process.python_file import search_path
 
-            options["server_name"] = shown
-            options["env"] = {**search_path(), **env}
-    said = any(name.lower() == "authorization" for name, _ in headers)
-    return Reach(target, options, shown, is_url and not said)
+            keywords["server_name"] = shown
+            keywords["env"] = {**search_path(), **env}
+    has_token = any(name.lower() == "authorization" for name, _ in headers)
+    return ResolvedTarget(target, keywords, shown, is_url and not has_token)
 
 
 def is_configuration(target: str | tuple[str, ...]) -> bool:
-    """Whether this is a file that holds servers rather than being one."""
+    """Whether the target is a configuration file with servers in it."""
     if not isinstance(target, str):
         return False
-    if target == FOUND:
+    if target == NO_TARGET:
         return True
-    return os.path.splitext(target)[1].lower() in CONFIGURATIONS and os.path.isfile(target)
+    return os.path.splitext(target)[1].lower() in CONFIG_SUFFIXES and os.path.isfile(target)
 
 
-def shown_configuration(terms: Terms) -> str:
-    """What a configuration is called in a sentence."""
-    return str(terms.target) or CONFIGURED
+def shown_configuration(options: ConnectionOptions) -> str:
+    """The name of a configuration in messages."""
+    return str(options.target) or FOUND_FILES
 
 
-def place(terms: Terms) -> tuple[str | list[str], str, bool]:
-    """What to connect to, what it is called, and whether it is one of our own servers. Raises
-    `Trouble`."""
-    target = terms.target
+def locate_target(options: ConnectionOptions) -> tuple[str | list[str], str, bool]:
+    """Return what to connect to, its name in messages, and whether it is a file that uses
+    Colonnade. Raises `CliError`."""
+    target = options.target
     if not isinstance(target, str):
         if not target or not target[0]:
-            raise Trouble("after -- comes the command that starts it: -- uvx mcp-server-git")
+            raise CliError(
+                "-- must be followed by the command that starts the server",
+                hint="for example -- uvx mcp-server-git",
+            )
         return list(target), os.path.basename(target[0]) or target[0], False
     if "://" in target:
-        return target, address(target), False
-    ending = os.path.splitext(target)[1].lower()
+        return target, display_url(target), False
+    suffix = os.path.splitext(target)[1].lower()
     if is_configuration(target):
-        raise Trouble(
-            f"{target} is a configuration, and this takes one server: name its address, its file, "
-            "or its command line after --"
+        raise CliError(
+            f"{target} is a configuration file, and this command takes a single server",
+            hint="give its URL, its file, or its command line after --",
         )
-    if ending in SCRIPTS and os.path.isfile(target):
+    if suffix in SCRIPT_SUFFIXES and os.path.isfile(target):
         return target, target, False
     from colonnade.transport.process.python_file import (
         imports_colonnade,
         run_command,
-    )  # `run` needs none of it
+    )  # `run` needs neither
 
-    found = read(target)
-    if found.path and not found.name and not imports_colonnade(found.path):
-        if not ending:
-            return [sys.executable, found.path], target, False
+    file = parse_server_file(target)
+    if file.path and not file.name and not imports_colonnade(file.path):
+        if not suffix:
+            return [sys.executable, file.path], target, False
         return target, target, False
-    return run_command(target, debug=terms.debug), target, True
+    return run_command(target, debug=options.debug), target, True
 
 
-def address(url: str) -> str:
-    """A URL for people: without its query, which may hold a key. Raises `Trouble`."""
-    if url.partition("://")[0].lower() not in SCHEMES:
-        scheme = url.partition("://")[0]
-        raise Trouble(f"MCP is not spoken over {scheme}; write https://… or http://…")
+def check_order(command: str, target: str | tuple[str, ...], argument: str, name: str) -> None:
+    """Raise `CliError` where the target stands after the argument that follows it."""
+    if not isinstance(target, str) or "://" in target or os.path.exists(target):
+        return
+    is_url = argument.partition("://")[0].lower() in URL_SCHEMES and command != "read"
+    if is_url or os.path.isfile(argument.rpartition(":")[0] or argument):
+        raise CliError(
+            f"TARGET comes before {name}", hint=f"colonnade {command} {argument} {target}"
+        )
+
+
+def display_url(url: str) -> str:
+    """Return a URL without its query and user, which may hold a secret. Raises `CliError`."""
+    scheme = url.partition("://")[0]
+    if scheme.lower() not in URL_SCHEMES:
+        raise CliError(f"{scheme} is not a URL scheme of MCP", hint="use https:// or http://")
     try:
-        from urllib.parse import urlsplit  # `colonnade run` needs none of it
+        from urllib.parse import urlsplit  # `colonnade run` does not need it
 
         parts = urlsplit(url)
     except ValueError:
-        raise Trouble("this is no address: its host or its port cannot be read") from None
+        raise CliError("invalid URL: its host or port cannot be parsed") from None
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-# ---------------------------------------------------------------- flags
+# ---------------------------------------------------------------- values of options
 
 
-def header(text: str) -> tuple[str, str]:
-    """`NAME:VALUE`. Raises `Trouble`, which never has the value."""
+def parse_header(text: str) -> tuple[str, str]:
+    """Parse `NAME:VALUE`. Raises `CliError`, which never has the value."""
     name, colon, value = text.partition(":")
     if not colon or not name.strip():
-        raise Trouble("--header takes NAME:VALUE, and has no colon in it, or nothing before it")
+        raise CliError("--header: expected NAME:VALUE")
     return name.strip(), value.strip()
 
 
-def header_from_env(text: str) -> tuple[str, str]:
-    """`NAME=VARIABLE`: the value is in the environment. Raises `Trouble`."""
+def parse_header_env(text: str) -> tuple[str, str]:
+    """Parse `NAME=VARIABLE`, and read the variable. Raises `CliError`."""
     name, equals, variable = text.partition("=")
     if not equals or not name.strip() or not variable.strip():
-        raise Trouble("--header-env takes NAME=VARIABLE, such as Authorization=TOKEN")
+        raise CliError("--header-env: expected NAME=VARIABLE, such as Authorization=TOKEN")
     if variable.strip() not in os.environ:
-        raise Trouble(f"--header-env {name.strip()}: the environment has no such variable")
+        raise CliError(f"--header-env {name.strip()}: the environment variable is not set")
     return name.strip(), os.environ[variable.strip()].strip()
 
 
-def variable(text: str) -> tuple[str, str]:
-    """`NAME=VALUE`, or `NAME` for what the environment has. Raises `Trouble`."""
+def parse_env(text: str) -> tuple[str, str]:
+    """Parse `NAME=VALUE`, or `NAME` for a variable of this process. Raises `CliError`."""
     name, equals, value = text.partition("=")
     if not name:
-        raise Trouble("--env takes NAME, or NAME=VALUE")
+        raise CliError("--env: expected NAME or NAME=VALUE")
     if equals:
         return name, value
     if name not in os.environ:
-        raise Trouble(f"--env {name}: the environment has no such variable; write {name}=VALUE")
+        raise CliError(
+            f"--env {name}: the environment variable is not set", hint=f"give {name}=VALUE"
+        )
     return name, os.environ[name]
 
 
-def known_revision(date: str) -> str:
-    """The date of a revision. Raises `Trouble` for any other one."""
+def parse_revision(date: str) -> str:
+    """Return the date of a known revision. Raises `CliError` for any other."""
     from colonnade.protocol.revision import EVERY
 
     if date not in EVERY.dates:
-        raise Trouble(f"--as {date}: there is no such revision; there are {_and(EVERY.dates)}")
+        raise CliError(
+            f"--as {date}: unknown revision", hint=f"known revisions are {_join(EVERY.dates)}"
+        )
     return date
 
 
-def _and(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def seconds(text: str) -> float:
-    """A number of seconds. Raises `Trouble`."""
+def parse_timeout(text: str) -> float:
+    """Parse a number of seconds. Raises `CliError`."""
     try:
         found = float(text)
     except ValueError:
         found = 0.0
     if not (isfinite(found) and found > 0):
-        raise Trouble(f"--timeout {text}: it takes a number of seconds above 0")
+        raise CliError(f"--timeout {text}: expected a number of seconds greater than 0")
     return found

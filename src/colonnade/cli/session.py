@@ -1,7 +1,7 @@
-"""One conversation of a command with a server: reached, spoken to, left; and what its end means.
+"""A command's session with a server: connect, run the command, close, map errors to exit codes.
 
-Rules: whatever goes wrong becomes one sentence and one exit code, here. The server is left before
-the command ends, however it ends. What a server wrote never acts on a terminal.
+Rules: every error becomes one message and one exit code, here. The connection is closed before the
+command ends, however it ends. Text from a server never controls the terminal.
 """
 
 import asyncio
@@ -12,11 +12,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from colonnade.cli.connections import Many, One
-from colonnade.cli.elicitation import asker
-from colonnade.cli.errors import BY_HEADER, FAILED, Trouble, code_of, named, whole
-from colonnade.cli.options import Reach, Terms, is_configuration, reach
-from colonnade.cli.terminal import Screen, discard_output
+from colonnade.cli.connections import ConfiguredServers, SingleServer
+from colonnade.cli.elicitation import elicitation_handler
+from colonnade.cli.errors import (
+    FAILED,
+    LOG_FORMAT,
+    TOKEN_OPTION,
+    CliError,
+    describe_exception,
+    discard_output,
+    exit_code,
+    full_traceback,
+)
+from colonnade.cli.options import (
+    ConnectionOptions,
+    ResolvedTarget,
+    is_configuration,
+    resolve_target,
+)
+from colonnade.cli.terminal import Terminal
 from colonnade.client.client import Client
 from colonnade.client.connect import connect
 from colonnade.client.request import OnLog
@@ -25,152 +39,168 @@ from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 from colonnade.text import clean, one_line
 
-if TYPE_CHECKING:  # most commands speak to one server
+if TYPE_CHECKING:  # most commands use a single server
     from colonnade.host.config.settings import Config
 
-# Of an error, with the last lines of a server in it.
-MAX_SENTENCE = 8000
+# The longest error message; it may include the last lines of a server's stderr.
+MAX_ERROR_CHARACTERS = 8000
 JSON_INDENT = 2
 
 
-class Desk(NamedTuple):
-    """A server that was reached, or those of a configuration, and the person who speaks to it."""
+class CommandSession(NamedTuple):
+    """A connected server, or the servers of a configuration file, and the terminal."""
 
-    reached: One | Many
-    screen: Screen
-
-
-Talk: TypeAlias = Callable[[Desk], Awaitable[int]]
+    servers: SingleServer | ConfiguredServers
+    terminal: Terminal
 
 
-def talk(terms: Terms, deed: Talk, auth: Any = None, of: str = "") -> int:
-    """Reach a server, do this with it, and leave it; the exit code. Raises `Trouble`.
+ConnectedAction: TypeAlias = Callable[[CommandSession], Awaitable[int]]
 
-    `auth` is how it logs in, if not as every command does. Of a configuration all servers are
-    reached, or the one that the name `of` in their catalogue leads to.
+
+def run_connected(
+    options: ConnectionOptions, action: ConnectedAction, auth: Any = None, name: str = ""
+) -> int:
+    """Connect to the target and run an action with it; return the exit code. Raises `CliError`.
+
+    `auth` replaces the default login. Of a configuration file, all servers are used, or the one
+    that has the tool or prompt `name`.
     """
-    screen = Screen()
-    prepare_log(terms.debug)
-    if is_configuration(terms.target):
-        from colonnade.cli.config_session import config_for
+    terminal = Terminal()
+    configure_logging(options.debug)
+    if is_configuration(options.target):
+        from colonnade.cli.config_session import load_config_for
 
-        config = config_for(terms, screen, of)
-        return run(terms, screen, _talk_to_many(config, terms, screen, deed))
-    found = reach(terms)
-    if found.asks_who and auth is None:
+        config = load_config_for(options, terminal, name)
+        return run_async(options, terminal, _run_configured(config, options, terminal, action))
+    found = resolve_target(options)
+    if found.may_log_in and auth is None:
         from colonnade.cli.credentials import login_for
 
-        auth = login_for(found.target, screen)
-    return run(terms, screen, _talk(found, terms, screen, deed, auth))
+        auth = login_for(found.target, terminal)
+    return run_async(options, terminal, _run_single(found, options, terminal, action, auth))
 
 
-def run(terms: Terms, screen: Screen, work: Coroutine[Any, Any, int]) -> int:
-    """Do something that waits, to its end; the exit code. Raises `Trouble`."""
+def run_async(
+    options: ConnectionOptions, terminal: Terminal, work: Coroutine[Any, Any, int]
+) -> int:
+    """Run a coroutine to its end; return the exit code. Raises `CliError`."""
     try:
-        with telling(terms):
+        with cli_errors(options):
             return asyncio.run(work)
     except BrokenPipeError:
         discard_output()
-        return 0  # whoever reads has seen enough
+        return 0  # the reader of stdout has closed it
     finally:
-        screen.clear()
+        terminal.clear()
 
 
 @contextlib.contextmanager
-def telling(terms: Terms) -> Generator[None, None, None]:
-    """Whatever goes wrong here becomes one sentence and one exit code. Raises `Trouble`."""
+def cli_errors(options: ConnectionOptions) -> Generator[None, None, None]:
+    """Convert every exception to a `CliError` with one message and one exit code."""
     try:
         yield
     except ColonnadeError as error:
-        lines = whole(error) if terms.debug else ""
-        raise Trouble(sentence(error), code_of(error), lines=lines) from None
-    except (Trouble, BrokenPipeError):
+        traceback = full_traceback(error) if options.debug else ""
+        raise CliError(error_message(error), exit_code(error), traceback=traceback) from None
+    except (CliError, BrokenPipeError):
         raise
     except Exception as error:
-        words = f"this is a mistake of colonnade itself: {clean(named(error))}"
-        lines = whole(error) if terms.debug else ""
-        more = "" if terms.debug else "; --debug shows where"
-        raise Trouble(words + more, FAILED, lines=lines) from None
+        raise CliError(
+            f"this is a bug in colonnade: {clean(describe_exception(error))}",
+            FAILED,
+            hint="" if options.debug else "--debug shows the traceback",
+            traceback=full_traceback(error) if options.debug else "",
+        ) from None
 
 
-async def _talk(found: Reach, terms: Terms, screen: Screen, deed: Talk, auth: Any) -> int:
+async def _run_single(
+    found: ResolvedTarget,
+    options: ConnectionOptions,
+    terminal: Terminal,
+    action: ConnectedAction,
+    auth: Any,
+) -> int:
     clients: list[Client] = []
 
-    def who() -> str:
+    def server_name() -> str:
         info = clients[0].server if clients else None
         return f"{one_line(info.name)} ({found.shown})" if info is not None else found.shown
 
-    def overhear(line: str) -> None:
-        screen.note(f"{found.shown} writes: {one_line(line)}\n")
+    def print_stderr(line: str) -> None:
+        terminal.note(f"{found.shown} stderr: {one_line(line)}\n")
 
-    if terms.debug and "env" in found.options:  # it is started here
-        found.options["on_stderr"] = overhear
+    if options.debug and "env" in found.options:  # it is a process
+        found.options["on_stderr"] = print_stderr
     connecting = connect(
         found.target,
-        on_elicit=asker(screen, who),
-        on_progress=screen.progress,
-        on_log=hearing(screen, who) if terms.debug else None,
+        on_elicit=elicitation_handler(terminal, server_name),
+        on_progress=terminal.progress,
+        on_log=log_printer(terminal, server_name) if options.debug else None,
         auth=auth,
         **found.options,
     )
     async with connecting as client:
         clients.append(client)
-        return await deed(Desk(One(client), screen))
+        return await action(CommandSession(SingleServer(client), terminal))
 
 
-async def _talk_to_many(config: "Config", terms: Terms, screen: Screen, deed: Talk) -> int:
-    from colonnade.cli.config_session import open_many
+async def _run_configured(
+    config: "Config", options: ConnectionOptions, terminal: Terminal, action: ConnectedAction
+) -> int:
+    from colonnade.cli.config_session import open_configured_servers
 
-    many = open_many(config, terms, screen, hearing(screen, lambda: "a server"))
+    on_log = log_printer(terminal, lambda: "a server")
+    servers = open_configured_servers(config, options, terminal, on_log)
     try:
-        async with many.host:
-            return await deed(Desk(many, screen))
-    finally:  # by now all of it is read
-        for key, line in many.written() if terms.debug else ():
-            screen.note(f"{one_line(key)} writes: {one_line(line)}\n")
+        async with servers.host:
+            return await action(CommandSession(servers, terminal))
+    finally:  # all of it has been read by now
+        for key, line in servers.stderr_lines() if options.debug else ():
+            terminal.note(f"{one_line(key)} stderr: {one_line(line)}\n")
 
 
-def hearing(screen: Screen, who: Callable[[], str]) -> OnLog:
-    """What shows what a server logs; `who` says which server it is."""
+def log_printer(terminal: Terminal, server_name: Callable[[], str]) -> OnLog:
+    """A callback that prints log notifications; `server_name` is used where there is no logger."""
 
-    def hear(said: t.LoggingMessageNotificationParams) -> None:
-        data: Any = said.data
-        words = data if isinstance(data, str) else encode(data).decode()
-        screen.note(f"{said.level} {one_line(said.logger or who())}: {one_line(words)}\n")
+    def print_log(params: t.LoggingMessageNotificationParams) -> None:
+        data: Any = params.data
+        text = data if isinstance(data, str) else encode(data).decode()
+        logger = one_line(params.logger or server_name())
+        terminal.note(f"{params.level} {logger}: {one_line(text)}\n")
 
-    return hear
+    return print_log
 
 
-def sentence(error: ColonnadeError) -> str:
-    """What happened, and what can be done about it on a command line."""
-    words = clean(str(error) or type(error).__name__, lines=True)[:MAX_SENTENCE].rstrip()
+def error_message(error: ColonnadeError) -> str:
+    """What happened, and what to do about it on the command line."""
+    message = clean(str(error) or type(error).__name__, lines=True)
+    message = message[:MAX_ERROR_CHARACTERS].rstrip()
     if isinstance(error, AuthError) and error.status == 401 and not error.hint:
         which = "another" if error.token_sent else "a"
-        return f"{words}; send {which} token: {BY_HEADER}"
-    return words
+        return f"{message}; send {which} token: {TOKEN_OPTION}"
+    return message
 
 
-def show_json(value: object, screen: Screen) -> None:
-    """A value for programs: one JSON document."""
+def show_json(value: object, terminal: Terminal) -> None:
+    """Print a value as one JSON document."""
     data = msgspec.json.format(encode(value), indent=JSON_INDENT)
-    screen.write_bytes(data + b"\n")
+    terminal.write_bytes(data + b"\n")
 
 
-# ---------------------------------------------------------------- the process around it
+# ---------------------------------------------------------------- logging
 
 
-class _Line(logging.Formatter):
-    """A record as a sentence, which cannot act on the terminal."""
+class _SafeFormatter(logging.Formatter):
+    """Formats records without characters that control the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return clean(super().format(record), lines=True)
 
 
-def prepare_log(debug: bool) -> None:
-    """Say what our own parts warn of; with `debug` all that they do."""
+def configure_logging(debug: bool) -> None:
+    """Log warnings; with `debug`, everything that Colonnade logs."""
     handler = logging.StreamHandler()
-    form = "%(levelname)s %(name)s: %(message)s" if debug else "colonnade: %(message)s"
-    handler.setFormatter(_Line(form))
+    handler.setFormatter(_SafeFormatter(LOG_FORMAT if debug else "colonnade: %(message)s"))
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     if debug:
         logging.getLogger("colonnade").setLevel(logging.DEBUG)

@@ -1,8 +1,8 @@
-"""Where a command writes and asks: standard output, standard error, and a person at a terminal.
+"""The terminal: stdout, stderr, colours, the progress line, prompts, and the web browser.
 
-Rules: standard output has what was asked for, and nothing else. What is only for people (the line
-that shows progress, questions) is on standard error, and only where that is a terminal. Nothing is
-styled for who is no terminal, or said NO_COLOR.
+Rules: stdout has the output of the command, and nothing else. What is for people only (the progress
+line, prompts) goes to stderr, and only if that is a terminal. Nothing is coloured where there is no
+terminal, or with NO_COLOR.
 """
 
 import asyncio
@@ -13,25 +13,25 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Final
 from urllib.parse import urlsplit
 
-from colonnade.cli.errors import FAILED, Trouble
+from colonnade.cli.errors import CliError, output
 from colonnade.text import clean, cut, one_line, width
 
-# What a browser shows, and no other program is started by.
-PAGES = ("http", "https")
-# Where a person has no screen, a browser would take over the terminal that we ask in.
-SCREENS = ("DISPLAY", "WAYLAND_DISPLAY")
+# URL schemes that are opened in a browser; any other could start another program.
+URL_SCHEMES = ("http", "https")
+# Without a display, a text browser would take over the terminal that we prompt in.
+DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def browser(environ: Mapping[str, str] | None = None) -> list[str]:
-    """The command that shows a page to this person; empty where there is none."""
+    """The command that opens a URL; empty if there is none."""
     environ = os.environ if environ is None else environ
-    named = environ.get("BROWSER", "").partition(os.pathsep)[0]
-    with contextlib.suppress(ValueError):  # quotes that do not end
-        words = shlex.split(named)
+    describe_exception = environ.get("BROWSER", "").partition(os.pathsep)[0]
+    with contextlib.suppress(ValueError):  # an unclosed quote
+        words = shlex.split(describe_exception)
         if words and shutil.which(words[0]):
             return words
     if sys.platform == "darwin":
@@ -39,27 +39,27 @@ def browser(environ: Mapping[str, str] | None = None) -> list[str]:
     if sys.platform == "win32":
         return ["rundll32", "url.dll,FileProtocolHandler"]
     program = shutil.which("xdg-open")
-    has_screen = any(environ.get(name) for name in SCREENS)
+    has_screen = any(environ.get(name) for name in DISPLAY_VARIABLES)
     return [program] if program and has_screen else []
 
 
 def can_open(url: str) -> bool:
-    """Whether this is a page, and there is something to show it with."""
+    """Whether this is a web page, and there is a browser to open it in."""
     try:
         scheme = urlsplit(url).scheme
     except ValueError:
         return False
     plain = url.isprintable() and " " not in url
-    return plain and scheme.lower() in PAGES and bool(browser())
+    return plain and scheme.lower() in URL_SCHEMES and bool(browser())
 
 
-def open_page(url: str) -> None:
-    """Show a page for which `can_open` is true. What becomes of it is between the two of them."""
+def open_url(url: str) -> None:
+    """Open a URL for which `can_open` is true. Errors of the browser are ignored."""
     words = browser()
     command = [word.replace("%s", url) for word in words]
     if command == words:
         command.append(url)
-    # Some return at once, others when the window is closed, and nobody waits for that.
+    # Some browsers return at once, others when the window is closed; do not wait for that.
     threading.Thread(target=_run, args=(command,), daemon=True, name="colonnade-browser").start()
 
 
@@ -75,57 +75,31 @@ def _run(command: list[str]) -> None:
         )
 
 
-class OutputClosed(BrokenPipeError):
-    """The reader of standard output has closed it, as `head` does: the command ends quietly."""
-
-
-@contextlib.contextmanager
-def output() -> Generator[None, None, None]:
-    """Write to standard output. Raises `OutputClosed`, or `Trouble` where it cannot be written."""
-    try:
-        yield
-    except BrokenPipeError as error:
-        discard_output()
-        raise OutputClosed(*error.args) from None
-    except OSError as error:
-        discard_output()
-        why = error.strerror or str(error)
-        raise Trouble(f"standard output cannot be written: {why}", FAILED) from None
-
-
-def discard_output() -> None:
-    """What is still in the buffer of standard output at the end of the process goes nowhere."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-
-
-# How often the line of progress is drawn anew; a tool may report thousands of times a second.
+# How often the progress line is drawn; a tool may send thousands of notifications a second.
 DRAW_S = 0.05
-# The bar itself, without the words beside it.
-BAR_PLACES = 20
-# Where nobody says how wide a terminal is.
-USUAL_PLACES = 80
-# A line that somebody types; a terminal hands over no more than this at once.
+# The width of the progress bar, without the message beside it.
+BAR_WIDTH = 20
+# The width of a terminal that does not report it.
+DEFAULT_WIDTH = 80
+# The longest line that is read; a terminal passes on no more than this at once.
 MAX_TYPED_BYTES = 64 * 1024
 
 BOLD: Final = "\033[1m"
 DIM: Final = "\033[2m"
 ACCENT: Final = "\033[1;36m"
-ALARM: Final = "\033[1;33m"
-GOOD: Final = "\033[32m"
-BAD: Final = "\033[1;31m"
-PLAIN: Final = "\033[0m"
+WARNING: Final = "\033[1;33m"
+SUCCESS: Final = "\033[32m"
+FAILURE: Final = "\033[1;31m"
+RESET: Final = "\033[0m"
 
 
-class Screen:
-    """Both outputs, and the terminal behind them, if there is one."""
+class Terminal:
+    """Stdout and stderr, and the terminal behind them, if there is one."""
 
     def __init__(self) -> None:
         self.is_terminal: bool = _is_terminal(sys.stdout)
         self.is_watched: bool = _is_terminal(sys.stderr)
-        # Whether there is somebody who could answer a question.
+        # Whether a user can be prompted.
         self.can_ask: bool = self.is_watched and _is_terminal(sys.stdin)
         self._styled = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         self._drawn = 0
@@ -135,91 +109,91 @@ class Screen:
             with contextlib.suppress(AttributeError, ValueError, OSError):
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
-    # ------------------------------------------------------------ standard output
+    # ------------------------------------------------------------ stdout
 
     @property
-    def places(self) -> int | None:
-        """How wide a line may be; None where nobody looks."""
-        return shutil.get_terminal_size((USUAL_PLACES, 24)).columns if self.is_terminal else None
+    def width(self) -> int | None:
+        """The width of stdout; None if it is not a terminal."""
+        return shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns if self.is_terminal else None
 
     def heading(self, text: str) -> str:
-        """Text that stands out, on a terminal."""
-        return self._painted(BOLD, text)
+        """Style a heading."""
+        return self._style(BOLD, text)
 
     def accent(self, text: str) -> str:
-        """A name that stands out, on a terminal."""
-        return self._painted(ACCENT, text)
+        """Style a name."""
+        return self._style(ACCENT, text)
 
-    def quiet(self, text: str) -> str:
-        """What steps back, on a terminal."""
-        return self._painted(DIM, text)
+    def dim(self, text: str) -> str:
+        """Style text of less importance."""
+        return self._style(DIM, text)
 
-    def alarm(self, text: str) -> str:
-        """A warning, on a terminal."""
-        return self._painted(ALARM, text)
+    def warning(self, text: str) -> str:
+        """Style a warning."""
+        return self._style(WARNING, text)
 
-    def good(self, text: str) -> str:
-        """What is as it should be, on a terminal."""
-        return self._painted(GOOD, text)
+    def success(self, text: str) -> str:
+        """Style a success."""
+        return self._style(SUCCESS, text)
 
-    def bad(self, text: str) -> str:
-        """What is not, on a terminal."""
-        return self._painted(BAD, text)
+    def failure(self, text: str) -> str:
+        """Style a failure."""
+        return self._style(FAILURE, text)
 
-    def _painted(self, style: str, text: str) -> str:
-        return f"{style}{text}{PLAIN}" if self.is_terminal and self._styled else text
+    def _style(self, style: str, text: str) -> str:
+        return f"{style}{text}{RESET}" if self.is_terminal and self._styled else text
 
     def write(self, text: str) -> None:
-        """Text of our own making."""
+        """Write text of our own."""
         self.clear()
         with output():
             sys.stdout.write(text)
             sys.stdout.flush()
 
     def show(self, text: str, *, ended: bool = True) -> None:
-        """Text that somebody else wrote: as it is, but on a terminal without what acts on it.
+        """Write text from a server: unchanged, but on a terminal without control characters.
 
-        `ended` adds the last line break where it is missing; on a terminal it is always added.
+        `ended` adds a final line break if it is missing; on a terminal it is always added.
         """
         if self.is_terminal:
             text, ended = clean(text, lines=True), True
         self.write(text + "\n" if ended and not text.endswith("\n") else text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Bytes, as they are."""
+        """Write bytes, unchanged."""
         self.clear()
         with output():
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
 
-    # ------------------------------------------------------------ standard error
+    # ------------------------------------------------------------ stderr
 
     def note(self, text: str) -> None:
-        """A remark beside the output."""
+        """Write a message to stderr."""
         self.clear()
-        with contextlib.suppress(OSError, ValueError):  # nobody listens
+        with contextlib.suppress(OSError, ValueError):  # it is closed
             sys.stderr.write(text)
             sys.stderr.flush()
 
     def emphasis(self, text: str) -> str:
-        """Text that stands out on standard error."""
-        return f"{BOLD}{text}{PLAIN}" if self.is_watched and self._styled else text
+        """Style emphasized text on stderr."""
+        return f"{BOLD}{text}{RESET}" if self.is_watched and self._styled else text
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Draw how far it is, on one line that is drawn anew."""
+        """Draw the progress line."""
         now = asyncio.get_running_loop().time()
         is_last = total is not None and done >= total
         if not self.is_watched or (now - self._drawn_at < DRAW_S and not is_last and self._drawn):
             return
         self._drawn_at = now
-        places = shutil.get_terminal_size((USUAL_PLACES, 24)).columns - 1
-        line = cut(bar(done, total, message), places)
+        width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns - 1
+        line = cut(bar(done, total, message), width)
         self.note("")
         self._drawn = len(line) + sum(not one.isascii() for one in line)  # some are wider
         self._raw(f"\r{line}")
 
     def clear(self) -> None:
-        """Take the line of progress away."""
+        """Erase the progress line."""
         if self._drawn:
             blank, self._drawn = " " * self._drawn, 0
             self._raw(f"\r{blank}\r")
@@ -229,10 +203,10 @@ class Screen:
             sys.stderr.write(text)
             sys.stderr.flush()
 
-    # ------------------------------------------------------------ a person
+    # ------------------------------------------------------------ prompts
 
     async def ask(self, words: str) -> str | None:
-        """What somebody typed after these words; None where they ended their input instead."""
+        """Prompt for a line; None at the end of input."""
         self.note(words)
         line = await self._line()
         if line is None:
@@ -241,15 +215,15 @@ class Screen:
         return line
 
     def forget_typed(self) -> None:
-        """What was read of a line that has no end yet is dropped."""
+        """Drop the part of a line that was read so far."""
         self._typed = b""
 
     async def next_line(self) -> str | None:
-        """The next line of standard input; None at its end. What stands there counts without a
-        line break, too. Raises `Trouble` for a line that is too long."""
+        """The next line of stdin, with or without a line break; None at the end. Raises `CliError`
+        for a line that is too long."""
         line = await self._line()
         if line is None and len(self._typed) > MAX_TYPED_BYTES:
-            raise Trouble(f"a line of the input has more than {MAX_TYPED_BYTES >> 10} KiB")
+            raise CliError(f"a line of stdin is longer than {MAX_TYPED_BYTES >> 10} KiB")
         if line is None and self._typed:
             line, self._typed = self._typed.decode("utf-8", "replace").strip(), b""
         return line
@@ -265,13 +239,13 @@ class Screen:
 
 
 def bar(done: float, total: float | None, message: str | None) -> str:
-    """How far it is, in one line."""
+    """Format progress as one line."""
     words = one_line(message)
     if total is None or total <= 0:
         return f"{done:g}  {words}".rstrip()
     share = min(max(done / total, 0.0), 1.0)
-    full = round(share * BAR_PLACES)
-    drawn = "#" * full + "." * (BAR_PLACES - full)
+    full = round(share * BAR_WIDTH)
+    drawn = "#" * full + "." * (BAR_WIDTH - full)
     return f"[{drawn}] {share:4.0%}  {words or f'{done:g} of {total:g}'}"
 
 
@@ -283,7 +257,7 @@ def _is_terminal(stream: IO[str] | None) -> bool:
 
 
 async def _typed_bytes(fd: int) -> bytes:
-    """What is typed next. Never in a thread that the end of the process would wait for."""
+    """Read what is typed next, never in a thread that would keep the process alive."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[bytes] = loop.create_future()
 
@@ -311,7 +285,7 @@ def _settle(typed: "asyncio.Future[bytes]", data: bytes) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]], *, indent: int = 2, most: int | None = None) -> str:
-    """Rows in columns, two spaces apart, one a line; no line takes more than `most` places."""
+    """Format rows as columns, two spaces apart; no line is wider than `most`."""
     if not rows:
         return ""
     widths = [max(width(cell) for cell in column) for column in zip(*rows, strict=True)]

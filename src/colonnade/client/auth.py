@@ -147,8 +147,9 @@ def _file_key(path: Path) -> bytes:
         finally:
             made.unlink()
     if sys.platform != "win32" and path.stat().st_mode & _OTHERS:
-        raise Refused(f"{path} can be read by others; chmod 600 it, or remove it and log in again")
+        hint = "chmod 600 it, or remove it and log in again"
+        raise Refused(f"{path} can be read by others", hint=hint)
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
-        raise Refused(f"{path} is no key; remove it and log in again")
+        raise Refused(f"{path} is no key", hint="remove it and log in again")
     return key

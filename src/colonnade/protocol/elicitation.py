@@ -41,7 +41,7 @@ def check_form(form: t.ElicitSchema) -> None:
     for name, field in form.properties.items():
         if field.type == "array" and not _choices(field):
             problems.append(f"{_short(name)}: a choice of nothing")
-        elif field.default is not None and (words := _problem(field, field.default)):
+        elif field.default is not None and (words := field_problem(field, field.default)):
             problems.append(f"{_short(name)}: the default does not fit, {words}")
     _refuse(problems, "not a form")
 
@@ -55,7 +55,7 @@ def check_content(form: t.ElicitSchema, content: dict[str, Any]) -> None:
         field = form.properties.get(name)
         if field is None:
             problems.append(f"{_short(name)}: not asked for")
-        elif words := _problem(field, value):
+        elif words := field_problem(field, value):
             problems.append(f"{_short(name)}: {words}")
     _refuse(problems, "the answer does not fit the form")
 
@@ -98,7 +98,8 @@ def _choices(field: t.PrimitiveSchema) -> frozenset[str]:
     return frozenset(bare).union(option.const for option in titled)
 
 
-def _problem(field: t.PrimitiveSchema, value: Any) -> str | None:
+def field_problem(field: t.PrimitiveSchema, value: Any) -> str | None:
+    """What is wrong with the value of one field of an accepted form; None if it is valid."""
     if field.type == "boolean":
         return None if isinstance(value, bool) else "expected true or false"
     if field.type == "string":

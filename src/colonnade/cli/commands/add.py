@@ -1,25 +1,36 @@
-"""What `colonnade add` and `colonnade remove` do: a server in the configuration of another program.
+"""`colonnade add` and `colonnade remove`: a server in the configuration of another program.
 
-Rules: without `--write` nothing is read or written, and standard output has the entry alone. A
-value from the environment is never shown, and stands in a file only where the program can refer to
-none.
+Rules: without `--write`, nothing is read or written, and stdout has only the entry. The value of an
+environment variable is never printed, and is written to a file only if the program cannot refer to
+variables.
 """
 
 import os
 import re
 import shutil
 import sys
-from difflib import get_close_matches
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from shlex import quote
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
-from colonnade.cli.config_file import EntryFile, Standing
-from colonnade.cli.errors import FAILED, Trouble, Voice
-from colonnade.cli.loader import CONFIGURATIONS, read
-from colonnade.cli.options import SCRIPTS, address, header, variable
-from colonnade.cli.terminal import output
+import click
+
+from colonnade.cli.config_file import ConfigFile, FileTrust
+from colonnade.cli.errors import FAILED, CliError, Reporter, closest, output
+from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
+from colonnade.cli.options import (
+    SCRIPT_SUFFIXES,
+    Action,
+    ServerCommand,
+    complete_file,
+    display_url,
+    parse_env,
+    parse_header,
+    target_callback,
+)
 from colonnade.host.config.editing import find, is_before, put, snippet, take
 from colonnade.host.config.formats import (
     DIALECTS,
@@ -31,23 +42,34 @@ from colonnade.host.config.formats import (
     Started,
     path,
 )
-from colonnade.host.config.formats import entry as said
+from colonnade.host.config.formats import entry as to_entry
 from colonnade.host.config.settings import Broken
 from colonnade.text import clean, one_line
 from colonnade.transport.process.python_file import imports_colonnade
 
-# Names of files that say nothing of what is in them; their folder does.
-USUAL: Final = ("server", "main", "app", "mcp", "__main__", "index")
-# What starts another program, whose name is the better one.
-STARTERS: Final = ("uvx", "npx", "uv", "node", "python", "python3", "bunx", "deno", "docker", "run")
-# Names that are listed where the one that was typed is none of them.
+# Names of files that say nothing about the server; the name of the folder is used instead.
+GENERIC_NAMES: Final = ("server", "main", "app", "mcp", "__main__", "index")
+# Commands that start another program, whose name is used instead.
+LAUNCHERS: Final = (
+    "uvx",
+    "npx",
+    "uv",
+    "node",
+    "python",
+    "python3",
+    "bunx",
+    "deno",
+    "docker",
+    "run",
+)
+# Names that are listed where there is no server of the given name.
 MAX_NAMES = 20
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Wish(NamedTuple):
-    """What was typed after `colonnade add`."""
+class AddOptions(NamedTuple):
+    """The options of `colonnade add`."""
 
     target: str | tuple[str, ...]
     client: str
@@ -61,109 +83,230 @@ class Wish(NamedTuple):
     replace: bool = False
 
 
-def client_named(word: str) -> str:
-    """A program that we know. Raises `Trouble` for any other one."""
-    if word in DIALECTS:
-        return word
-    near = get_close_matches(word, DIALECTS, n=1)
-    known = f"there are {', '.join(DIALECTS)}"
-    raise Trouble(f"there is no client {word}; {f'did you mean {near[0]}?' if near else known}")
+def parse_client(name: str) -> str:
+    """The name of a client. Raises `CliError` for an unknown one."""
+    if name in DIALECTS:
+        return name
+    near = closest(name, DIALECTS)
+    known = f"clients are {', '.join(DIALECTS)}"
+    raise CliError(f"there is no client {name}", hint=f"did you mean {near}?" if near else known)
+
+
+# ---------------------------------------------------------------- click commands
+
+
+CLIENTS: Final = "|".join(DIALECTS)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _client(_: click.Context, __: click.Parameter, value: str) -> str:
+    return parse_client(value)
+
+
+def _complete_client(_: click.Context, __: click.Parameter, typed: str) -> list[str]:
+    return [name for name in CLIENTS.split("|") if name.startswith(typed)]
+
+
+def _file_options(command: F) -> F:
+    """Add the options that choose the file."""
+    options = [
+        click.option(
+            "--file",
+            default="",
+            metavar="PATH",
+            shell_complete=complete_file,
+            help="Use this file, not that of the client.",
+        ),
+        click.option(
+            "--project", is_flag=True, help="Use the project file in this folder, not your own."
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    cls=ServerCommand,
+    epilog="""\b
+Examples:
+  colonnade add server.py --to claude-desktop            print the entry and its file
+  colonnade add server.py --to cursor --write            write it, with a backup
+  colonnade add server.py --to codex --env API_KEY       the value stays in your environment
+  colonnade add https://example.com/mcp --to vscode --name example
+  colonnade add --to claude-code --project -- uvx mcp-server-git
+""",
+)
+@click.argument("target", metavar="TARGET", callback=target_callback, shell_complete=complete_file)
+@click.option(
+    "--to",
+    "client",
+    required=True,
+    metavar=CLIENTS,
+    callback=_client,
+    shell_complete=_complete_client,
+    help="Client to add it to.",
+)
+@click.option("--name", default="", metavar="NAME", help="Name of the server in the client.")
+@click.option(
+    "--env",
+    "envs",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Environment variable of the server; NAME alone refers to yours. May be repeated.",
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="Header for a URL. May be repeated.",
+)
+@click.option(
+    "--header-env",
+    "header_envs",
+    multiple=True,
+    metavar="NAME=VARIABLE",
+    help="Header with the value of an environment variable. May be repeated.",
+)
+@_file_options
+@click.option("--write", is_flag=True, help="Write the entry to the file, with a backup.")
+@click.option("--replace", is_flag=True, help="Replace a server of the same name.")
+def add(**options: Any) -> Action:
+    """Print the configuration entry of a server for a client; with --write, write it.
+
+    TARGET is a Python file (FILE[:NAME]), a URL, or a command line after --. Nothing else in the
+    file is changed: comments and order stay.
+    """
+    return partial(add_target, AddOptions(**options))
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  colonnade remove weather --from claude-desktop
+  colonnade remove weather --from vscode --project
+"""
+)
+@click.argument("server", metavar="NAME")
+@click.option(
+    "--from",
+    "client",
+    required=True,
+    metavar=CLIENTS,
+    callback=_client,
+    shell_complete=_complete_client,
+    help="Client to remove it from.",
+)
+@_file_options
+def remove(server: str, client: str, file: str, project: bool) -> Action:
+    """Remove a server from the file of a client, with a backup.
+
+    NAME is the name of the server in the client. Nothing else in the file is changed.
+    """
+    return partial(remove_name, server, client, file, project=project)
 
 
 # ---------------------------------------------------------------- add
 
 
-def add_target(wish: Wish) -> int:
-    """Show an entry, or write it; the exit code."""
-    dialect, voice = DIALECTS[wish.client], Voice()
-    if wish.replace and not wish.write:
-        raise Trouble("--replace is for --write; without it nothing is written")
-    server, name = _server(wish, dialect)
-    name = _checked(wish.name) if wish.name else _safe(name)
-    where = _place(dialect, wish.file, project=wish.project)
-    file = EntryFile(where)
-    for warning in _warnings(wish, dialect, server):
-        voice.say(warning)
-    if wish.write:
+def add_target(options: AddOptions) -> int:
+    """Print an entry, or write it; return the exit code."""
+    dialect, reporter = DIALECTS[options.client], Reporter()
+    if options.replace and not options.write:
+        raise CliError("--replace is only for --write")
+    server, name = _server(options, dialect)
+    name = _check_name(options.name) if options.name else _safe_name(name)
+    where = _file_path(dialect, options.file, project=options.project)
+    file = ConfigFile(where)
+    for warning in _secret_warnings(options, dialect, server):
+        reporter.info(warning)
+    if options.write:
         text = file.read()
-        standing = Standing(where, text)
-        made = said(dialect, server)
-        new = _write(wish, dialect, name, made, file, text, voice)
-        if words := standing.goes_on(new, {name: made}):
-            voice.say(words)
+        file_trust = FileTrust(where, text)
+        made = to_entry(dialect, server)
+        new = _write(options, dialect, name, made, file, text, reporter)
+        if message := file_trust.keep(new, {name: made}):
+            reporter.info(message)
         return 0
-    shown = snippet(dialect, name, said(dialect, _hidden(wish, server)))
+    shown = snippet(dialect, name, to_entry(dialect, _without_values(options, server)))
     with output():
         sys.stdout.write(shown)
         sys.stdout.flush()
-    voice.say(f"this belongs in {file.shown}; --write puts it there")
+    reporter.info(f"this entry belongs in {file.shown}; --write writes it")
     return 0
 
 
 def _write(
-    wish: Wish,
+    options: AddOptions,
     dialect: Dialect,
     name: str,
     made: dict[str, Any],
-    file: EntryFile,
+    file: ConfigFile,
     text: str | None,
-    voice: Voice,
+    reporter: Reporter,
 ) -> str:
-    """Put an entry into a file; its text from now on."""
+    """Write an entry to a file; return the new content."""
     try:
         before = find(dialect, text or "")
         if text is not None and before.get(name) == made:
-            voice.say(f"{name} is in {file.shown} already, just so")
+            reporter.info(f"{name} is already in {file.shown}, with the same entry")
             return text
-        if name in before and not wish.replace:
-            words = f"there is a {name} in {file.shown} already; --replace takes its place"
-            raise Trouble(f"{words}, --name gives this one another name")
+        if name in before and not options.replace:
+            raise CliError(
+                f"{file.shown} already has a server {name}",
+                hint="--replace replaces it, --name adds this one under another name",
+            )
         new = put(dialect, text or "", name, made)
     except Broken as error:
-        raise _broken(file, error) from None
-    if not file.has_folder and not wish.file and not wish.project:
-        voice.say(f"its folder was not there: is {dialect.title} installed here?")
-    kept = file.replace(name, new, old=text)
-    voice.say(f"{name} is in {file.shown} now{_kept(kept)}; {_afterwards(wish, dialect)}")
+        raise _syntax_error(file, error) from None
+    if not file.has_folder and not options.file and not options.project:
+        reporter.info(f"its directory does not exist: is {dialect.title} installed?")
+    backup = file.replace(name, new, old=text)
+    reporter.info(
+        f"added {name} to {file.shown}{_backup_note(backup)}; {_next_step(options, dialect)}"
+    )
     return new
 
 
-def _afterwards(wish: Wish, dialect: Dialect) -> str:
-    """What a person does next: in the client, or with a file that is none of its own."""
-    usual = [_place(dialect, "", project=scope == "project") for scope in dialect.files]
-    own = not wish.file or os.path.abspath(wish.file) in usual
-    if own or not wish.file.lower().endswith(CONFIGURATIONS):
+def _next_step(options: AddOptions, dialect: Dialect) -> str:
+    """What to do next: in the client, or with a file that is not the client's own."""
+    usual = [_file_path(dialect, "", project=scope == "project") for scope in dialect.files]
+    own = not options.file or os.path.abspath(options.file) in usual
+    if own or not options.file.lower().endswith(CONFIG_SUFFIXES):
         return dialect.afterwards
-    return f"colonnade ls {clean(quote(wish.file))} shows it"
+    return f"colonnade ls {clean(quote(options.file))} shows it"
 
 
-def _kept(kept: str) -> str:
-    return f", and what was there before in {clean(kept)}" if kept else ""
+def _backup_note(backup: str) -> str:
+    return f" (backup: {clean(backup)})" if backup else ""
 
 
-def _broken(file: EntryFile, error: Broken) -> Trouble:
+def _syntax_error(file: ConfigFile, error: Broken) -> CliError:
     where = f"{file.shown}, line {error.line}, column {error.column}"
-    return Trouble(f"{where}: {one_line(error.why)}; nothing was written", FAILED)
+    return CliError(f"{where}: {one_line(error.why)}; nothing was written", FAILED)
 
 
 # ---------------------------------------------------------------- remove
 
 
 def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
-    """Take an entry out; the exit code."""
-    dialect, voice = DIALECTS[client], Voice()
-    where = _place(dialect, file, project=project)
-    place = EntryFile(where)
+    """Remove an entry; return the exit code."""
+    dialect, reporter = DIALECTS[client], Reporter()
+    where = _file_path(dialect, file, project=project)
+    place = ConfigFile(where)
     text = place.read()
     if text is None:
-        raise Trouble(f"there is no {place.shown}, and so no {clean(name)} in it")
-    standing = Standing(where, text)
+        raise CliError(f"there is no file {place.shown}, and so no server {clean(name)}")
+    file_trust = FileTrust(where, text)
     new: str | None
     try:
         known = find(dialect, text)
         if name not in known:
-            raise Trouble(_unknown(name, list(known), place))
-        before = place.kept(name)
+            raise _unknown_server(name, list(known), place)
+        before = place.backup(name)
         if before is not None and is_before(dialect, before, text, name):
             place.replace(name, new := before)
             place.forget(name)
@@ -171,38 +314,40 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
         elif is_before(dialect, "", text, name):
             place.replace(name, new := None)
             place.forget(name)
-            how = ", which is gone: nothing else was in it"
+            how = " and deleted the file, which had no other content"
         else:
             new = take(dialect, text, name)
-            how = _kept(place.replace(name, new, old=text))
+            how = _backup_note(place.replace(name, new, old=text))
     except Broken as error:
-        raise _broken(place, error) from None
-    voice.say(f"{clean(name)} is out of {place.shown}{how}")
-    if words := standing.goes_on(new):
-        voice.say(words)
+        raise _syntax_error(place, error) from None
+    reporter.info(f"removed {clean(name)} from {place.shown}{how}")
+    if message := file_trust.keep(new):
+        reporter.info(message)
     return 0
 
 
-def _unknown(name: str, known: list[str], file: EntryFile) -> str:
-    words = f"there is no {clean(name)} in {file.shown}; "
-    near = get_close_matches(name, known, n=1)
-    if near:
-        return f"{words}did you mean {one_line(near[0])}?"
+def _unknown_server(name: str, known: list[str], file: ConfigFile) -> CliError:
+    near = closest(name, known)
     more = ", …" if len(known) > MAX_NAMES else ""
-    return f"{words}it has {one_line(', '.join(known[:MAX_NAMES])) or 'no server'}{more}"
+    listed = one_line(", ".join(known[:MAX_NAMES]))
+    hint = f"servers are {listed}{more}" if known else "it has no servers"
+    return CliError(
+        f"there is no server {clean(name)} in {file.shown}",
+        hint=f"did you mean {one_line(near)}?" if near else hint,
+    )
 
 
-# ---------------------------------------------------------------- which file
+# ---------------------------------------------------------------- file
 
 
-def _place(dialect: Dialect, file: str, *, project: bool) -> str:
+def _file_path(dialect: Dialect, file: str, *, project: bool) -> str:
     if file and project:
-        raise Trouble("--file and --project exclude each other: both say where it belongs")
+        raise CliError("--file and --project exclude each other")
     if file:
         return os.path.abspath(file)
     scope: Scope = "project" if project else "user"
     if scope not in dialect.files:
-        raise Trouble(f"{dialect.title} has no file for a project; leave --project out")
+        raise CliError(f"{dialect.title} has no project file", hint="leave out --project")
     return path(
         dialect,
         scope,
@@ -218,88 +363,95 @@ def _platform() -> Platform:
     return cast("Platform", sys.platform) if known else "linux"
 
 
-# ---------------------------------------------------------------- which server
+# ---------------------------------------------------------------- server
 
 
 def name_for(target: str | tuple[str, ...]) -> str:
-    """What a server is called where nobody gave it a name. Raises `Trouble`."""
+    """The default name of a server. Raises `CliError`."""
     if not isinstance(target, str):
-        return _safe(_command(target)[1])
+        return _safe_name(_parse_command(target)[1])
     if "://" in target:
-        return _safe(urlsplit(target).hostname or "")
-    if os.path.splitext(target)[1].lower() in SCRIPTS or read(target).path:
-        return _safe(_file(target)[1])
-    return _safe(target.rpartition(":")[2].rpartition(".")[2])  # a module
+        return _safe_name(urlsplit(target).hostname or "")
+    if os.path.splitext(target)[1].lower() in SCRIPT_SUFFIXES or parse_server_file(target).path:
+        return _safe_name(_parse_file(target)[1])
+    return _safe_name(target.rpartition(":")[2].rpartition(".")[2])  # a module
 
 
-def _server(wish: Wish, dialect: Dialect) -> tuple[Started | Reached, str]:
-    """The server, and what it may be called."""
-    target = wish.target
+def _server(options: AddOptions, dialect: Dialect) -> tuple[Started | Reached, str]:
+    """The server, and its default name."""
+    target = options.target
     if isinstance(target, str) and "://" in target:
-        return _reached(wish, dialect, target)
-    if wish.headers or wish.header_envs:
-        raise Trouble("--header goes to an address; a server that is started has --env")
-    variables = tuple(_variable(text, dialect) for text in wish.envs)
+        return _url_server(options, dialect, target)
+    if options.headers or options.header_envs:
+        raise CliError(
+            "--header is for URLs", hint="use --env for a server that is started as a process"
+        )
+    variables = tuple(_parse_variable(text, dialect) for text in options.envs)
     if isinstance(target, str):
-        line, name = _file(target)
+        line, name = _parse_file(target)
     else:
-        line, name = _command(target)
+        line, name = _parse_command(target)
     return Started(line[0], tuple(line[1:]), variables), name
 
 
-def _reached(wish: Wish, dialect: Dialect, url: str) -> tuple[Reached, str]:
-    shown = address(url)
-    if wish.envs:
-        raise Trouble("--env is for a server that is started, and this is an address")
+def _url_server(options: AddOptions, dialect: Dialect, url: str) -> tuple[Reached, str]:
+    shown = display_url(url)
+    if options.envs:
+        raise CliError("--env is for servers that are started as a process; this target is a URL")
     if not dialect.addresses:
-        words = f"{dialect.title} takes no addresses from its file; add {clean(shown)} in its"
-        raise Trouble(f"{words} settings, under Connectors")
-    pairs = tuple(_header_variable(text) for text in wish.header_envs)
+        raise CliError(
+            f"{dialect.title} does not read URLs from its file",
+            hint=f"add {clean(shown)} in its settings, under Connectors",
+        )
+    pairs = tuple(_parse_header_variable(text) for text in options.header_envs)
     host = urlsplit(url).hostname or ""
-    return Reached(url, tuple(map(header, wish.headers)), pairs), host
+    return Reached(url, tuple(map(parse_header, options.headers)), pairs), host
 
 
-def _header_variable(text: str) -> tuple[str, str]:
+def _parse_header_variable(text: str) -> tuple[str, str]:
     name, _, value = (part.strip() for part in text.partition("="))
     if not name or not _VARIABLE.fullmatch(value):
-        raise Trouble("--header-env takes NAME=VARIABLE, such as Authorization=TOKEN")
+        raise CliError("--header-env: expected NAME=VARIABLE, such as Authorization=TOKEN")
     return name, value
 
 
-def _variable(text: str, dialect: Dialect) -> tuple[str, str | None]:
+def _parse_variable(text: str, dialect: Dialect) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     if not _VARIABLE.fullmatch(name):
-        raise Trouble("--env takes NAME, or NAME=VALUE")
+        raise CliError("--env: expected NAME or NAME=VALUE")
     if equals:
         return name, value
-    return (name, None) if dialect.refers else variable(name)
+    return (name, None) if dialect.refers else parse_env(name)
 
 
-def _file(target: str) -> tuple[list[str], str]:
-    """The command line of a file, which is named in full: a client starts in any folder."""
+def _parse_file(target: str) -> tuple[list[str], str]:
+    """The command line for a file, with its full path: clients start servers in any directory."""
     stem = os.path.splitext(os.path.basename(target))[0]
-    if os.path.splitext(target)[1].lower() in SCRIPTS and os.path.isfile(target):
-        return [shutil.which("node") or "node", os.path.abspath(target)], _better(stem, target)
-    found = read(target)
+    if os.path.splitext(target)[1].lower() in SCRIPT_SUFFIXES and os.path.isfile(target):
+        return [shutil.which("node") or "node", os.path.abspath(target)], _better_name(stem, target)
+    found = parse_server_file(target)
     if not found.path:
-        words = f"{target} is a module, found from the folder where one is, and a client starts in"
-        raise Trouble(f"{words} any other one; name its file")
+        raise CliError(
+            f"{target} is a module, which is found from one directory only, and clients start "
+            "servers in any directory",
+            hint="give its file",
+        )
     stem = os.path.splitext(os.path.basename(found.path))[0]
     name = found.name.rpartition(".")[2]
-    if found.name and name not in USUAL:
+    if found.name and name not in GENERIC_NAMES:
         stem = name
     if not found.name and not imports_colonnade(found.path):
-        return [sys.executable, found.path], _better(stem, found.path)
-    return [*_starter(), str(found)], _better(stem, found.path)
+        return [sys.executable, found.path], _better_name(stem, found.path)
+    return [*_run_command(), str(found)], _better_name(stem, found.path)
 
 
-def _better(stem: str, file: str) -> str:
+def _better_name(stem: str, file: str) -> str:
     folder = os.path.basename(os.path.dirname(os.path.abspath(file)))
-    return folder if stem in USUAL and folder else stem
+    return folder if stem in GENERIC_NAMES and folder else stem
 
 
-def _starter() -> list[str]:
-    """What runs a file of ours wherever it is started: without a PATH, and in any folder."""
+def _run_command() -> list[str]:
+    """The command that runs a file in any directory, without PATH."""
     ending = ".exe" if sys.platform == "win32" else ""
     script = os.path.join(os.path.dirname(sys.executable), f"colonnade{ending}")
     if os.path.isfile(script):
@@ -307,34 +459,39 @@ def _starter() -> list[str]:
     return [sys.executable, "-P", "-m", "colonnade", "run"]
 
 
-def _command(line: tuple[str, ...]) -> tuple[list[str], str]:
+def _parse_command(line: tuple[str, ...]) -> tuple[list[str], str]:
     if not line or not line[0]:
-        raise Trouble("after -- comes the command that starts it: -- uvx mcp-server-git")
+        raise CliError(
+            "-- must be followed by the command that starts the server",
+            hint="for example -- uvx mcp-server-git",
+        )
     stems = [os.path.splitext(os.path.basename(word))[0] for word in line if word[:1] != "-"]
-    telling = [stem for stem in stems if stem and stem not in STARTERS]
-    return list(line), (telling or stems)[0]
+    cli_errors = [stem for stem in stems if stem and stem not in LAUNCHERS]
+    return list(line), (cli_errors or stems)[0]
 
 
-def _checked(name: str) -> str:
-    """A name that every program takes. Raises `Trouble`."""
+def _check_name(name: str) -> str:
+    """A name that every client accepts. Raises `CliError`."""
     if not NAME.fullmatch(name):
-        words = f"{clean(name)} is no name that every client takes"
-        raise Trouble(f"{words}; use letters, digits, - and _, 64 at most: --name {_safe(name)}")
+        raise CliError(
+            f"{clean(name)} is not a name that every client accepts",
+            hint=f"use letters, digits, - and _, at most 64: --name {_safe_name(name)}",
+        )
     return name
 
 
-def _safe(name: str) -> str:
+def _safe_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:64] or "server"
 
 
 # ---------------------------------------------------------------- secrets
 
 
-def _hidden(wish: Wish, server: Started | Reached) -> Started | Reached:
-    """The same, for a screen: what came from the environment is only named there."""
+def _without_values(options: AddOptions, server: Started | Reached) -> Started | Reached:
+    """The same for printing: without the values of environment variables."""
     if isinstance(server, Reached):
         return server
-    typed = _typed(wish)
+    typed = _typed_variables(options)
     shown = (
         (name, value if value is None or name in typed else f"<the value of {name}>")
         for name, value in server.variables
@@ -342,58 +499,63 @@ def _hidden(wish: Wish, server: Started | Reached) -> Started | Reached:
     return server._replace(variables=tuple(shown))
 
 
-def _typed(wish: Wish) -> set[str]:
-    return {text.partition("=")[0] for text in wish.envs if "=" in text}
+def _typed_variables(options: AddOptions) -> set[str]:
+    return {text.partition("=")[0] for text in options.envs if "=" in text}
 
 
-def _warnings(wish: Wish, dialect: Dialect, server: Started | Reached) -> list[str]:
-    """What a person should know of secrets, and of paths, before this is used."""
+def _secret_warnings(options: AddOptions, dialect: Dialect, server: Started | Reached) -> list[str]:
+    """Warnings about secrets and paths."""
     if isinstance(server, Reached):
-        return _of_address(server)
+        return _url_warnings(server)
     found: list[str] = []
     for name, value in server.variables:
         if value is None:
             continue
-        if name not in _typed(wish):
+        if name not in _typed_variables(options):
             found.append(
-                f"{dialect.title} cannot refer to a variable: --write puts the value of {name} "
-                "into the file as plain text"
+                f"{dialect.title} cannot refer to environment variables: --write writes the value "
+                f"of {name} to the file as plain text"
             )
         elif _is_secret(f"{name}={value}"):
-            way = f"; --env {name} alone refers to yours" if dialect.refers else ""
-            found.append(f"{name} looks like a secret, and stands in the file as plain text{way}")
-    if not isinstance(wish.target, str):
-        found += _of_command(wish.target)
+            hint = f"; --env {name} refers to your environment variable" if dialect.refers else ""
+            found.append(f"{name} looks like a secret, and is plain text in the file{hint}")
+    if not isinstance(options.target, str):
+        found += _command_warnings(options.target)
     return found
 
 
-def _of_address(server: Reached) -> list[str]:
+def _url_warnings(server: Reached) -> list[str]:
     found: list[str] = []
     if _is_secret(server.url):
-        words = "the address holds what looks like a secret, and stands in the file as plain text"
-        found.append(f"{words}; --header-env NAME=VARIABLE sends one that stays a variable")
+        found.append(
+            "the URL seems to contain a secret, which is plain text in the file; "
+            "--header-env NAME=VARIABLE refers to an environment variable"
+        )
     for name, value in server.headers:
         if _is_secret(f"{name}: {value}"):
-            words = f"the header {clean(name)} stands in the file as plain text"
-            found.append(f"{words}; --header-env {clean(name)}=VARIABLE refers to a variable")
+            hint = f"--header-env {clean(name)}=VARIABLE refers to an environment variable"
+            found.append(f"the header {clean(name)} is plain text in the file; {hint}")
     return found
 
 
-def _of_command(line: tuple[str, ...]) -> list[str]:
+def _command_warnings(line: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     pairs = (f"{word}={after}" for word, after in pairwise(line))
     if any(map(_is_secret, line)) or any(_is_secret(p) for p in pairs if p.startswith("-")):
         found.append(
-            "an argument looks like a secret, which stands in the file as plain text, and whoever "
-            "lists processes sees it; if the server can, give it by --env"
+            "an argument looks like a secret: it is plain text in the file, and visible in the "
+            "list of processes; use --env if the server supports it"
         )
     for word in line:
         near = os.path.sep in word or bool(os.path.splitext(word)[1])
         if near and not os.path.isabs(word) and os.path.exists(word):
-            words = f"{clean(word)} is a path from this folder, and a client starts in any other"
-            found.append(f"{words} one; write it in full: {clean(os.path.abspath(word))}")
+            full = clean(os.path.abspath(word))
+            found.append(
+                f"{clean(word)} is a relative path, and clients start servers in any directory; "
+                f"use {full}"
+            )
     if not shutil.which(line[0]):
-        found.append(f"there is no command {clean(line[0])} on the PATH here")
+        found.append(f"there is no command {clean(line[0])} on PATH")
     return found
 
 

@@ -1,9 +1,9 @@
-"""Whether a call that a model wants may be made: shown whole to a person, who says so.
+"""User approval in `colonnade chat`: of the model's tool calls, and of sampling requests.
 
-Rules: a person sees the exact call, and nothing of it is left out without saying so (R0141). With
-nobody to ask, the answer is no. What is allowed for a conversation is one tool that says that it
-only reads, as it is defined now: another definition is asked for anew. What a model or a server
-wrote cannot act on the terminal, nor pose as ours.
+Rules: the user sees the exact call, and where something is cut the output says so (R0141). Without
+a terminal the answer is no. "Always" is for one tool with `readOnlyHint`, in its current
+definition, for the rest of the conversation: a changed definition is asked for again. Text from a
+model or a server cannot control the terminal, nor look like our own output.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 
 from msgspec import UNSET
 
-from colonnade.cli.session import sentence
-from colonnade.cli.terminal import Screen
+from colonnade.cli.session import error_message
+from colonnade.cli.terminal import Terminal
 from colonnade.errors import ColonnadeError, Declined, Refused
 from colonnade.host.agent.loop import ModelCall
 from colonnade.host.agent.openai_model import OpenAICompatible
@@ -23,9 +23,9 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.providers.tool_calls import in_words, parts
 from colonnade.text import clean, one_line
 
-# Of a call that is shown at once; what is longer is shown when it is asked for.
+# The most characters of a call that are shown at once; `show` prints the rest.
 MAX_SHOWN: Final = 4_000
-# An answer that is none so often is meant to be none.
+# Invalid answers before the call is rejected.
 MAX_TRIES: Final = 10
 
 YES: Final = frozenset({"y", "yes"})
@@ -34,29 +34,29 @@ ALWAYS: Final = frozenset({"a", "always"})
 SHOW: Final = frozenset({"s", "show"})
 
 
-class SaidNo(Refused):
-    """Whoever was asked said no, or nobody was there."""
+class CallRejected(Refused):
+    """The user rejected the call, or there is no user."""
 
 
-class Consent:
-    """Asks a person before each call. `lock` keeps others from asking at the same time."""
+class CallApproval:
+    """Asks the user before each call. `lock` is held while a question is open."""
 
-    def __init__(self, screen: Screen, lock: asyncio.Lock, *, yes: bool = False) -> None:
-        self._screen = screen
+    def __init__(self, terminal: Terminal, lock: asyncio.Lock, *, yes: bool = False) -> None:
+        self._terminal = terminal
         self._lock = lock
         self._yes = yes
-        # What was allowed for the whole conversation: a tool's name, and what it was then.
+        # Tools that are always allowed: the name of each, and its definition at that time.
         self._allowed: dict[str, bytes] = {}
-        # Calls that are under way, and when each was allowed.
+        # Calls that run, and when each was approved.
         self._since: dict[int, tuple[ModelCall, float]] = {}
 
     async def ask(self, call: ModelCall) -> None:
-        """Show a call, and let a person decide. Raises `SaidNo`."""
+        """Show a call, and ask the user. Raises `CallRejected`."""
         await self._ask(call)
         self._since[id(call)] = call, monotonic()
 
     def seconds(self, call: ModelCall) -> float:
-        """How long a call took that is over, without the time in which a person thought of it."""
+        """The duration of a finished call, without the time that the user took to decide."""
         found = self._since.pop(id(call), None)
         return call.seconds if found is None else monotonic() - found[1]
 
@@ -65,104 +65,107 @@ class Consent:
             self._show(call)
             if self._yes:
                 return
-            if not self._screen.can_ask:
-                self._screen.note(
-                    "  refused: nobody is here to allow it; --yes allows every call\n"
+            if not self._terminal.can_ask:
+                self._terminal.note(
+                    "  rejected: there is no terminal to ask in; --yes approves every call\n"
                 )
-                raise SaidNo("there is nobody to ask whether it may be called")
+                raise CallRejected("there is no user to approve the call")
             if self._allowed.get(call.name) == encode(call.tool):
-                self._screen.note("  (you allowed this tool)\n")
+                self._terminal.note("  (always approved)\n")
                 return
             await self._decide(call)
 
     def forget(self) -> None:
-        """A new conversation: nothing is allowed."""
+        """Start a new conversation: nothing is approved."""
         self._allowed.clear()
         self._since.clear()
 
     async def _decide(self, call: ModelCall) -> None:
-        reads = only_reads(call.tool)
+        reads = is_read_only(call.tool)
         if reads:
-            self._screen.note("  (it says that it only reads)\n")
+            self._terminal.note("  (the tool declares itself read-only)\n")
         choices = "yes, no or always (for this tool)" if reads else "yes or no"
         for _ in range(MAX_TRIES):
-            said = await self._screen.ask(f"  call it? {choices} [no] ")
-            word = "no" if said is None else said.lower()
-            if word in SHOW:
-                self._screen.note(set_in("\n".join(lines_of(call.arguments))))
-            elif word in YES:
+            answer = await self._terminal.ask(f"  call it? {choices} [no] ")
+            choice = "no" if answer is None else answer.lower()
+            if choice in SHOW:
+                self._terminal.note(indent("\n".join(argument_lines(call.arguments))))
+            elif choice in YES:
                 return
-            elif reads and word in ALWAYS:
+            elif reads and choice in ALWAYS:
                 self._allowed[call.name] = encode(call.tool)
                 return
-            elif word in NO:
+            elif choice in NO:
                 break
-        raise SaidNo("the user said no")
+        raise CallRejected("the user rejected the call")
 
     def _show(self, call: ModelCall) -> None:
-        screen = self._screen
+        terminal = self._terminal
         name, server = one_line(call.name), one_line(call.server)
-        screen.note(f"{screen.emphasis(f'-> {name}')} (server {server})\n")
-        text = "\n".join(lines_of(call.arguments))
+        terminal.note(f"{terminal.emphasis(f'-> {name}')} (server {server})\n")
+        text = "\n".join(argument_lines(call.arguments))
         if len(text) > MAX_SHOWN:
             left = len(text) - MAX_SHOWN
-            screen.note(set_in(text[:MAX_SHOWN]))
-            screen.note(f"  (and {left} more characters; show shows all)\n")
+            terminal.note(indent(text[:MAX_SHOWN]))
+            terminal.note(f"  (and {left} more characters; type show to see them)\n")
         elif text:
-            screen.note(set_in(text))
+            terminal.note(indent(text))
 
 
-def lines_of(arguments: dict[str, Any]) -> list[str]:
-    """Arguments, one a line, each as JSON: what is sent, and nothing else."""
+def argument_lines(arguments: dict[str, Any]) -> list[str]:
+    """Arguments as JSON, one per line, exactly as they are sent."""
     return [f"{clean(name)} = {clean(encode(value).decode())}" for name, value in arguments.items()]
 
 
-def only_reads(tool: HostTool | None) -> bool:
-    """Whether a tool says that it only reads, which proves nothing (R0294)."""
+def is_read_only(tool: HostTool | None) -> bool:
+    """Whether a tool declares itself read-only, which is not proof (R0294)."""
     annotations = tool.annotations if tool is not None else None
     return annotations is not None and annotations.read_only_hint is True
 
 
-def set_in(text: str) -> str:
-    """What somebody else wrote, set in, so that it cannot pose as a line of ours."""
+def indent(text: str) -> str:
+    """Text from a model or server, indented, so that it cannot look like our own output."""
     return "".join(f"  | {line}\n" for line in text.splitlines())
 
 
-async def lend(
-    model: OpenAICompatible, params: t.CreateMessageRequestParams, who: str, screen: Screen
+async def approve_sampling(
+    model: OpenAICompatible,
+    params: t.CreateMessageRequestParams,
+    server_name: str,
+    terminal: Terminal,
 ) -> t.CreateMessageResult:
-    """What the model says to a server, if a person agrees to the question and to the answer.
-    Raises `Declined`."""
-    if not screen.can_ask:
-        screen.note(
-            f"colonnade: {who} asks for the model's words, and nobody is here to allow it\n"
+    """Answer a sampling request, if the user approves the request and the result. Raises
+    `Declined`."""
+    if not terminal.can_ask:
+        terminal.note(
+            f"colonnade: {server_name} requests sampling; declined, because there is no terminal\n"
         )
-        raise Declined("there is nobody to ask")
-    screen.note(f"{screen.emphasis(f'{who} wants your model to answer this:')}\n")
+        raise Declined("there is no user to ask")
+    terminal.note(f"{terminal.emphasis(f'{server_name} requests sampling from your model:')}\n")
     if params.system_prompt:
-        screen.note(_set_in("system", params.system_prompt))
+        terminal.note(_format_message("system", params.system_prompt))
     for message in params.messages:
         given: Any = message.content
         blocks = cast("list[t.ContentBlock]", given if isinstance(given, list) else [given])
-        screen.note(_set_in(message.role, "\n".join(map(in_words, parts(blocks, UNSET)))))
-    screen.note(f"  (in {params.max_tokens} tokens at the most)\n")
-    await _agree(screen, "  let it answer? yes or no [no] ")
+        terminal.note(_format_message(message.role, "\n".join(map(in_words, parts(blocks, UNSET)))))
+    terminal.note(f"  (at most {params.max_tokens} tokens)\n")
+    await _agree(terminal, "  send it to the model? yes or no [no] ")
     try:
         result = await model.sample(params)
     except ColonnadeError as error:
-        screen.note(f"colonnade: {sentence(error)}\n")
-        raise Declined("the model has no answer") from None
-    assert isinstance(result.content, t.TextContent), "it was offered no tools"
-    screen.note(_set_in("assistant", result.content.text))
-    await _agree(screen, f"  send this to {who}? yes or no [no] ")
+        terminal.note(f"colonnade: {error_message(error)}\n")
+        raise Declined("the model failed") from None
+    assert isinstance(result.content, t.TextContent), "no tools were given to the model"
+    terminal.note(_format_message("assistant", result.content.text))
+    await _agree(terminal, f"  send this to {server_name}? yes or no [no] ")
     return result
 
 
-async def _agree(screen: Screen, words: str) -> None:
-    if (await screen.ask(words) or "").lower() not in YES:
-        raise Declined("the user said no")
+async def _agree(terminal: Terminal, words: str) -> None:
+    if (await terminal.ask(words) or "").lower() not in YES:
+        raise Declined("the user declined")
 
 
-def _set_in(role: str, text: str) -> str:
-    """What somebody else wrote, set in, so that it cannot pose as a line of ours."""
-    return f"  {one_line(role)}:\n{set_in(clean(text, lines=True).strip())}"
+def _format_message(role: str, text: str) -> str:
+    """A message, indented below its role."""
+    return f"  {one_line(role)}:\n{indent(clean(text, lines=True).strip())}"

@@ -1,18 +1,21 @@
-"""What `colonnade config` does: explain, check, trust.
+"""`colonnade config explain`, `check` and `trust`: configuration files with servers.
 
-Rules: nothing is started, and no secret is looked up. Standard output has what was asked for.
+Rules: nothing is started, and no secret is looked up.
 """
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from shlex import quote
-from typing import Any
+from typing import Any, Final
 
+import click
 import msgspec
 
-from colonnade.cli.config_target import ask_trust, wanted
-from colonnade.cli.errors import FAILED, Trouble, Voice
-from colonnade.cli.terminal import Screen
+from colonnade.cli.config_target import ask_trust, describe_request
+from colonnade.cli.errors import FAILED, CliError, Reporter
+from colonnade.cli.options import Action, complete_file
+from colonnade.cli.terminal import Terminal
 from colonnade.errors import ColonnadeError
 from colonnade.host.config.explain import explained, line, told
 from colonnade.host.config.formats import places
@@ -22,13 +25,81 @@ from colonnade.host.config.settings import Config, Problem
 from colonnade.host.config.trust import Trust, TrustQuestion, forget
 from colonnade.text import clean
 
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(epilog="Example: colonnade config explain .mcp.json")
+def config() -> None:
+    """Configuration files of Claude, VS Code, Cursor and Codex, and colonnade.toml."""
+
+
+@config.command(
+    short_help="Show every value, and where it comes from.",
+    epilog="""\b
+Examples:
+  colonnade config explain                 all files found for this folder, by program
+  colonnade config explain .mcp.json ~/.claude.json
+  colonnade config explain colonnade.toml --all
+""",
+)
+@click.argument("files", metavar="[FILE]...", nargs=-1, shell_complete=complete_file)
+@click.option("--all", "everything", is_flag=True, help="Include defaults.")
+@JSON
+def explain(files: tuple[str, ...], everything: bool, as_json: bool) -> Action:
+    """Show every value of each server, with the file, line and scope that it comes from.
+
+    References are shown as they are written, with whether they can be resolved, and never with
+    their value. Nothing is started.
+    """
+    return partial(explain_files, files, everything=everything, as_json=as_json)
+
+
+@config.command(
+    short_help="Report errors in files, for scripts.",
+    epilog="""\b
+Examples:
+  colonnade config check .mcp.json         file:line:column: key: message
+  colonnade config check colonnade.toml --json
+""",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_file)
+@JSON
+def check(files: tuple[str, ...], as_json: bool) -> Action:
+    """Report errors and warnings, one per line: file:line:column: key: message.
+
+    The exit status is 1 if there are errors, and 0 if there are only warnings. Trust is not
+    checked. Nothing is started.
+    """
+    return partial(check_files, files, as_json=as_json)
+
+
+@config.command(
+    short_help="Trust the file of a project.",
+    epilog="""\b
+Examples:
+  colonnade config trust .mcp.json         show what it starts, and ask
+  colonnade config trust .mcp.json --yes   for scripts that know the content
+  colonnade config trust .mcp.json --forget
+""",
+)
+@click.argument("file", metavar="FILE", shell_complete=complete_file)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--forget", is_flag=True, help="Revoke the trust.")
+def trust(file: str, yes: bool, forget: bool) -> Action:
+    """Show every command line and URL of a file, and ask whether to trust it.
+
+    Trust is for the exact content of the file, and of the files that it includes: after a change,
+    the question is asked again.
+    """
+    return partial(forget_file, file) if forget else partial(trust_file, file, yes=yes)
+
 
 def _reader(trust: Trust = None) -> Reader:
-    return Reader(trust=trust, on_input=_nobody, strict=True)
+    return Reader(trust=trust, on_input=_no_input, strict=True)
 
 
-def _nobody(_: Input) -> str | None:
-    """Who could be asked when a server is used; here none is."""
+def _no_input(_: Input) -> str | None:
+    """Inputs are asked for when a server is used, not here."""
     return None
 
 
@@ -36,74 +107,74 @@ def _nobody(_: Input) -> str | None:
 
 
 def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> int:
-    """Show each value and where it came from; the exit code."""
+    """Show every value and where it comes from; return the exit code."""
     home, folder = os.path.expanduser("~"), os.getcwd()
     groups = (
         [("", list(files))] if files else list(places(home=home, folder=folder, env=os.environ))
     )
-    screen, found, code = Screen(), list[dict[str, Any]](), 0
+    terminal, found, code = Terminal(), list[dict[str, Any]](), 0
     for program, paths in groups:
-        reader, trusting = _reader(), _reader(trust=True)
+        reader, trust_prompt = _reader(), _reader(trust=True)
         config = reader.read(paths)
-        trusting.read(paths)
-        servers = explained(reader, trusting, everything=everything)
+        trust_prompt.read(paths)
+        servers = explained(reader, trust_prompt, everything=everything)
         code = max(code, FAILED if any(not one.server for one in config.problems) else 0)
         if as_json:
-            found.append({"program": program, "servers": servers, **_told(config)})
+            found.append({"program": program, "servers": servers, **_problems_to_json(config)})
             continue
         if program:
-            screen.write(screen.heading(f"{program}\n\n"))
-        screen.write(told(servers, home=home, folder=folder))
-        _list(screen, config, reader)
+            terminal.write(terminal.heading(f"{program}\n\n"))
+        terminal.write(told(servers, home=home, folder=folder))
+        _print_problems(terminal, config, reader)
     if not groups and not as_json:
-        screen.write("no program has servers configured for this folder\n")
+        terminal.write("no servers are configured for this folder\n")
     if as_json:
         value = found if not files else {k: v for k, v in found[0].items() if k != "program"}
-        _show_json(screen, value)
+        _show_json(terminal, value)
     return code
 
 
-def _list(screen: Screen, config: Config, reader: Reader | None = None) -> None:
-    """A line for each problem; of a file that is not trusted, one for all of its servers."""
+def _print_problems(terminal: Terminal, config: Config, reader: Reader | None = None) -> None:
+    """Print a line for each problem; for a file that is not trusted, one for all its servers."""
     untrusted = reader.untrusted if reader is not None else {}
-    known = {problem for many in untrusted.values() for problem in many}
+    known = {problem for servers in untrusted.values() for problem in servers}
     for problem in config.problems:
         if problem not in known:
-            screen.write(f"{line(problem)}\n")
+            terminal.write(f"{line(problem)}\n")
     for file in untrusted:
-        words = f"{file} is not trusted; look at it, and then: colonnade config trust {quote(file)}"
-        screen.write(f"{clean(words)}\n")
+        hint = f"review it, then run colonnade config trust {quote(file)}"
+        terminal.write(f"{clean(f'{file} is not trusted; {hint}')}\n")
     for warning in config.warnings:
-        screen.write(f"{line(warning)} (a warning)\n")
+        terminal.write(f"{line(warning)} (warning)\n")
 
 
 # ---------------------------------------------------------------- check
 
 
 def check_files(files: Sequence[str], *, as_json: bool) -> int:
-    """Say what is wrong, one line each; the exit code."""
-    screen, config = Screen(), _reader(trust=True).read(list(files))
+    """Report problems, one per line; return the exit code."""
+    terminal, config = Terminal(), _reader(trust=True).read(list(files))
     if as_json:
-        _show_json(screen, _told(config))
+        _show_json(terminal, _problems_to_json(config))
     else:
-        _list(screen, config)
+        _print_problems(terminal, config)
     return FAILED if config.problems else 0
 
 
-def _show_json(screen: Screen, value: Any) -> None:
-    screen.show(msgspec.json.format(msgspec.json.encode(value)).decode())
+def _show_json(terminal: Terminal, value: Any) -> None:
+    terminal.show(msgspec.json.format(msgspec.json.encode(value)).decode())
 
 
-def _told(config: Config) -> dict[str, Any]:
+def _problems_to_json(config: Config) -> dict[str, Any]:
     return {
-        "problems": [plain_problem(problem) for problem in config.problems],
-        "warnings": [plain_problem(warning) for warning in config.warnings],
+        "problems": [problem_to_json(problem) for problem in config.problems],
+        "warnings": [problem_to_json(warning) for warning in config.warnings],
     }
 
 
-def plain_problem(problem: Problem) -> dict[str, Any]:
-    """A problem for programs: whose, what, and where."""
-    made: dict[str, Any] = {"server": problem.server, "words": problem.words}
+def problem_to_json(problem: Problem) -> dict[str, Any]:
+    """A problem as JSON: server, message, and place."""
+    made: dict[str, Any] = {"server": problem.server, "message": problem.words}
     return {**made, **problem.place._asdict()} if problem.place is not None else made
 
 
@@ -111,41 +182,45 @@ def plain_problem(problem: Problem) -> dict[str, Any]:
 
 
 def trust_file(file: str, *, yes: bool) -> int:
-    """Show what a file wants, and ask whether it may be used; the exit code."""
-    voice, screen = Voice(), Screen()
+    """Show what a file does, and ask whether to trust it; return the exit code."""
+    reporter, terminal = Reporter(), Terminal()
     asked: list[TrustQuestion] = []
 
     def answer(question: TrustQuestion) -> bool:
         asked.append(question)
         if yes:
-            screen.note(f"{clean(question.file)} wants this:\n{wanted(question)}")
+            terminal.note(f"{clean(question.file)} does this:\n{describe_request(question)}")
             return True
-        if not screen.can_ask:
-            screen.note(f"{clean(question.file)} wants this:\n{wanted(question)}")
-            raise Trouble("nobody is here to say so; look at it, and then: --yes", FAILED)
+        if not terminal.can_ask:
+            terminal.note(f"{clean(question.file)} does this:\n{describe_request(question)}")
+            raise CliError(
+                "there is no terminal to ask in", FAILED, hint="review the file, then use --yes"
+            )
         return ask_trust(question)
 
     reader = _reader(trust=answer)
     try:
         config = reader.read(file)
     except ColonnadeError as error:
-        raise Trouble(f"{clean(file)} is not trusted: {error}", FAILED) from None
+        raise CliError(f"{clean(file)} is not trusted: {error}", FAILED) from None
     wrong = [problem for problem in config.problems if not problem.server]
     if wrong:
-        raise Trouble(f"{line(wrong[0])}; nothing was trusted", FAILED)
+        raise CliError(f"{line(wrong[0])}; the file was not trusted", FAILED)
     if reader.untrusted:
-        raise Trouble(f"{clean(file)} is not trusted, and none of its servers is used", FAILED)
+        raise CliError(f"{clean(file)} is not trusted; its servers are not used", FAILED)
     if not asked:
         guarded = any(source.guarded for source in reader.sources)
-        how = "was trusted already, just so" if guarded else "is your own, and needs no trust"
-        voice.say(f"{clean(file)} {how}")
+        how = "is already trusted" if guarded else "is your own file and needs no trust"
+        reporter.info(f"{clean(file)} {how}")
         return 0
-    voice.say(f"{clean(file)} is trusted from now on, until it changes")
+    reporter.info(f"{clean(file)} is trusted until it changes")
     return 0
 
 
 def forget_file(file: str) -> int:
-    """Trust a file no more; the exit code."""
+    """Revoke the trust in a file; return the exit code."""
     known = forget(os.path.realpath(file))
-    Voice().say(f"{clean(file)} is trusted no more" if known else f"{clean(file)} was not trusted")
+    Reporter().info(
+        f"{clean(file)} is no longer trusted" if known else f"{clean(file)} was not trusted"
+    )
     return 0

@@ -1,31 +1,42 @@
-"""What `colonnade login`, `logout` and `whoami` do.
+"""`colonnade login`, `logout` and `whoami`: OAuth credentials of a server.
 
-A login is kept on this machine, encrypted; every command that speaks to the same address uses it.
+Credentials are stored on this machine, encrypted; every command that uses the same URL uses them.
 
-Rules: a secret is never typed as a flag: it comes from the environment. No token is ever shown.
+Rules: a secret is never an option: it comes from the environment. No token is ever printed.
 """
 
 import asyncio
 import contextlib
 import os
+from functools import partial
 from typing import Any, NamedTuple
+
+import click
 
 from colonnade.auth.client.storage import Held
 from colonnade.auth.client.tokens import NO_END
 from colonnade.auth.urls import shown
-from colonnade.cli.credentials import CommandLogin, KeptLogin, show_page
-from colonnade.cli.errors import AUTHORIZATION, Trouble
-from colonnade.cli.loader import CONFIGURATIONS, read
-from colonnade.cli.options import Terms, is_configuration, reach
-from colonnade.cli.session import Desk, show_json, talk, telling
-from colonnade.cli.terminal import Screen
+from colonnade.cli.credentials import CommandLogin, StoredLogin, show_login_url
+from colonnade.cli.errors import AUTHORIZATION, CliError
+from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
+from colonnade.cli.options import (
+    Action,
+    ConnectionOptions,
+    ServerCommand,
+    connection_options,
+    is_configuration,
+    resolve_target,
+    take_connection_options,
+)
+from colonnade.cli.session import CommandSession, cli_errors, run_connected, show_json
+from colonnade.cli.terminal import Terminal
 from colonnade.client.auth import kept_login, log_out
 from colonnade.errors import RemoteError
 from colonnade.text import one_line
 
 
-class Client(NamedTuple):
-    """The client that was registered beforehand, and what to ask for, as it was typed."""
+class LoginOptions(NamedTuple):
+    """The OAuth client that was registered in advance, and the scopes to request."""
 
     client_id: str = ""
     issuer: str = ""
@@ -34,127 +45,201 @@ class Client(NamedTuple):
     browser: bool = True
 
 
+# ---------------------------------------------------------------- click commands
+
+
+@click.command(
+    cls=ServerCommand,
+    epilog="""\b
+Examples:
+  colonnade login https://example.com/mcp
+  colonnade login https://example.com/mcp --no-browser
+  colonnade login https://example.com/mcp --client-id ID --issuer https://login.example.com
+""",
+)
+@connection_options
+@click.option("--client-id", default="", metavar="ID", help="OAuth client registered in advance.")
+@click.option("--issuer", default="", metavar="URL", help="Authorization server of that client.")
+@click.option(
+    "--client-secret-env",
+    "secret_env",
+    default="",
+    metavar="VARIABLE",
+    help="Environment variable with the secret of that client.",
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="SCOPE",
+    help="Additional scope to request. May be repeated.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the URL of the login page.")
+def login(
+    client_id: str,
+    issuer: str,
+    secret_env: str,
+    scopes: tuple[str, ...],
+    no_browser: bool,
+    **options: Any,
+) -> Action:
+    """Log in to a server in the browser, and store the credentials for all commands.
+
+    TARGET is a URL, or a configuration file and --server. Credentials are stored encrypted, in a
+    directory that only you can read; COLONNADE_HOME changes the directory.
+    """
+    given = LoginOptions(client_id, issuer, secret_env, scopes, not no_browser)
+    return partial(login_target, take_connection_options(options), given)
+
+
+@click.command(cls=ServerCommand, epilog="Example: colonnade logout https://example.com/mcp")
+@connection_options
+def logout(**options: Any) -> Action:
+    """Revoke the tokens that are stored for a server, and delete them.
+
+    TARGET is a URL, or a configuration file and --server.
+    """
+    return partial(logout_target, take_connection_options(options))
+
+
+@click.command(cls=ServerCommand, epilog="Example: colonnade whoami https://example.com/mcp --json")
+@connection_options
+def whoami(**options: Any) -> Action:
+    """Show the credentials that are stored for a server: issuer, client, scopes, expiry.
+
+    TARGET is a URL, or a configuration file and --server. No request is sent, and no token is
+    printed.
+    """
+    return partial(whoami_target, take_connection_options(options))
+
+
 # ---------------------------------------------------------------- login
 
 
-def login_target(terms: Terms, client: Client) -> int:
-    """Log in to a server; the exit code. Raises `Trouble`."""
-    terms = _addressed(terms, "login")
-    screen = Screen()
-    with telling(terms):
+def login_target(options: ConnectionOptions, given: LoginOptions) -> int:
+    """Log in to a server; return the exit code. Raises `CliError`."""
+    options = _with_url(options, "login")
+    terminal = Terminal()
+    with cli_errors(options):
         auth = CommandLogin(
-            client_id=client.client_id,
-            client_secret=_secret(client),
-            issuer=client.issuer,
-            scopes=client.scopes,
-            browser=client.browser,
-            on_show=lambda url: show_page(screen, url),
+            client_id=given.client_id,
+            client_secret=_secret(given),
+            issuer=given.issuer,
+            scopes=given.scopes,
+            browser=given.browser,
+            on_show=lambda url: show_login_url(terminal, url),
             keep=True,
         )
 
-    async def deed(desk: Desk) -> int:
+    async def action(session: CommandSession) -> int:
         with contextlib.suppress(RemoteError):
-            await desk.reached.list_tools()  # some servers ask who it is only now
-        held = await kept_login(auth, reach(terms).target)
-        where = one_line(reach(terms).shown)
+            await session.servers.list_tools()  # some servers respond with 401 only now
+        held = await kept_login(auth, resolve_target(options).target)
+        where = one_line(resolve_target(options).shown)
         if held is None:
-            desk.screen.show(f"{where} asks nobody who they are")
+            session.terminal.show(f"{where} does not require authentication")
         else:
-            desk.screen.show(f"logged in to {where}, by {one_line(shown(held.client.issuer))}")
+            session.terminal.show(f"logged in to {where}, by {one_line(shown(held.client.issuer))}")
         return 0
 
-    return talk(terms, deed, auth=auth)
+    return run_connected(options, action, auth=auth)
 
 
-def _secret(client: Client) -> str:
-    if not client.secret_env:
+def _secret(given: LoginOptions) -> str:
+    if not given.secret_env:
         return ""
-    if client.secret_env not in os.environ:
-        raise Trouble(f"--client-secret-env {client.secret_env}: there is no such variable")
-    return os.environ.pop(client.secret_env)  # which the browser would inherit
+    if given.secret_env not in os.environ:
+        raise CliError(f"--client-secret-env {given.secret_env}: the variable is not set")
+    return os.environ.pop(given.secret_env)  # the browser would inherit it
 
 
-def _addressed(terms: Terms, verb: str) -> Terms:
-    """The same with the address that is meant. Raises `Trouble` where there is none."""
-    if is_configuration(terms.target):
-        terms = _chosen(terms, verb)
-    if not (isinstance(terms.target, str) and "://" in terms.target):
-        if isinstance(terms.target, str) and terms.target.lower().endswith(CONFIGURATIONS):
-            read(terms.target)  # which says that it is not there
-        raise Trouble(
-            f"{verb} is for an address; a server that is started here takes what it needs from "
-            "its environment: --env NAME"
+def _with_url(options: ConnectionOptions, command: str) -> ConnectionOptions:
+    """The options with a URL as target. Raises `CliError` if there is none."""
+    if is_configuration(options.target):
+        options = _with_server_url(options, command)
+    if not (isinstance(options.target, str) and "://" in options.target):
+        if isinstance(options.target, str) and options.target.lower().endswith(CONFIG_SUFFIXES):
+            parse_server_file(options.target)  # raises: there is no such file
+        raise CliError(
+            f"{command} is for URLs",
+            hint="a server that is started as a process takes its secrets from --env NAME",
         )
-    return terms
+    return options
 
 
-def _chosen(terms: Terms, verb: str) -> Terms:
-    """The address of the server that was chosen of a configuration."""
-    from colonnade.cli.config_session import address_in
-    from colonnade.cli.config_target import Trusting, configuration
+def _with_server_url(options: ConnectionOptions, command: str) -> ConnectionOptions:
+    """The options with the URL of the server that `--server` chooses."""
+    from colonnade.cli.config_session import url_in
+    from colonnade.cli.config_target import TrustPrompt, configuration
 
-    config = configuration(terms, Screen(), Trusting())
-    if not terms.server:
+    config = configuration(options, Terminal(), TrustPrompt())
+    if not options.server:
         names = one_line(", ".join(config.entries))
-        words = f"{terms.target} has several servers; say which: {verb} {terms.target} --server KEY"
-        raise Trouble(f"{words}; there are {names}" if names else f"{terms.target} has no servers")
-    with telling(terms):
-        url = asyncio.run(address_in(config, terms.server))
-    return terms._replace(target=url or (terms.server,), server="")
+        if not names:
+            raise CliError(f"{options.target} has no servers")
+        raise CliError(
+            f"{options.target} has several servers",
+            hint=f"choose one: {command} {options.target} --server KEY; servers are {names}",
+        )
+    with cli_errors(options):
+        url = asyncio.run(url_in(config, options.server))
+    return options._replace(target=url or (options.server,), server="")
 
 
 # ---------------------------------------------------------------- whoami, logout
 
 
-def whoami_target(terms: Terms) -> int:
-    """Show the login that is kept for a server; the exit code. Raises `Trouble`."""
-    terms = _addressed(terms, "whoami")
-    held, screen = _kept(terms), Screen()
-    where = one_line(reach(terms).shown)
+def whoami_target(options: ConnectionOptions) -> int:
+    """Show the stored credentials of a server; return the exit code. Raises `CliError`."""
+    options = _with_url(options, "whoami")
+    held, terminal = _stored(options), Terminal()
+    where = one_line(resolve_target(options).shown)
     if held is None:
-        raise Trouble(f"nobody is logged in to {where}; colonnade login {where}", AUTHORIZATION)
+        raise CliError(
+            f"not logged in to {where}", AUTHORIZATION, hint=f"run colonnade login {where}"
+        )
     facts = _facts(held)
-    if terms.as_json:
-        show_json(facts, screen)
+    if options.as_json:
+        show_json(facts, terminal)
     else:
         for name, value in facts.items():
-            screen.show(f"{name}: {one_line(str(value))}")
+            terminal.show(f"{name}: {one_line(str(value))}")
     return 0
 
 
 def _facts(held: Held) -> dict[str, Any]:
-    """What may be shown of a login: nothing that opens a door."""
+    """What is shown of stored credentials: nothing that is secret."""
     import datetime
 
     tokens = held.tokens
-    end = "when the server says so"
+    expires = "unknown"
     if tokens.expires_at != NO_END:
         at = datetime.datetime.fromtimestamp(tokens.expires_at, datetime.UTC)
-        end = at.isoformat(timespec="seconds")
+        expires = at.isoformat(timespec="seconds")
     return {
         "server": held.found.server,
         "issuer": tokens.issuer,
         "client": held.client.client_id,
         "scopes": " ".join(tokens.granted),
-        "ends": end,
-        "renewed": "by itself" if tokens.refresh_token else "by logging in again",
-        "bound": "to a key of this machine" if tokens.key else "to nothing",
+        "expires": expires,
+        "refresh": "automatic" if tokens.refresh_token else "by logging in again",
+        "bound": "to a key of this machine (DPoP)" if tokens.key else "no",
     }
 
 
-def _kept(terms: Terms) -> Held | None:
-    with telling(terms):
-        return asyncio.run(kept_login(KeptLogin(keep=True), reach(terms).target))
+def _stored(options: ConnectionOptions) -> Held | None:
+    with cli_errors(options):
+        return asyncio.run(kept_login(StoredLogin(keep=True), resolve_target(options).target))
 
 
-def logout_target(terms: Terms) -> int:
-    """Give back and forget the login of a server; the exit code. Raises `Trouble`."""
-    terms = _addressed(terms, "logout")
-    where = one_line(reach(terms).shown)
-    with telling(terms):
-        revoked = asyncio.run(log_out(KeptLogin(keep=True), reach(terms).target))
+def logout_target(options: ConnectionOptions) -> int:
+    """Revoke and delete the credentials of a server; return the exit code. Raises `CliError`."""
+    options = _with_url(options, "logout")
+    where = one_line(resolve_target(options).shown)
+    with cli_errors(options):
+        revoked = asyncio.run(log_out(StoredLogin(keep=True), resolve_target(options).target))
     if revoked is None:
-        raise Trouble(f"nobody is logged in to {where}", AUTHORIZATION)
-    told = "" if revoked else "; its issuer was not told, and its token ends by itself"
-    Screen().show(f"logged out of {where}{told}")
+        raise CliError(f"not logged in to {where}", AUTHORIZATION)
+    note = "" if revoked else "; the token could not be revoked, and is valid until it expires"
+    Terminal().show(f"logged out of {where}{note}")
     return 0

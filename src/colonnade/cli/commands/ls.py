@@ -1,81 +1,114 @@
-"""What `colonnade ls` shows: everything that a server offers, or each of several, in tables.
+"""`colonnade ls`: list tools, prompts, resources and templates of one server, or of several.
 
-Rules: a list that a server does not have is empty, and no error. What is cut for people is whole
-with `--json`.
+Rules: a list that a server does not support is empty. What is cut in a table is complete with
+`--json`.
 """
 
 from functools import partial
+from typing import Any
 
-from colonnade.cli.connections import Many, Offer
-from colonnade.cli.options import Terms
-from colonnade.cli.session import Desk, show_json, talk
-from colonnade.cli.terminal import Screen, columns
+import click
+
+from colonnade.cli.connections import ConfiguredServers, ServerListing
+from colonnade.cli.options import (
+    Action,
+    ConnectionOptions,
+    ServerCommand,
+    optional_connection_options,
+    take_connection_options,
+)
+from colonnade.cli.session import CommandSession, run_connected, show_json
+from colonnade.cli.terminal import Terminal, columns
 from colonnade.client.tools import names_of
 from colonnade.protocol import types as t
 from colonnade.text import cut, first_line, one_line
 
-# Arguments of one tool in a table; all of them are in `inspect`.
+# The width of the arguments of a tool in a table; `inspect` shows all of them.
 MAX_ARGUMENTS = 40
-# A URI in a table; a data: URI may be a whole picture.
+# The width of a URI in a table; a data: URI may be a whole image.
 MAX_URI = 100
 
 
-# ---------------------------------------------------------------- ls
+@click.command(
+    cls=ServerCommand,
+    epilog="""\b
+Examples:
+  colonnade ls server.py
+  colonnade ls https://example.com/mcp --json
+  colonnade ls mcp.json
+  colonnade ls                              the configuration found for this folder
+  colonnade ls -- uvx mcp-server-git
+""",
+)
+@optional_connection_options
+def ls(**options: Any) -> Action:
+    """List the tools, prompts, resources and resource templates of a server.
+
+    TARGET is a URL, a Python file (FILE[:NAME]), a configuration file (all of its servers), or a
+    command line after --.
+    Without TARGET, the configuration files that `colonnade config explain` finds are used.
+    Optional arguments of a tool are in brackets.
+    """
+    return partial(list_target, take_connection_options(options))
 
 
-def list_target(terms: Terms) -> int:
-    """List what a server offers, or all servers of a configuration; the exit code."""
-    return talk(terms, partial(_list, terms=terms))
+def list_target(options: ConnectionOptions) -> int:
+    """List everything of a server, or of all servers of a configuration; return the exit code."""
+    return run_connected(options, partial(_list, options=options))
 
 
-async def _list(desk: Desk, *, terms: Terms) -> int:
-    reached, screen = desk
-    if isinstance(reached, Many):
-        return await _list_all(reached, screen, terms)
-    found = await reached.offer()
-    if terms.as_json:
-        show_json(found.plain(), screen)
+async def _list(session: CommandSession, *, options: ConnectionOptions) -> int:
+    servers, terminal = session
+    if isinstance(servers, ConfiguredServers):
+        return await _list_all(servers, terminal, options)
+    listing = await servers.list_all()
+    if options.as_json:
+        show_json(listing.to_json(), terminal)
     else:
-        shown = sections(found, screen)
-        screen.write("\n".join(shown) if shown else "it offers nothing\n")
+        shown = sections(listing, terminal)
+        terminal.write("\n".join(shown) if shown else "the server lists nothing\n")
     return 0
 
 
-async def _list_all(many: Many, screen: Screen, terms: Terms) -> int:
-    from colonnade.cli.config_session import code_of_many, plain_problems, show_problems
+async def _list_all(
+    servers: ConfiguredServers, terminal: Terminal, options: ConnectionOptions
+) -> int:
+    from colonnade.cli.config_session import combined_exit_code, problems_to_json, show_problems
 
-    found = await many.offers()
-    if terms.as_json:
-        servers = {key: one.plain() for key, one in found.items()}
-        show_json({"servers": servers, "problems": plain_problems(many.problems)}, screen)
+    listings = await servers.list_all()
+    problems = servers.problems
+    if options.as_json:
+        listed = {key: one.to_json() for key, one in listings.items()}
+        show_json({"servers": listed, "problems": problems_to_json(problems)}, terminal)
     else:
-        screen.write("\n".join(_titled(key, one, screen) for key, one in found.items()))
-        show_problems(many.problems, screen)
-    return code_of_many(found, many.host.failures.values())
+        sections = [_server_section(key, one, terminal) for key, one in listings.items()]
+        terminal.write("\n".join(sections))
+        show_problems(problems, terminal)
+    return combined_exit_code(listings, servers.host.failures.values())
 
 
-def _titled(key: str, found: Offer, screen: Screen) -> str:
-    """One server of several, with all that it offers below its key."""
-    shown = sections(found, screen, indent=4) or ["    it offers nothing\n"]
+def _server_section(key: str, listing: ServerListing, terminal: Terminal) -> str:
+    """One server of several, indented below its key."""
+    shown = sections(listing, terminal, indent=4) or ["    the server lists nothing\n"]
     lines = "\n".join(shown).splitlines(keepends=True)
-    title = screen.heading(one_line(key))
-    return f"{title}\n" + "".join(_set_in(line) for line in lines)
+    title = terminal.heading(one_line(key))
+    return f"{title}\n" + "".join(_indent(line) for line in lines)
 
 
-def _set_in(line: str) -> str:
+def _indent(line: str) -> str:
     return line if line[:1] in (" ", "\n", "") else f"  {line}"
 
 
-def sections(found: Offer, screen: Screen, indent: int = 2) -> list[str]:
-    """What is offered, in a table for each kind."""
+def sections(listing: ServerListing, terminal: Terminal, indent: int = 2) -> list[str]:
+    """A table for each kind of item."""
     tables = {
-        "tools": [_tool(tool) for tool in found.tools],
-        "prompts": [_prompt(prompt) for prompt in found.prompts],
-        "resources": [_resource(one) for one in found.resources],
-        "templates": [_template(one) for one in found.templates],
+        "tools": [_tool(tool) for tool in listing.tools],
+        "prompts": [_prompt(prompt) for prompt in listing.prompts],
+        "resources": [_resource(one) for one in listing.resources],
+        "templates": [_template(one) for one in listing.templates],
     }
     return [
-        f"{screen.heading(title)}\n{columns(rows, indent=indent, most=screen.places)}"
+        f"{terminal.heading(title)}\n{columns(rows, indent=indent, most=terminal.width)}"
         for title, rows in tables.items()
         if rows
     ]
@@ -103,7 +136,7 @@ def _template(one: t.ResourceTemplate) -> list[str]:
     return [uri, one_line(t.display_name(one)), kind, first_line(one.description)]
 
 
-def title_of(noun: t.HasTitle) -> str:
-    """The title, where there is one that says more than the name."""
-    title = one_line(t.display_name(noun))
-    return title if title != noun.name else ""
+def title_of(item: t.HasTitle) -> str:
+    """The title, if it differs from the name."""
+    title = one_line(t.display_name(item))
+    return title if title != item.name else ""

@@ -1,10 +1,10 @@
-"""What `colonnade doctor` finds: one check after another, each with a sentence and its fix.
+"""The result of a check of `colonnade doctor`: a state, a message, and a fix.
 
-A check that failed is the last one that was made of a server: whatever comes after it would fail
-for the same reason, and is said to be skipped.
+The first check that fails is the last one that runs for a server: those after it would fail for the
+same reason, and are reported as skipped.
 
-Rules: data only; nothing is asked, started or written here. What a check says is for a person, on
-one line; what a server wrote is cleaned where it is shown.
+Rules: data only; nothing is started, sent or printed here. A message is one line; text from a
+server is cleaned before it is put in.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -15,55 +15,55 @@ State: TypeAlias = Literal["ok", "warning", "failed", "skipped"]
 
 
 class Check(NamedTuple):
-    """One thing that can be wrong: whether it is, in which words, and what to do about it.
+    """One check: its name, state, message, and how to fix what is wrong.
 
-    `lines` are what somebody else wrote that tells more; `code` is the exit code of a failure.
+    `lines` are output of a server that explains it; `code` is the exit code of a failure.
     """
 
     name: str
     state: State
-    words: str
-    mend: str = ""
+    message: str
+    fix: str = ""
     lines: tuple[str, ...] = ()
     code: int = 0
 
-    def plain(self) -> dict[str, Any]:
-        """The same for programs."""
+    def to_json(self) -> dict[str, Any]:
+        """The check as JSON."""
         return {
             "check": self.name,
             "state": self.state,
-            "words": self.words,
-            **({"mend": self.mend} if self.mend else {}),
+            "message": self.message,
+            **({"fix": self.fix} if self.fix else {}),
             **({"lines": list(self.lines)} if self.lines else {}),
         }
 
 
-# Checks in the order in which they are made; none comes after one that failed.
+# Checks in the order in which they run; none comes after one that failed.
 Checks: TypeAlias = AsyncGenerator[Check]
 
 
-def fine(name: str, words: str) -> Check:
-    """All is well here."""
-    return Check(name, "ok", words)
+def ok(name: str, message: str) -> Check:
+    """A check that passed."""
+    return Check(name, "ok", message)
 
 
-def warned(name: str, words: str, mend: str, lines: Sequence[str] = ()) -> Check:
-    """It works, and somebody may be bitten by it."""
-    return Check(name, "warning", words, mend, tuple(lines))
+def warned(name: str, message: str, fix: str, lines: Sequence[str] = ()) -> Check:
+    """A check that found something that works, but may cause trouble."""
+    return Check(name, "warning", message, fix, tuple(lines))
 
 
-def failed(name: str, code: int, words: str, mend: str, lines: Sequence[str] = ()) -> Check:
-    """It does not work; `code` is what the command ends with."""
-    return Check(name, "failed", words, mend, tuple(lines), code)
+def failed(name: str, code: int, message: str, fix: str, lines: Sequence[str] = ()) -> Check:
+    """A check that failed; `code` is the exit code of the command."""
+    return Check(name, "failed", message, fix, tuple(lines), code)
 
 
-def skipped(name: str, words: str) -> Check:
-    """It was not looked at."""
-    return Check(name, "skipped", words)
+def skipped(name: str, message: str) -> Check:
+    """A check that did not run."""
+    return Check(name, "skipped", message)
 
 
-class Report(NamedTuple):
-    """All that was found about one server."""
+class ServerReport(NamedTuple):
+    """All checks of one server."""
 
     server: str
     target: str
@@ -71,49 +71,48 @@ class Report(NamedTuple):
 
     @property
     def failure(self) -> Check | None:
-        """What does not work, if anything."""
+        """The check that failed, if any."""
         return next((one for one in self.checks if one.state == "failed"), None)
 
-    def plain(self) -> dict[str, Any]:
-        """The same for programs."""
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON."""
         return {
             "server": self.server,
             "target": self.target,
             "ok": self.failure is None,
-            "checks": [one.plain() for one in self.checks],
+            "checks": [one.to_json() for one in self.checks],
         }
 
 
-async def gathered(
+async def run_checks(
     server: str,
     target: str,
     planned: Sequence[str],
     checks: Checks,
-    tell: Callable[[Check], None],
-) -> Report:
-    """Every check of a server, up to the first that fails; what was planned besides is skipped.
-    `tell` is told of each when it is made."""
+    on_check: Callable[[Check], None],
+) -> ServerReport:
+    """Run the checks of a server up to the first that fails; the other planned ones are skipped."""
     made: list[Check] = []
     async with aclosing(checks):
         async for check in checks:
             made.append(check)
-            tell(check)
+            on_check(check)
             if check.state == "failed":
-                why = f"not before {check.name} is mended"
+                why = f"{check.name} failed"
                 rest = planned[planned.index(check.name) + 1 :] if check.name in planned else ()
                 made += [skipped(name, why) for name in rest]
                 break
-    return Report(server, target, tuple(made))
+    return ServerReport(server, target, tuple(made))
 
 
-def code_of_reports(reports: Sequence[Report]) -> int:
-    """The exit code: 0, or that of the first failure."""
+def reports_exit_code(reports: Sequence[ServerReport]) -> int:
+    """0, or the exit code of the first failure."""
     failures = [one.failure for one in reports]
     return next((one.code for one in failures if one is not None), 0)
 
 
-def summary(reports: Sequence[Report]) -> str:
-    """All of it in a few words."""
+def summary(reports: Sequence[ServerReport]) -> str:
+    """The last line of the report."""
     states = [check.state for one in reports for check in one.checks]
     counts = {"failed": states.count("failed"), "warning": states.count("warning")}
     words = [
@@ -122,6 +121,6 @@ def summary(reports: Sequence[Report]) -> str:
         if count
     ]
     if len(reports) > 1:
-        well = sum(one.failure is None for one in reports)
-        words.insert(0, f"{well} of {len(reports)} servers work")
-    return ", ".join(words) or "all is well"
+        working = sum(one.failure is None for one in reports)
+        words.insert(0, f"{working} of {len(reports)} servers work")
+    return ", ".join(words) or "all checks passed"

@@ -1,21 +1,20 @@
-"""One conversation with a server that may be broken, and what it shows: does it run, which revision
-is spoken, what it lists, whether models and clients can use that.
+"""Checks of a conversation with a server: process, revision, lists, schemas.
 
-Rules: nothing of a server is called; its lists are read. Nobody is asked anything, and no browser
-is opened. Every wait ends, and the server is left before anything is said about it.
+Rules: no tool is called; only lists are read. No user is prompted, and no browser is opened. Every
+wait has a timeout, and the connection is closed before a check reports.
 """
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from colonnade.cli.commands.inspect import Finding, lint, supported
-from colonnade.cli.connections import Offer, One
-from colonnade.cli.doctor.check import Check, failed, fine, warned
-from colonnade.cli.doctor.command import MAX_LINES, PROCESS, ended_check, littered_check, meaning
-from colonnade.cli.errors import PROTOCOL, UNREACHABLE, code_of
-from colonnade.cli.session import sentence
+from colonnade.cli.commands.inspect import Finding, lint, supported_revisions
+from colonnade.cli.connections import ServerListing, SingleServer
+from colonnade.cli.doctor.check import Check, failed, ok, warned
+from colonnade.cli.doctor.command import MAX_LINES, PROCESS, exited_check, meaning, polluted_check
+from colonnade.cli.errors import PROTOCOL, UNREACHABLE, exit_code
+from colonnade.cli.session import error_message
 from colonnade.client.connect import Surroundings, accepted, made, way_to
 from colonnade.client.input_callbacks import Answers
 from colonnade.client.transports import ChildWay, Way
@@ -37,153 +36,153 @@ from colonnade.text import one_line
 from colonnade.transport.process.child import Child
 
 REVISION, LISTS, SCHEMA = "revision", "lists", "schema"
-SPOKEN = (REVISION, LISTS, SCHEMA)
-# All pages of four lists, each of which has the time of one answer.
+CONVERSATION_CHECKS = (REVISION, LISTS, SCHEMA)
+# The timeout of all pages of four lists, as a multiple of that of one response.
 LISTS_FACTOR: Final = 4
-# Findings that are named in the table; `inspect` shows all of them.
+# Lint findings in the table; `inspect` shows all of them.
 MAX_FOUND: Final = 5
-# Of an error, in a table.
-MAX_WORDS: Final = 300
-# What `inspect` finds that a provider or a client refuses; the rest is advice.
-REFUSED = frozenset(
+# The length of an error message in the table.
+MAX_MESSAGE: Final = 300
+# Lint rules whose findings a model provider or a client rejects; the others are advice.
+REJECTED_RULES = frozenset(
     {"name", "root", "duplicate", "name-clash", "parameter-name", "count", "ref", "items"}
 )
 
 
-class Watched:
-    """A way to a child that remembers which children were started on it."""
+class TrackedTransport:
+    """A transport to a child process that records the processes that were started."""
 
-    def __init__(self, way: Way) -> None:
-        self._way = way
+    def __init__(self, transport: Way) -> None:
+        self._transport = transport
         self.children: list[Child] = []
 
     @property
     def name(self) -> str:
-        """As the way has it."""
-        return self._way.name
+        """As the transport has it."""
+        return self._transport.name
 
     @property
     def key(self) -> Hashable | None:
-        """Nobody remembers what was broken."""
+        """None: what is learned about a broken server is not cached."""
         return None
 
     @property
     def repeats(self) -> bool:
-        """As the way has it."""
-        return self._way.repeats
+        """As the transport has it."""
+        return self._transport.repeats
 
     @property
     def restarts(self) -> bool:
-        """As the way has it."""
-        return self._way.restarts
+        """As the transport has it."""
+        return self._transport.restarts
 
     @property
     def mirrors(self) -> bool:
-        """As the way has it."""
-        return self._way.mirrors
+        """As the transport has it."""
+        return self._transport.mirrors
 
     @property
     def greets(self) -> bool:
-        """As the way has it."""
-        return self._way.greets
+        """As the transport has it."""
+        return self._transport.greets
 
     @property
     def older(self) -> Way | None:
-        """As the way has it."""
-        return self._way.older
+        """As the transport has it."""
+        return self._transport.older
 
     async def reach(self, timeout_s: float) -> Carry:
-        """What carries a new conversation."""
-        carry = await self._way.reach(timeout_s)
+        """Start a process, and record it."""
+        carry = await self._transport.reach(timeout_s)
         child = getattr(carry, "__self__", None)
         if isinstance(child, Child):
             self.children.append(child)
         return carry
 
     async def close(self) -> None:
-        """Nobody goes this way any more."""
-        await self._way.close()
+        """Close the transport."""
+        await self._transport.close()
 
 
 @dataclass
-class Talk:
-    """What came of a conversation."""
+class ConversationResult:
+    """The outcome of a conversation."""
 
-    # Why it was not opened, and why its lists were not read.
+    # Why it could not be opened, and why its lists could not be read.
     error: ColonnadeError | None = None
-    listing: ColonnadeError | None = None
+    list_error: ColonnadeError | None = None
     revision: str = ""
     handshake: bool = False
-    spoken: list[str] | None = None
+    supported_revisions: list[str] | None = None
     server: str = ""
-    found: Offer | None = None
+    listing: ServerListing | None = None
     children: list[Child] = field(default_factory=list[Child])
-    # How many lines of its standard output were no messages, and the first that was kept.
-    rubbish: int = 0
+    # Lines on stdout that were not messages.
+    non_messages: int = 0
 
     @property
     def refused(self) -> AuthError | None:
-        """Who may not come in, at the door or at the first list."""
-        for error in (self.error, self.listing):
+        """The error of a server that requires authentication, at the start or for a list."""
+        for error in (self.error, self.list_error):
             if isinstance(error, AuthError):
                 return error
         return None
 
 
-async def converse(
+async def open_conversation(
     target: Any, around: Mapping[str, Any], revision: str | None, timeout_s: float
-) -> Talk:
-    """Speak to a server as a client does, as far as it goes. Raises `LocalProtocolError` for a
-    target that is none."""
-    way = way_to(target, Surroundings(**around))
-    watched = Watched(way) if isinstance(way, ChildWay) else None
-    client = made(watched or way, Answers(), accepts=accepted(revision), timeout_s=timeout_s)
-    talk = Talk(children=watched.children if watched is not None else [])
+) -> ConversationResult:
+    """Connect to a server as a client does, and list everything. Raises `LocalProtocolError` for an
+    invalid target."""
+    transport = way_to(target, Surroundings(**around))
+    tracked = TrackedTransport(transport) if isinstance(transport, ChildWay) else None
+    client = made(tracked or transport, Answers(), accepts=accepted(revision), timeout_s=timeout_s)
+    result = ConversationResult(children=tracked.children if tracked is not None else [])
     try:
         try:
             await client.open()
         except ColonnadeError as error:
-            talk.error = error
-            return talk
-        talk.revision, talk.handshake = client.revision, client.peer.revision.handshake
+            result.error = error
+            return result
+        result.revision, result.handshake = client.revision, client.peer.revision.handshake
         if client.server is not None:
-            talk.server = f"{client.server.name} {client.server.version}"
+            result.server = f"{client.server.name} {client.server.version}"
         try:
             async with asyncio.timeout(LISTS_FACTOR * timeout_s):
-                talk.spoken = await supported(client)
-                talk.found = await One(client).offer()
+                result.supported_revisions = await supported_revisions(client)
+                result.listing = await SingleServer(client).list_all()
         except ColonnadeError as error:
-            talk.listing = error
+            result.list_error = error
         except TimeoutError:
-            talk.listing = TimedOut(f"its lists took longer than {LISTS_FACTOR * timeout_s:g} s")
-        return talk
+            result.list_error = TimedOut(f"listing timed out after {LISTS_FACTOR * timeout_s:g} s")
+        return result
     finally:
-        talk.rubbish = sum(child.rubbish for child in talk.children)
+        result.non_messages = sum(child.rubbish for child in result.children)
         await client.close()
 
 
-# ---------------------------------------------------------------- a process
+# ---------------------------------------------------------------- process
 
 
-def process_check(talk: Talk, mend: str) -> Check:
-    """Whether a server that was started runs, and keeps its standard output clean."""
-    error = talk.error
-    child = talk.children[-1] if talk.children else None
+def process_check(result: ConversationResult, fix: str) -> Check:
+    """Check that the process runs, and that its stdout has only messages."""
+    error = result.error
+    child = result.children[-1] if result.children else None
     if error is None:
-        if talk.rubbish:
-            return littered_check(talk.rubbish, _printed(talk), works=True)
-        return fine(PROCESS, "it runs, and prints nothing else to standard output")
+        if result.non_messages:
+            return polluted_check(result.non_messages, _printed(result), works=True)
+        return ok(PROCESS, "it runs, and its stdout has only messages")
     if child is None or (isinstance(error, CannotConnect) and child.failure is None):
-        return failed(PROCESS, UNREACHABLE, one_line(error.summary), one_line(error.hint) or mend)
-    if talk.rubbish and isinstance(error, ChannelError) and not _has_failed(child):
-        return littered_check(talk.rubbish, _printed(talk), works=False)
+        return failed(PROCESS, UNREACHABLE, one_line(error.summary), one_line(error.hint) or fix)
+    if result.non_messages and isinstance(error, ChannelError) and not _has_failed(child):
+        return polluted_check(result.non_messages, _printed(result), works=False)
     if isinstance(error, CannotConnect | ConnectionLost) and child.failure is not None:
-        return ended_check(child.failure, _lines(error.output), mend)
-    return fine(PROCESS, "it runs")
+        return exited_check(child.failure, _lines(error.output), fix)
+    return ok(PROCESS, "it runs")
 
 
 def _has_failed(child: Child) -> bool:
-    """Whether it ended with an error, which says more than what it printed before."""
+    """Whether it exited with an error, which says more than its stdout."""
     return child.exit_status not in (None, 0)
 
 
@@ -191,80 +190,82 @@ def _lines(output: Output) -> list[str]:
     return [one_line(line) for line in output.stderr or output.stdout]
 
 
-def _printed(talk: Talk) -> str:
-    return next((line for child in talk.children for line in child.printed), "")
+def _printed(result: ConversationResult) -> str:
+    return next((line for child in result.children for line in child.printed), "")
 
 
-# ---------------------------------------------------------------- what is spoken
+# ---------------------------------------------------------------- revision, lists, schemas
 
 
-def revision_check(talk: Talk, wanted: str) -> Check:
-    """Which revision is spoken, and which others could be."""
-    error = talk.error
+def revision_check(result: ConversationResult, wanted: str) -> Check:
+    """Check which revision was negotiated, and which others are supported."""
+    error = result.error
     if error is not None:
-        lines = _lines(talk.children[-1].output) if talk.children else []
-        return _not_spoken(error, wanted, lines[-MAX_LINES:])
-    who = f"{one_line(talk.server)} speaks" if talk.server else "it speaks"
-    if talk.spoken is not None:
-        others = [one_line(date) for date in talk.spoken if date != talk.revision]
-        more = f", and {', '.join(others)}" if others else ", and names no other"
-        return fine(REVISION, f"{who} {talk.revision}{more}")
-    newer = "as it was asked to" if wanted else "and nothing newer"
-    return fine(REVISION, f"{who} {talk.revision}, after a handshake, {newer}")
+        lines = _lines(result.children[-1].output) if result.children else []
+        return _revision_failure(error, wanted, lines[-MAX_LINES:])
+    server = f"{one_line(result.server)} uses" if result.server else "it uses"
+    if result.supported_revisions is not None:
+        others = [one_line(date) for date in result.supported_revisions if date != result.revision]
+        more = f", and supports {', '.join(others)}" if others else ", and supports no other"
+        return ok(REVISION, f"{server} {result.revision}{more}")
+    newer = "as requested" if wanted else "and supports nothing newer"
+    return ok(REVISION, f"{server} {result.revision} (with a handshake), {newer}")
 
 
-def _not_spoken(error: ColonnadeError, wanted: str, lines: list[str]) -> Check:
-    words = one_line(error.sentence)[:MAX_WORDS]
+def _revision_failure(error: ColonnadeError, wanted: str, lines: list[str]) -> Check:
+    message = one_line(error.sentence)[:MAX_MESSAGE]
     if isinstance(error, TimedOut):
-        mend = "is it an MCP server? --timeout waits longer, for one that is slow to start"
-        return failed(REVISION, UNREACHABLE, words, meaning(lines) or mend, lines)
+        fix = "check that it is an MCP server; use --timeout if it is slow to start"
+        return failed(REVISION, UNREACHABLE, message, meaning(lines) or fix, lines)
     if isinstance(error, ChannelError):
-        return failed(REVISION, UNREACHABLE, words, "see what its log says", lines)
+        return failed(REVISION, UNREACHABLE, message, "see its log", lines)
     if wanted:
-        mend = f"leave out --as {wanted}, to see what it speaks"
-        return failed(REVISION, PROTOCOL, words, mend)
-    mend = "its author mends it; --as REVISION shows whether it speaks an older one"
-    return failed(REVISION, PROTOCOL, words, mend)
+        fix = f"leave out --as {wanted} to see which revision it uses"
+        return failed(REVISION, PROTOCOL, message, fix)
+    fix = "report it to the author; --as REVISION tries an older one"
+    return failed(REVISION, PROTOCOL, message, fix)
 
 
-def lists_check(talk: Talk) -> Check:
-    """Whether all that it offers can be listed."""
-    if talk.listing is not None or talk.found is None:
-        error = talk.listing or RemoteProtocolError("it gave no lists")
-        told = error.sentence if isinstance(error, ChannelError) else sentence(error)
-        words = one_line(told)[:MAX_WORDS]
-        return failed(LISTS, code_of(error), words, "its author mends it; see what its log says")
-    found = talk.found
+def lists_check(result: ConversationResult) -> Check:
+    """Check that everything can be listed."""
+    if result.list_error is not None or result.listing is None:
+        error = result.list_error or RemoteProtocolError("it returned no lists")
+        message = error.sentence if isinstance(error, ChannelError) else error_message(error)
+        message = one_line(message)[:MAX_MESSAGE]
+        return failed(LISTS, exit_code(error), message, "report it to the author; see its log")
+    listing = result.listing
     counts = [
-        (len(found.tools), "tool"),
-        (len(found.prompts), "prompt"),
-        (len(found.resources), "resource"),
-        (len(found.templates), "template"),
+        (len(listing.tools), "tool"),
+        (len(listing.prompts), "prompt"),
+        (len(listing.resources), "resource"),
+        (len(listing.templates), "template"),
     ]
-    named = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
-    if not named:
-        return warned(LISTS, "it offers nothing", "see whether it was given all that it needs")
-    return fine(LISTS, ", ".join(named))
+    parts = [f"{count} {word}{'s' if count > 1 else ''}" for count, word in counts if count]
+    if not parts:
+        return warned(LISTS, "it lists nothing", "check that it has the settings that it needs")
+    return ok(LISTS, ", ".join(parts))
 
 
-def schema_check(found: Offer, more: str) -> Check:
-    """Whether clients and models can use what is listed. `more` is what shows all of it."""
+def schema_check(listing: ServerListing, fix: str) -> Check:
+    """Check that clients and models can use the schemas. `fix` is a command that shows more."""
     broken = [
-        f"{one_line(tool.name)}: {one_line(words)[:MAX_WORDS]}"
-        for tool in found.tools
-        if (words := _unusable(tool.input_schema))
+        f"{one_line(tool.name)}: {one_line(message)[:MAX_MESSAGE]}"
+        for tool in listing.tools
+        if (message := _schema_error(tool.input_schema))
     ]
     if broken:
-        words = f"{_tools(len(broken))} an input schema that no client can use"
-        return failed(SCHEMA, PROTOCOL, words, "its author mends the schema", broken[:MAX_FOUND])
-    findings = [one for one in lint(*found) if one.rule in REFUSED and one.level == "warning"]
+        message = f"{_tools(len(broken))} an invalid input schema"
+        return failed(SCHEMA, PROTOCOL, message, "fix the schema in the server", broken[:MAX_FOUND])
+    findings = [
+        one for one in lint(*listing) if one.rule in REJECTED_RULES and one.level == "warning"
+    ]
     if findings:
-        words = f"{len(findings)} of what it lists {_is(findings)} refused by some model or client"
-        return warned(SCHEMA, words, more, [_told(one) for one in findings[:MAX_FOUND]])
-    return fine(SCHEMA, "names and schemas fit every client and model that is known here")
+        message = f"some model provider or client rejects {_items(len(findings))}"
+        return warned(SCHEMA, message, fix, [_format_finding(one) for one in findings[:MAX_FOUND]])
+    return ok(SCHEMA, "names and schemas are valid for all known clients and models")
 
 
-def _unusable(schema: Mapping[str, Any]) -> str:
+def _schema_error(schema: Mapping[str, Any]) -> str:
     try:
         Validator(schema).compile()
     except (Fault, LocalProtocolError) as error:
@@ -276,9 +277,9 @@ def _tools(count: int) -> str:
     return "1 tool has" if count == 1 else f"{count} tools have"
 
 
-def _is(findings: Sequence[Finding]) -> str:
-    return "is" if len(findings) == 1 else "are"
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count} items"
 
 
-def _told(one: Finding) -> str:
+def _format_finding(one: Finding) -> str:
     return f"{one_line(one.where)}: {one.message}"

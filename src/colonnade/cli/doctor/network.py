@@ -1,8 +1,8 @@
-"""What stands at an address: whether it answers as a server would, and where its tokens come from.
+"""Checks of a URL: DNS, TCP, TLS, the HTTP response, OAuth metadata, and authorization.
 
-Rules: what was typed for this server (headers) goes to its own address, and nowhere else: no
-redirect is followed, and documents are asked for without it, by the guarded fetcher. Every wait
-ends. What a server wrote is cleaned before a person reads it.
+Rules: headers given for the server are sent to its own URL only: redirects are not followed, and
+metadata is fetched without them, by the SSRF-guarded fetcher. Every wait has a timeout. Text from a
+server is cleaned before it is shown.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from colonnade.auth.client.discovery import discover
 from colonnade.auth.client.steps import Fetch, Flow, Reply
 from colonnade.auth.ssrf import Fetcher, is_this_machine
 from colonnade.auth.urls import origin, shown
-from colonnade.cli.doctor.check import Check, Checks, failed, fine, skipped, warned
+from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, UNREACHABLE, USAGE
 from colonnade.client.connect import own_name
 from colonnade.errors import (
@@ -52,24 +52,24 @@ from colonnade.transport.http_client.connect import Proxy, Routes, proxy_for
 from colonnade.transport.http_client.endpoint import KEEPING, PAGE_TYPE, PASSING, USUAL
 from colonnade.transport.http_client.pool import HttpPool
 
-# An answer to a first question takes as long as a cold server takes to wake up.
+# The timeout of the first response; a server without instances takes a while to start.
 ANSWER_S: Final = 30.0
-# Of a body: an answer of the protocol, or enough of a page to know it.
+# The most that is read of a body.
 MAX_BYTES: Final = 1024 * 1024
 SHOWN_CHARACTERS: Final = 80
-# Where servers usually are.
-USUAL_PATH: Final = "/mcp"
+# The default path of MCP endpoints.
+DEFAULT_PATH: Final = "/mcp"
 
-HTTP, DOCUMENTS, AUTHORIZED = "http", "documents", "authorization"
+HTTP, METADATA, AUTHORIZATION_CHECK = "http", "metadata", "authorization"
 
-# A scope that may stand in a command line which a person copies; a stranger wrote it.
+# A scope that is safe in a command line for copying; the server chose it.
 _PLAIN_SCOPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/-]{0,99}")
 
 T = TypeVar("T")
 
 
-class Probe(NamedTuple):
-    """What came back for a first question, whatever it was."""
+class HttpProbe(NamedTuple):
+    """The response to the first request, whatever it is."""
 
     url: str
     status: int
@@ -77,19 +77,19 @@ class Probe(NamedTuple):
     location: str = ""
     challenges: Challenges = Challenges()
     begins: str = ""
-    # Whether the body is a message of the protocol.
+    # Whether the body is a JSON-RPC message.
     is_message: bool = False
 
     @property
-    def asks_who(self) -> bool:
-        """Whether it wants to know who comes."""
+    def unauthorized(self) -> bool:
+        """Whether the server requires authentication."""
         return self.status == 401
 
 
 async def probe(
     pool: HttpPool, url: str, headers: Sequence[tuple[str, str]], timeout_s: float
-) -> Probe:
-    """Ask what a client asks first, and see what comes back. Raises `ColonnadeError`."""
+) -> HttpProbe:
+    """Send the first request of a client, and read the response. Raises `ColonnadeError`."""
     link = Link(Side.CLIENT, Identity(own_name(), t.ClientCapabilities()), EVERY)
     _, body = link.request(DISCOVER, t.RequestParams(), now=0.0, revision=NEWEST)
     row = NEWEST.methods[DISCOVER]
@@ -103,10 +103,10 @@ async def probe(
             async with answer:
                 data = b""
                 if answer.media != EVENTS_TYPE:
-                    with contextlib.suppress(RemoteProtocolError):  # it is too large for a message
+                    with contextlib.suppress(RemoteProtocolError):  # too large for a message
                         data = await answer.whole(MAX_BYTES)
                 asked = answer.header("www-authenticate")
-                return Probe(
+                return HttpProbe(
                     url,
                     answer.status,
                     answer.media,
@@ -118,12 +118,12 @@ async def probe(
                     answer.media == JSON_TYPE and _is_message(data, answer.status),
                 )
     except TimeoutError:
-        raise TimedOut(f"no answer within {seconds:g} s") from None
+        raise TimedOut(f"no response within {seconds:g} s") from None
 
 
 def _is_message(data: bytes, status: int) -> bool:
-    """Whether an answer is one of an endpoint. Not every JSON-RPC error is: what says that a path
-    is wrong may be spelled as one, too."""
+    """Whether a response is from an MCP endpoint. Not every JSON-RPC error is: a 404 for a wrong
+    path may have one as its body."""
     try:
         frame = decode(data)
     except Fault:
@@ -136,125 +136,128 @@ def _is_message(data: bytes, status: int) -> bool:
 # ---------------------------------------------------------------- http
 
 
-def http_check(found: Probe) -> Check:
-    """What an answer means, before anything else is tried."""
+def http_check(found: HttpProbe) -> Check:
+    """Check the HTTP response."""
     path = urlsplit(found.url).path or "/"
-    said = f"{found.status}{f' and {one_line(found.media)}' if found.media else ''}"
+    reason = f"{found.status}{f' and {one_line(found.media)}' if found.media else ''}"
     if 300 <= found.status < 400:
-        return _moved(found)
+        return _redirected(found)
     if found.status == 401:
-        why = found.challenges.reason or "it wants to know who you are"
-        return fine(HTTP, f"it answers with 401: {one_line(why)}")
+        why = found.challenges.reason or "authentication required"
+        return ok(HTTP, f"it responds with 401: {one_line(why)}")
     if found.status == 407:
-        words = "the proxy wants another name or password (407)"
-        return failed(HTTP, UNREACHABLE, words, "mend the proxy in HTTPS_PROXY or HTTP_PROXY")
+        message = "the proxy requires other credentials (407)"
+        return failed(HTTP, UNREACHABLE, message, "fix HTTPS_PROXY or HTTP_PROXY")
     if found.status >= 500 or found.status in PASSING:
-        words = f"it answers with {found.status}: the server is ill, or busy"
-        return failed(HTTP, UNREACHABLE, words, "try again later; its operator sees why in its log")
+        message = f"it responds with {found.status}: server error, or overloaded"
+        return failed(HTTP, UNREACHABLE, message, "try again later; see the log of the server")
     if found.is_message or (found.status == 200 and found.media == EVENTS_TYPE):
-        return fine(HTTP, f"it answers with {said}")
+        return ok(HTTP, f"it responds with {reason}")
     if found.media == PAGE_TYPE and found.status < 400:
-        words = f"{path} is a web page ({said}), and no endpoint"
-        return failed(HTTP, PROTOCOL, words, _elsewhere(path))
+        message = f"{path} is a web page ({reason}), not an MCP endpoint"
+        return failed(HTTP, PROTOCOL, message, _path_fix(path))
     if found.status == 404:
-        words = f"there is nothing at {path} (404)"
-        return failed(HTTP, PROTOCOL, words, _elsewhere(path))
+        message = f"there is nothing at {path} (404)"
+        return failed(HTTP, PROTOCOL, message, _path_fix(path))
     if found.status == 405:
-        words = f"{path} takes no messages: POST is answered with 405"
-        return failed(HTTP, PROTOCOL, words, _elsewhere(path))
+        message = f"{path} does not accept POST (405)"
+        return failed(HTTP, PROTOCOL, message, _path_fix(path))
     if found.status == 403:
-        why = found.challenges.reason or "you may not do this"
-        return fine(HTTP, f"it answers with 403: {one_line(why)}")
-    words = f"it answers with {said}, which is no MCP"
+        why = found.challenges.reason or "forbidden"
+        return ok(HTTP, f"it responds with 403: {one_line(why)}")
+    message = f"it responds with {reason}, which is not MCP"
     lines = (found.begins,) if found.begins else ()
-    return failed(HTTP, PROTOCOL, words, "see whether this is the endpoint of the server", lines)
+    return failed(HTTP, PROTOCOL, message, "check that this is the URL of the MCP endpoint", lines)
 
 
-def _elsewhere(path: str) -> str:
-    known = "ask its operator for the path" if path.rstrip("/") == USUAL_PATH else ""
-    return known or f"mend the path of the address; it is often {USUAL_PATH}"
+def _path_fix(path: str) -> str:
+    if path.rstrip("/") == DEFAULT_PATH:
+        return "ask the operator for the path"
+    return f"fix the path of the URL; it is often {DEFAULT_PATH}"
 
 
-def _moved(found: Probe) -> Check:
+def _redirected(found: HttpProbe) -> Check:
     if not found.location:
-        words = f"it answers with {found.status}, and says not where to"
-        return failed(HTTP, PROTOCOL, words, "ask its operator for the address")
+        message = f"it responds with {found.status}, without a Location header"
+        return failed(HTTP, PROTOCOL, message, "ask the operator for the URL")
     place = urljoin(found.url, found.location)
     try:
         near = origin(place) == origin(found.url)
     except ValueError:
-        near, place = False, "no address"
+        near, place = False, "an invalid URL"
     there = one_line(shown(place))
     if near and found.status in KEEPING:
-        return warned(HTTP, f"it has moved to {there} ({found.status})", "write that address")
-    words = f"it has moved to {there} ({found.status}), and nothing is sent after it"
-    return failed(HTTP, PROTOCOL, words, "if you trust that place, write its address")
+        return warned(HTTP, f"it redirects to {there} ({found.status})", "use that URL")
+    message = f"it redirects to {there} ({found.status}), which is not followed"
+    return failed(HTTP, PROTOCOL, message, "use that URL, if you trust it")
 
 
 def http_failure(error: ColonnadeError, speaks_tls: bool) -> Check:
-    """Why no answer came at all."""
+    """Check why there was no response."""
     if speaks_tls:
-        words = "it speaks TLS, and the address says http"
-        return failed(HTTP, UNREACHABLE, words, "write https://")
+        message = "the server uses TLS, and the URL is http"
+        return failed(HTTP, UNREACHABLE, message, "use https://")
     if isinstance(error, CannotConnect):
-        return failed(HTTP, UNREACHABLE, one_line(str(error)), "see what stands in between")
+        return failed(HTTP, UNREACHABLE, one_line(str(error)), "check proxies and firewalls")
     if isinstance(error, TimedOut):
-        words = f"it takes a request, and gives {error}"
-        return failed(HTTP, UNREACHABLE, words, "see what the server does; --timeout waits longer")
+        message = f"it accepts a request, but there is {error}"
+        return failed(
+            HTTP, UNREACHABLE, message, "see the log of the server; --timeout waits longer"
+        )
     if isinstance(error, RemoteProtocolError):
-        words = "what answers there speaks no HTTP"
-        return failed(HTTP, PROTOCOL, words, "mend the port of the address")
-    words = "it takes a request, and closes the connection without an answer"
-    return failed(HTTP, UNREACHABLE, words, "see what its log says, and what stands in between")
+        message = "the port is not HTTP"
+        return failed(HTTP, PROTOCOL, message, "fix the port of the URL")
+    message = "it accepts a request, and closes the connection without a response"
+    return failed(HTTP, UNREACHABLE, message, "see the log of the server, and of proxies")
 
 
-async def found_beside(pool: HttpPool, failure: Check, url: str, timeout_s: float) -> Check:
-    """The same failure, with the address where there is a server after all, if there is one. It
-    is asked without what was typed for the other one."""
-    beside = origin(url) + USUAL_PATH
-    if urlsplit(url).path.rstrip("/") == USUAL_PATH:
+async def at_usual_path(pool: HttpPool, failure: Check, url: str, timeout_s: float) -> Check:
+    """The same failure, with the default URL as the fix if there is a server. No headers are sent
+    there."""
+    beside = origin(url) + DEFAULT_PATH
+    if urlsplit(url).path.rstrip("/") == DEFAULT_PATH:
         return failure
     try:
         there = await probe(pool, beside, (), timeout_s)
     except ColonnadeError:
         return failure
     if there.is_message or there.status == 401 or there.media == EVENTS_TYPE:
-        return failure._replace(mend=f"there is a server at {beside}; write that")
+        return failure._replace(fix=f"there is a server at {beside}; use that URL")
     return failure
 
 
-# ---------------------------------------------------------------- documents
+# ---------------------------------------------------------------- OAuth metadata
 
 
-async def documents_check(pool: HttpPool, found: Probe) -> Check:
-    """Whether it can be found out where to log in."""
+async def metadata_check(pool: HttpPool, found: HttpProbe) -> Check:
+    """Check that the authorization server can be discovered."""
     url = found.url
     here = is_this_machine(urlsplit(url).hostname or "")
     fetcher = Fetcher(pool.send, loopback=here)
     flow = discover(url, found.challenges)
     try:
-        where = await _driven(flow, fetcher)
+        where = await _run_discovery(flow, fetcher)
         issuer = where.issuer
         check_pkce(issuer)
     except AuthError as error:
-        mend = "its operator mends the document; a token of your own needs none"
-        return failed(DOCUMENTS, AUTHORIZATION, one_line(str(error)), mend)
+        fix = "the operator must fix the metadata; a token of your own needs none"
+        return failed(METADATA, AUTHORIZATION, one_line(str(error)), fix)
     except ChannelError as error:
-        mend = "see whether that host is up, and can be reached from here"
-        return failed(DOCUMENTS, UNREACHABLE, one_line(str(error)), mend)
+        fix = "check that the host is up, and reachable from here"
+        return failed(METADATA, UNREACHABLE, one_line(str(error)), fix)
     named = one_line(shown(issuer.issuer))
     if issuer.legacy:
-        words = f"it has none, as in 2025-03-26: its tokens are issued by {named} itself"
-        return fine(DOCUMENTS, words)
+        message = f"none, as in 2025-03-26: the authorization server is {named} itself"
+        return ok(METADATA, message)
     if not issuer.registration_endpoint:
-        words = f"its tokens are issued by {named}, which registers nobody by itself"
-        mend = f"register a client there: colonnade login {shown(url)} --client-id ID --issuer URL"
-        return warned(DOCUMENTS, words, mend)
-    return fine(DOCUMENTS, f"its tokens are issued by {named}")
+        message = f"the authorization server is {named}, which has no dynamic client registration"
+        fix = f"register a client: colonnade login {shown(url)} --client-id ID --issuer URL"
+        return warned(METADATA, message, fix)
+    return ok(METADATA, f"the authorization server is {named}")
 
 
-async def _driven(flow: Flow[T], fetcher: Fetcher) -> T:
-    """Do what a flow of documents wants: fetch, without a credential, and nothing else."""
+async def _run_discovery(flow: Flow[T], fetcher: Fetcher) -> T:
+    """Run the discovery; only fetches are allowed, without credentials."""
     try:
         step = next(flow)
         while True:
@@ -273,66 +276,75 @@ async def _driven(flow: Flow[T], fetcher: Fetcher) -> T:
 # ---------------------------------------------------------------- authorization
 
 
-class Shown(NamedTuple):
-    """What was shown of who we are: a header that was given, a login that is kept, or nothing."""
+class SentCredentials(NamedTuple):
+    """The credentials that were sent: a header, a stored login, or none."""
 
     header: bool = False
     login: bool = False
 
 
-def authorization_check(url: str, asked: bool, what: Shown, error: ColonnadeError | None) -> Check:
-    """Whether it lets us in; `asked` where it wanted to know who we are."""
+def authorization_check(
+    url: str, asked: bool, what: SentCredentials, error: ColonnadeError | None
+) -> Check:
+    """Check that the credentials are accepted; `asked` if the server requires any."""
     where = one_line(shown(url))
-    said = f": {one_line(error.reason)}" if isinstance(error, AuthError) and error.reason else ""
+    reason = f": {one_line(error.reason)}" if isinstance(error, AuthError) and error.reason else ""
     if isinstance(error, AuthError) and error.status == 403:
-        return _forbidden(error, what, where, said)
+        return _forbidden(error, what, where, reason)
     if isinstance(error, AuthError) and what.header:
-        words = f"it refuses the Authorization header that you send{said}"
-        mend = "it may have expired, or be for another server; renew it"
-        if said:
-            mend = "get another token for this server, and send that"
-        return failed(AUTHORIZED, AUTHORIZATION, words, mend)
+        message = f"it rejects the Authorization header that you send{reason}"
+        fix = "it may have expired, or be for another server; get a new one"
+        if reason:
+            fix = "get a new token for this server"
+        return failed(AUTHORIZATION_CHECK, AUTHORIZATION, message, fix)
     if isinstance(error, AuthError) and what.login:
-        words = f"it refuses the login that is kept for it{said}"
-        return failed(AUTHORIZED, AUTHORIZATION, words, f"log in again: colonnade login {where}")
+        message = f"it rejects the stored login{reason}"
+        fix = f"log in again: colonnade login {where}"
+        return failed(AUTHORIZATION_CHECK, AUTHORIZATION, message, fix)
     if isinstance(error, AuthError):
-        words = "it wants to know who you are, and nobody is logged in"
-        mend = f"log in: colonnade login {where}"
-        return failed(AUTHORIZED, AUTHORIZATION, words, mend)
+        message = "it requires authentication, and there is no stored login"
+        fix = f"log in: colonnade login {where}"
+        return failed(AUTHORIZATION_CHECK, AUTHORIZATION, message, fix)
     if not asked:
-        return skipped(AUTHORIZED, "it asks nobody who they are")
-    how = "your Authorization header" if what.header else "the login that is kept for it"
-    return fine(AUTHORIZED, f"it takes {how}")
+        return skipped(AUTHORIZATION_CHECK, "no authentication required")
+    how = "your Authorization header" if what.header else "the stored login"
+    return ok(AUTHORIZATION_CHECK, f"it accepts {how}")
 
 
-def _forbidden(error: AuthError, what: Shown, where: str, said: str) -> Check:
-    """403: a scope is missing, or something else that only its operator knows."""
+def _forbidden(error: AuthError, what: SentCredentials, where: str, reason: str) -> Check:
+    """403: a scope is missing, or there is another reason that the operator knows."""
     named = [scope for scope in error.scopes if _PLAIN_SCOPE.fullmatch(scope)]
     if what.login:
-        words = f"it knows you, and you may not do this (403){said or ': a scope is missing'}"
+        message = f"the stored login is not sufficient (403){reason or ': a scope is missing'}"
         wanted = " ".join(f"--scope {scope}" for scope in named) or "--scope SCOPE"
         return failed(
-            AUTHORIZED, AUTHORIZATION, words, f"ask for more: colonnade login {where} {wanted}"
+            AUTHORIZATION_CHECK,
+            AUTHORIZATION,
+            message,
+            f"request more: colonnade login {where} {wanted}",
         )
-    mend = "ask its operator who may come, and from where"
+    fix = "ask the operator who has access, and from where"
     if named:
-        mend = f"get a token with the scope {' '.join(named)}"
-    return failed(AUTHORIZED, AUTHORIZATION, f"it refuses you (403){said}", mend)
+        fix = f"get a token with the scope {' '.join(named)}"
+    return failed(AUTHORIZATION_CHECK, AUTHORIZATION, f"access is forbidden (403){reason}", fix)
 
 
-# To find an address, to connect, to agree on keys: each takes a second at worst.
-LINE_S: Final = 10.0
-# Whoever renews certificates does it in time; what ends sooner than this was forgotten.
-SOON_DAYS: Final = 7
-# Addresses, and names of a certificate, in one sentence.
-MAX_NAMED: Final = 4
+# ---------------------------------------------------------------- network
+
+
+# The timeout of each step: name resolution, connection, TLS handshake.
+NETWORK_S: Final = 10.0
+# Certificates are renewed earlier than this; a shorter validity is worth a warning.
+EXPIRY_WARNING_DAYS: Final = 7
+# Addresses, or names of a certificate, in one message.
+MAX_NAMES: Final = 4
 
 DNS, TCP, TLS = "dns", "tcp", "tls"
-LINE = (DNS, TCP, TLS)
+NETWORK_CHECKS = (DNS, TCP, TLS)
 
 
-class Endpoint(NamedTuple):
-    """Where a server is."""
+class HostPort(NamedTuple):
+    """The host and port of a server."""
 
     scheme: str
     host: str
@@ -340,38 +352,38 @@ class Endpoint(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Host and port, for people."""
+        """Host and port, for messages."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-async def line_checks(place: Endpoint, timeout_s: float) -> Checks:
-    """Whether somebody is there, and is who they should be."""
-    seconds = min(timeout_s, LINE_S)
+async def network_checks(place: HostPort, timeout_s: float) -> Checks:
+    """Check DNS, TCP and TLS."""
+    seconds = min(timeout_s, NETWORK_S)
     try:
         proxy = proxy_for(place.scheme, place.host, place.port)
     except LocalProtocolError as error:
-        yield failed(DNS, USAGE, str(error), "mend the variable, or unset it")
+        yield failed(DNS, USAGE, str(error), "fix the environment variable, or unset it")
         return
-    near = place if proxy is None else Endpoint("http", proxy.host, proxy.port)
+    near = place if proxy is None else HostPort("http", proxy.host, proxy.port)
     yield await _dns(near, seconds, proxy)
     yield await _tcp(near, seconds, proxy)
     if place.scheme == "http":
-        yield _open_line(place)
+        yield _no_tls(place)
     elif proxy is not None:
-        yield skipped(TLS, "it goes through the proxy, and is seen with http")
+        yield skipped(TLS, "goes through the proxy; see http")
     else:
         yield await _tls(place, seconds)
 
 
-def _whose(place: Endpoint, proxy: Proxy | None) -> str:
+def _host_label(place: HostPort, proxy: Proxy | None) -> str:
     return place.host if proxy is None else f"the proxy {place.host}"
 
 
-# ---------------------------------------------------------------- its name
+# ---------------------------------------------------------------- DNS
 
 
-async def _dns(place: Endpoint, seconds: float, proxy: Proxy | None) -> Check:
-    whose = _whose(place, proxy)
+async def _dns(place: HostPort, seconds: float, proxy: Proxy | None) -> Check:
+    whose = _host_label(place, proxy)
     try:
         async with asyncio.timeout(seconds):
             loop = asyncio.get_running_loop()
@@ -382,25 +394,25 @@ async def _dns(place: Endpoint, seconds: float, proxy: Proxy | None) -> Check:
         return dns_failure(whose, error)
     addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
     if addresses == [place.host]:
-        return fine(DNS, f"{whose} is an address")
-    return fine(DNS, f"{whose} is {_listed(addresses)}")
+        return ok(DNS, f"{whose} is an IP address")
+    return ok(DNS, f"{whose} resolves to {_listed(addresses)}")
 
 
 def dns_failure(host: str, error: Exception) -> Check:
-    """Why a name leads nowhere."""
+    """Check why a name cannot be resolved."""
     host = one_line(host)
     number = error.errno if isinstance(error, socket.gaierror) else None
     if number == socket.EAI_AGAIN:
-        words = f"no name server says where {host} is"
-        return failed(DNS, UNREACHABLE, words, "look at the network of this machine, or its VPN")
-    words = f"there is no host {host}" if number is not None else f"{host} is no name of a host"
-    return failed(DNS, UNREACHABLE, words, "look for a mistake in the name; some need a VPN")
+        message = f"no DNS server responds for {host}"
+        return failed(DNS, UNREACHABLE, message, "check the network of this machine, or its VPN")
+    message = f"there is no host {host}" if number is not None else f"{host} is not a host name"
+    return failed(DNS, UNREACHABLE, message, "check the name; some hosts need a VPN")
 
 
-# ---------------------------------------------------------------- a connection
+# ---------------------------------------------------------------- TCP
 
 
-async def _tcp(place: Endpoint, seconds: float, proxy: Proxy | None) -> Check:
+async def _tcp(place: HostPort, seconds: float, proxy: Proxy | None) -> Check:
     try:
         async with asyncio.timeout(seconds):
             line, _ = await Routes().connect(asyncio.Protocol, place.host, place.port)
@@ -409,52 +421,53 @@ async def _tcp(place: Endpoint, seconds: float, proxy: Proxy | None) -> Check:
     except OSError as error:
         return tcp_failure(place, error, seconds)
     line.close()
-    through = f"{place.shown} takes connections"
-    return fine(TCP, f"the proxy {through}" if proxy is not None else through)
+    through = f"{place.shown} accepts connections"
+    return ok(TCP, f"the proxy {through}" if proxy is not None else through)
 
 
-def tcp_failure(place: Endpoint, error: OSError | None, seconds: float) -> Check:
-    """Why nobody answers; None for the error where nothing was heard at all."""
+def tcp_failure(place: HostPort, error: OSError | None, seconds: float) -> Check:
+    """Check why a connection failed; `error` is None after a timeout."""
 
-    def told(words: str, mend: str) -> Check:
-        return failed(TCP, UNREACHABLE, words, mend)
+    def fail(message: str, fix: str) -> Check:
+        return failed(TCP, UNREACHABLE, message, fix)
 
     if error is None or error.errno == errno.ETIMEDOUT:
-        words = f"{place.shown} did not answer within {seconds:g} s"
-        return told(words, "a firewall may drop it, or the machine is off; look at the port, too")
+        message = f"{place.shown} did not respond within {seconds:g} s"
+        return fail(message, "check the port; a firewall may drop it, or the machine is off")
     if error.errno == errno.ECONNREFUSED:
-        words = f"nobody listens on {place.shown}: the connection was refused"
-        return told(words, "start the server, or mend the port in the address")
+        message = f"connection refused: nothing listens on {place.shown}"
+        return fail(message, "start the server, or fix the port of the URL")
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL):
-        words = f"no way leads to {place.shown}: {os.strerror(error.errno).lower()}"
-        return told(words, "look at the network of this machine, or its VPN")
+        message = f"there is no route to {place.shown}: {os.strerror(error.errno).lower()}"
+        return fail(message, "check the network of this machine, or its VPN")
     why = os.strerror(error.errno) if error.errno else str(error)
-    return told(f"{place.shown} cannot be reached: {one_line(why).lower()}", "see what is there")
+    message = f"{place.shown} cannot be reached: {one_line(why).lower()}"
+    return fail(message, "check what runs there")
 
 
-# ---------------------------------------------------------------- its certificate
+# ---------------------------------------------------------------- TLS
 
 
-def _open_line(place: Endpoint) -> Check:
+def _no_tls(place: HostPort) -> Check:
     if is_this_machine(place.host):
-        return skipped(TLS, "this machine needs none")
-    words = f"what is said to {place.host} can be read and changed on the way"
-    return warned(TLS, words, "serve it over https, and write https://")
+        return skipped(TLS, "not needed on this machine")
+    message = f"http is not encrypted: others can read and change what is sent to {place.host}"
+    return warned(TLS, message, "serve it over https, and use https://")
 
 
-async def _tls(place: Endpoint, seconds: float) -> Check:
+async def _tls(place: HostPort, seconds: float) -> Check:
     try:
-        cert = await _greeted(place, ssl.create_default_context(), seconds)
+        cert = await _handshake(place, ssl.create_default_context(), seconds)
     except (TimeoutError, OSError) as error:
         names: list[str] = []
-        if _is_other_name(error):
+        if _is_name_mismatch(error):
             names = await _names(place, seconds)
         return tls_failure(place, error, names)
-    return _in_time(cert)
+    return _expiry_check(cert)
 
 
-async def _greeted(place: Endpoint, context: ssl.SSLContext, seconds: float) -> dict[str, Any]:
-    """The certificate of whoever is there, as far as the context lets it pass."""
+async def _handshake(place: HostPort, context: ssl.SSLContext, seconds: float) -> dict[str, Any]:
+    """The certificate of the server, as far as the context accepts it."""
     context.set_alpn_protocols(["http/1.1"])
     async with asyncio.timeout(seconds):
         line, _ = await Routes().connect(
@@ -466,71 +479,73 @@ async def _greeted(place: Endpoint, context: ssl.SSLContext, seconds: float) -> 
         line.close()
 
 
-async def _names(place: Endpoint, seconds: float) -> list[str]:
-    """The names that a trusted certificate is for; nothing is said on that connection."""
+async def _names(place: HostPort, seconds: float) -> list[str]:
+    """The names of a trusted certificate; nothing is sent on that connection."""
     context = ssl.create_default_context()
     context.check_hostname = False
     try:
-        cert = await _greeted(place, context, seconds)
+        cert = await _handshake(place, context, seconds)
     except (TimeoutError, OSError):
         return []
     return [str(value) for _, value in cert.get("subjectAltName", ())]
 
 
-def _is_other_name(error: Exception) -> bool:
-    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _OTHER_NAME
+def _is_name_mismatch(error: Exception) -> bool:
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _NAME_MISMATCH
 
 
-async def speaks_tls(place: Endpoint, seconds: float) -> bool:
-    """Whether whoever is there expects TLS, with whichever certificate."""
+async def speaks_tls(place: HostPort, seconds: float) -> bool:
+    """Whether the server expects TLS, with any certificate."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        await _greeted(place, context, min(seconds, LINE_S))
+        await _handshake(place, context, min(seconds, NETWORK_S))
     except (TimeoutError, OSError):
         return False
     return True
 
 
-# What OpenSSL calls them (X509_V_ERR_…).
+# OpenSSL error numbers (X509_V_ERR_…).
 _EXPIRED, _NOT_YET = 10, 9
 _SELF_SIGNED, _SELF_SIGNED_IN_CHAIN = 18, 19
 _NO_ISSUER = (20, 21)
-_OTHER_NAME = (62, 64)
+_NAME_MISMATCH = (62, 64)
 
 
-def tls_failure(place: Endpoint, error: Exception, names: Iterable[str] = ()) -> Check:
-    """Why there is no safe line; `names` are those of the certificate, where they are known."""
+def tls_failure(place: HostPort, error: Exception, names: Iterable[str] = ()) -> Check:
+    """Check why TLS failed; `names` are those of the certificate, if known."""
     host = one_line(place.host)
 
-    def told(words: str, mend: str) -> Check:
-        return failed(TLS, UNREACHABLE, words, mend)
+    def fail(message: str, fix: str) -> Check:
+        return failed(TLS, UNREACHABLE, message, fix)
 
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
         if code == _EXPIRED:
-            words = f"the certificate of {host} has expired"
-            return told(words, "its operator renews it; if all have, look at this machine's clock")
+            message = f"the certificate of {host} has expired"
+            return fail(message, "the operator must renew it; or fix the clock of this machine")
         if code == _NOT_YET:
-            words = f"the certificate of {host} is not valid yet"
-            return told(words, "look at the clock of this machine, and of that one")
-        if code in _OTHER_NAME:
+            message = f"the certificate of {host} is not valid yet"
+            return fail(message, "check the clocks of this machine and of the server")
+        if code in _NAME_MISMATCH:
             listed = _listed([one_line(name) for name in names])
-            words = f"the certificate is not for {host}" + (f" but for {listed}" if listed else "")
-            return told(words, "write the name that the certificate has, or get one for this name")
-        if code in (_SELF_SIGNED, _SELF_SIGNED_IN_CHAIN):
-            words = f"{host} certifies itself, and nobody here knows it"
-            return told(words, "if it is yours, SSL_CERT_FILE names the file with its certificate")
-        if code in _NO_ISSUER:
-            words = f"nobody here knows who certifies {host}"
-            return told(
-                words,
-                "its operator sends the certificates in between; for an authority of your own, "
-                "SSL_CERT_FILE names the file with it",
+            message = f"the certificate is not for {host}" + (
+                f" but for {listed}" if listed else ""
             )
-        words = f"the certificate of {host} is not trusted: {error.verify_message}"
-        return told(words, "its operator has to mend it")
+            return fail(message, "use a name of the certificate, or get one for this name")
+        if code in (_SELF_SIGNED, _SELF_SIGNED_IN_CHAIN):
+            message = f"{host} has a self-signed certificate, which is not trusted here"
+            return fail(message, "if it is yours, set SSL_CERT_FILE to the file of its certificate")
+        if code in _NO_ISSUER:
+            message = f"the issuer of the certificate of {host} is not trusted here"
+            return fail(
+                message,
+                "the operator must send the intermediate certificates; for an authority of your "
+                "own, set SSL_CERT_FILE to its file",
+            )
+        message = f"the certificate of {host} is not trusted: {error.verify_message}"
+        return fail(message, "the operator must fix it")
     if isinstance(error, ssl.SSLError):
         reason = error.reason or ""
         if reason in (
@@ -539,31 +554,31 @@ def tls_failure(place: Endpoint, error: Exception, names: Iterable[str] = ()) ->
             "UNKNOWN_PROTOCOL",
             "RECORD_LAYER_FAILURE",
         ):
-            words = f"{place.shown} does not speak TLS"
-            return told(words, "write http:// if it is on this machine, else mend the port")
-        said = reason.lower().replace("_", " ") or "no reason given"
-        words = f"{place.shown} agrees on no TLS: {one_line(said)}"
-        return told(words, "it may be too old, or want a certificate from its clients")
+            message = f"{place.shown} does not speak TLS"
+            return fail(message, "use http:// if it is on this machine, else fix the port")
+        reason = reason.lower().replace("_", " ") or "no reason given"
+        message = f"the TLS handshake with {place.shown} failed: {one_line(reason)}"
+        return fail(message, "it may be too old, or require a client certificate")
     if isinstance(error, TimeoutError):
-        words = f"{place.shown} takes connections, and says nothing to TLS"
-        return told(words, "mend the port; this one may speak something else")
-    words = f"{place.shown} ends the connection when it hears TLS"
-    return told(words, "mend the port, or write http:// if it is on this machine")
+        message = f"{place.shown} accepts connections, but does not respond to TLS"
+        return fail(message, "fix the port; this one may be for something else")
+    message = f"{place.shown} closes the connection on TLS"
+    return fail(message, "fix the port, or use http:// if it is on this machine")
 
 
-def _in_time(cert: dict[str, Any]) -> Check:
-    """A certificate that was accepted, and for how long it is."""
+def _expiry_check(cert: dict[str, Any]) -> Check:
+    """Check when a certificate expires."""
     until = cert.get("notAfter")
     if not until:
-        return fine(TLS, "its certificate is trusted")
+        return ok(TLS, "its certificate is trusted")
     ends = datetime.datetime.fromtimestamp(ssl.cert_time_to_seconds(until), datetime.UTC)
     left = ends - datetime.datetime.now(datetime.UTC)
-    words = f"its certificate is trusted, until {ends.date().isoformat()}"
-    if left < datetime.timedelta(days=SOON_DAYS):
-        return warned(TLS, words, "its operator renews it before that")
-    return fine(TLS, words)
+    message = f"its certificate is trusted, and valid until {ends.date().isoformat()}"
+    if left < datetime.timedelta(days=EXPIRY_WARNING_DAYS):
+        return warned(TLS, message, "the operator must renew it before that")
+    return ok(TLS, message)
 
 
-def _listed(words: list[str]) -> str:
-    more = f" and {len(words) - MAX_NAMED} more" if len(words) > MAX_NAMED else ""
-    return ", ".join(words[:MAX_NAMED]) + more
+def _listed(message: list[str]) -> str:
+    more = f" and {len(message) - MAX_NAMES} more" if len(message) > MAX_NAMES else ""
+    return ", ".join(message[:MAX_NAMES]) + more

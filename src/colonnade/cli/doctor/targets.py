@@ -1,12 +1,11 @@
-"""Which servers a doctor looks at: the one that was named, or all of a configuration.
+"""The servers that doctor checks, and the sequence of checks for each.
 
-Rules: nothing is started here, and no address reached. What is wrong with one server of a file is
-a visit to that server, and hinders no other.
+Rules: nothing is started and no URL is opened here; the checks do that. A problem of one server in
+a configuration file does not affect the checks of others.
 """
 
 import ast
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -15,48 +14,48 @@ from urllib.parse import urlsplit
 
 from colonnade.auth.ssrf import is_this_machine
 from colonnade.auth.urls import PORTS
-from colonnade.cli.config_target import Trusting, configuration
-from colonnade.cli.credentials import KeptLogin
-from colonnade.cli.doctor.check import Check, Checks, failed, fine, skipped, warned
+from colonnade.cli.config_target import TrustPrompt, configuration
+from colonnade.cli.credentials import StoredLogin
+from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.doctor.command import COMMAND, PROCESS, command_check
 from colonnade.cli.doctor.conversation import (
-    SPOKEN,
-    Talk,
-    converse,
+    CONVERSATION_CHECKS,
+    ConversationResult,
     lists_check,
+    open_conversation,
     process_check,
     revision_check,
     schema_check,
 )
 from colonnade.cli.doctor.network import (
-    AUTHORIZED,
-    DOCUMENTS,
+    AUTHORIZATION_CHECK,
     HTTP,
-    LINE,
-    Endpoint,
-    Probe,
-    Shown,
+    METADATA,
+    NETWORK_CHECKS,
+    HostPort,
+    HttpProbe,
+    SentCredentials,
+    at_usual_path,
     authorization_check,
-    documents_check,
-    found_beside,
     http_check,
     http_failure,
-    line_checks,
+    metadata_check,
+    network_checks,
     probe,
     speaks_tls,
 )
-from colonnade.cli.errors import USAGE, Trouble, code_of
-from colonnade.cli.loader import read
+from colonnade.cli.errors import USAGE, CliError, exit_code
+from colonnade.cli.loader import parse_server_file
 from colonnade.cli.options import (
-    SCRIPTS,
-    Reach,
-    Terms,
+    SCRIPT_SUFFIXES,
+    ConnectionOptions,
+    ResolvedTarget,
     is_configuration,
-    place,
-    reach,
+    locate_target,
+    resolve_target,
     shown_configuration,
 )
-from colonnade.cli.terminal import Screen
+from colonnade.cli.terminal import Terminal
 from colonnade.client.auth import kept_login
 from colonnade.client.connect import PROGRAMS, Surroundings, way_to
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
@@ -64,91 +63,97 @@ from colonnade.host.config.settings import Config, Entry, Place, Problem
 from colonnade.text import one_line
 from colonnade.transport.http_client.pool import HttpPool
 
-ADDRESS_PLAN: Final = (*LINE, HTTP, DOCUMENTS, AUTHORIZED, *SPOKEN)
-COMMAND_PLAN: Final = (COMMAND, PROCESS, *SPOKEN)
+URL_PLAN: Final = (*NETWORK_CHECKS, HTTP, METADATA, AUTHORIZATION_CHECK, *CONVERSATION_CHECKS)
+COMMAND_PLAN: Final = (COMMAND, PROCESS, *CONVERSATION_CHECKS)
 
 
-class Patient(NamedTuple):
-    """A server that is looked at: what reaches it, and what tells more of it."""
+class CheckedServer(NamedTuple):
+    """A server to check: its target, and the commands that show more about it."""
 
     target: Any
-    around: dict[str, Any]
+    transport_options: dict[str, Any]
     timeout_s: float
-    # What a person types after `colonnade inspect` to see all of it, and to see it run by itself.
-    inspected: str
-    started: str = ""
+    # The arguments of `colonnade inspect` for it, and the command line that runs it.
+    inspect_arguments: str
+    command_line: str = ""
     revision: str = ""
 
     @property
     def inspect(self) -> str:
-        """What shows all that is to mend."""
-        return f"colonnade inspect {self.inspected} shows all of it"
+        """The fix for lint findings."""
+        return f"see colonnade inspect {self.inspect_arguments}"
 
     @property
-    def mend(self) -> str:
-        """What to do about a process that is gone, where it did not say."""
-        return f"see what it says by itself: {self.started}"
+    def fix(self) -> str:
+        """The fix for a process that exited without a known error."""
+        return f"run it in a terminal: {self.command_line}"
 
     @property
     def url(self) -> str:
-        """The address, of one that has one."""
+        """The URL; empty for a process."""
         target: object = self.target
         if isinstance(target, Mapping):
             return str(cast("Mapping[str, Any]", target).get("url") or "")
         return target if isinstance(target, str) and "://" in target else ""
 
 
-# ---------------------------------------------------------------- a command
+# ---------------------------------------------------------------- process
 
 
-async def command_checks(patient: Patient) -> Checks:
-    """Everything about a server that is started."""
-    argv, env, cwd = _started(patient)
+async def command_checks(server: CheckedServer) -> Checks:
+    """All checks of a server that is started as a process."""
+    argv, env, cwd = _process_arguments(server)
     yield command_check(argv, env, cwd)
-    talk = await _talk(patient, patient.around)
-    yield process_check(talk, patient.mend)
-    for check in _spoken(talk, patient):
+    result = await _converse(server, server.transport_options)
+    yield process_check(result, server.fix)
+    for check in _conversation_checks(result, server):
         yield check
 
 
-def _started(patient: Patient) -> tuple[list[str], Mapping[str, str], str | None]:
-    """The words, the variables and the folder of what is started."""
-    target, around = patient.target, patient.around
+def _process_arguments(server: CheckedServer) -> tuple[list[str], Mapping[str, str], str | None]:
+    """The command line, the environment and the directory of the process."""
+    target, transport_options = server.target, server.transport_options
     if isinstance(target, Mapping):
         entry = cast("Mapping[str, Any]", target)
-        words = [str(word) for word in (entry["command"], *(entry.get("args") or ()))]
-        return words, {**(entry.get("env") or {}), **around.get("env", {})}, entry.get("cwd")
-    env: Mapping[str, str] = around.get("env") or {}
+        message = [str(word) for word in (entry["command"], *(entry.get("args") or ()))]
+        return (
+            message,
+            {**(entry.get("env") or {}), **transport_options.get("env", {})},
+            entry.get("cwd"),
+        )
+    env: Mapping[str, str] = transport_options.get("env") or {}
     if isinstance(target, str):
         path = os.path.abspath(target)
         return [PROGRAMS[os.path.splitext(path)[1].lower()], path], env, None
     return list(target), env, None
 
 
-async def _talk(patient: Patient, around: Mapping[str, Any]) -> Talk:
-    wanted = patient.revision or None
-    return await converse(patient.target, around, wanted, patient.timeout_s)
+async def _converse(
+    server: CheckedServer, transport_options: Mapping[str, Any]
+) -> ConversationResult:
+    wanted = server.revision or None
+    return await open_conversation(server.target, transport_options, wanted, server.timeout_s)
 
 
-def _spoken(talk: Talk, patient: Patient) -> list[Check]:
-    made = [revision_check(talk, patient.revision)]
-    if talk.error is None:
-        made.append(lists_check(talk))
-        if talk.found is not None:
-            made.append(schema_check(talk.found, patient.inspect))
+def _conversation_checks(result: ConversationResult, server: CheckedServer) -> list[Check]:
+    made = [revision_check(result, server.revision)]
+    if result.error is None:
+        made.append(lists_check(result))
+        if result.listing is not None:
+            made.append(schema_check(result.listing, server.inspect))
     return made
 
 
-# ---------------------------------------------------------------- an address
+# ---------------------------------------------------------------- URL
 
 
-async def address_checks(patient: Patient) -> Checks:
-    """Everything about a server at an address."""
-    url, headers = _addressed(patient)
+async def url_checks(server: CheckedServer) -> Checks:
+    """All checks of a server at a URL."""
+    url, headers = _url_and_headers(server)
     parts = urlsplit(url)
-    there = Endpoint(parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
-    timeout_s = patient.timeout_s
-    async with aclosing(line_checks(there, timeout_s)) as checks:
+    there = HostPort(parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
+    timeout_s = server.timeout_s
+    async with aclosing(network_checks(there, timeout_s)) as checks:
         async for check in checks:
             yield check
     pool = HttpPool()
@@ -156,220 +161,251 @@ async def address_checks(patient: Patient) -> Checks:
         try:
             found = await probe(pool, url, headers, timeout_s)
         except ColonnadeError as error:
-            odd = isinstance(error, RemoteProtocolError | ConnectionLost)
-            plain = parts.scheme == "http" and odd
+            warnings = isinstance(error, RemoteProtocolError | ConnectionLost)
+            plain = parts.scheme == "http" and warnings
             yield http_failure(error, plain and await speaks_tls(there, timeout_s))
             return
-        async with aclosing(_answered(patient, pool, found, headers)) as checks:
+        async with aclosing(_response_checks(server, pool, found, headers)) as checks:
             async for check in checks:
                 yield check
     finally:
         await pool.close()
 
 
-def _addressed(patient: Patient) -> tuple[str, list[tuple[str, str]]]:
-    """The address of a server, and the headers that were given for it."""
-    target = patient.target
-    given: list[tuple[str, str]] = list(patient.around.get("headers") or [])
+def _url_and_headers(server: CheckedServer) -> tuple[str, list[tuple[str, str]]]:
+    """The URL of a server, and the headers for it."""
+    target = server.target
+    given: list[tuple[str, str]] = list(server.transport_options.get("headers") or [])
     if isinstance(target, Mapping):
         entry = cast("Mapping[str, Any]", target)
         return str(entry["url"]), [*(entry.get("headers") or {}).items(), *given]
     return target, given
 
 
-async def _answered(
-    patient: Patient, pool: HttpPool, found: Probe, headers: Sequence[tuple[str, str]]
+async def _response_checks(
+    server: CheckedServer, pool: HttpPool, found: HttpProbe, headers: Sequence[tuple[str, str]]
 ) -> Checks:
     url = found.url
     http = http_check(found)
     if http.state == "failed" and not 400 <= found.status < 500:
-        yield await _at_another_path(pool, http, found, patient)
+        yield await _try_default_path(pool, http, found, server)
         return
-    own = any(name.lower() == "authorization" for name, _ in headers)
+    own_token = any(name.lower() == "authorization" for name, _ in headers)
     secure = url.startswith("https:") or is_this_machine(urlsplit(url).hostname or "")
-    auth = None if own or not secure else KeptLogin(keep=True)
-    held = locked = None
+    auth = None if own_token or not secure else StoredLogin(keep=True)
+    stored = storage_error = None
     try:
-        held = await kept_login(auth, url) if auth is not None else None
-    except ColonnadeError as error:  # what is kept cannot be read, or must not be
-        locked = error
-    talk = await _talk(patient, {**patient.around, "auth": auth} if auth else patient.around)
-    if http.state == "failed":  # a server of the first revision takes no such question
-        if talk.error is not None and talk.refused is None:
-            yield await _at_another_path(pool, http, found, patient)
+        stored = await kept_login(auth, url) if auth is not None else None
+    except ColonnadeError as error:  # the stored login cannot be read
+        storage_error = error
+    result = await _converse(
+        server, {**server.transport_options, "auth": auth} if auth else server.transport_options
+    )
+    if http.state == "failed":  # a server of the first revision rejects this request
+        if result.error is not None and result.refused is None:
+            yield await _try_default_path(pool, http, found, server)
             return
-        http = fine(HTTP, f"it answers, after {found.status} for a first question")
+        http = ok(HTTP, f"it responds, after {found.status} to the first request")
     yield http
-    asked = found.asks_who or talk.refused is not None
-    if own or not found.asks_who:
-        why = "you send a token of your own" if own else "it asks nobody who they are"
-        yield skipped(DOCUMENTS, why)
+    asked = found.unauthorized or result.refused is not None
+    if own_token or not found.unauthorized:
+        why = "you send a token of your own" if own_token else "no authentication required"
+        yield skipped(METADATA, why)
     else:
-        yield await documents_check(pool, found)
-    if locked is not None:
-        words, _, mend = str(locked).partition("; ")
-        yield failed(AUTHORIZED, code_of(locked), one_line(words), one_line(mend) or "mend it")
-    yield authorization_check(url, asked, Shown(own, held is not None), talk.refused)
-    for check in _spoken(talk, patient):
+        yield await metadata_check(pool, found)
+    if storage_error is not None:
+        message, fix = one_line(storage_error.summary), one_line(storage_error.hint)
+        code = exit_code(storage_error)
+        yield failed(AUTHORIZATION_CHECK, code, message, fix or "log in again")
+    yield authorization_check(
+        url, asked, SentCredentials(own_token, stored is not None), result.refused
+    )
+    for check in _conversation_checks(result, server):
         yield check
 
 
-async def _at_another_path(pool: HttpPool, http: Check, found: Probe, patient: Patient) -> Check:
+async def _try_default_path(
+    pool: HttpPool, http: Check, found: HttpProbe, server: CheckedServer
+) -> Check:
     if 300 <= found.status < 400 or found.status >= 500:
         return http
-    return await found_beside(pool, http, found.url, patient.timeout_s)
+    return await at_usual_path(pool, http, found.url, server.timeout_s)
 
 
 FILE, TRUST, VARIABLES = "file", "trust", "variables"
-# What is wrong with an entry for want of something outside of the file.
-_WANTING: Final = re.compile(r"the variable |nobody is there to answer the input")
 
 
-class Visit(NamedTuple):
-    """A server that is to be looked at: what it is called, and the checks that are to be made."""
+class DoctorTarget(NamedTuple):
+    """A server to check: its name, and its checks."""
 
     server: str
-    target: str
-    # Which checks are planned; what depends on an entry is known when its variables are.
+    shown: str
+    # The names of the checks; more are added when the entry of a file is resolved.
     planned: list[str]
     checks: Checks
 
 
-def visits_of(terms: Terms, screen: Screen) -> list[Visit]:
-    """All visits to a target. Raises `Trouble` for what cannot be one.
+def doctor_targets(options: ConnectionOptions, terminal: Terminal) -> list[DoctorTarget]:
+    """All servers of the target. Raises `CliError`.
 
-    To be called where no loop runs: somebody may be asked whether they trust a file.
+    Call it outside of an event loop: it may prompt for trust.
     """
-    if is_configuration(terms.target):
-        trusting = Trusting()
-        return _of_config(configuration(terms, screen, trusting), terms, trusting)
-    return [_single(terms)]
+    if is_configuration(options.target):
+        trust_prompt = TrustPrompt()
+        return _config_targets(
+            configuration(options, terminal, trust_prompt), options, trust_prompt
+        )
+    return [_single_target(options)]
 
 
 # ---------------------------------------------------------------- one server
 
 
-def _single(terms: Terms) -> Visit:
-    target = terms.target
+def _single_target(options: ConnectionOptions) -> DoctorTarget:
+    target = options.target
     if isinstance(target, str) and "://" not in target:
-        return _to_file(target, terms)
-    found = reach(terms)
-    shown, around = found.shown, _around(found)
+        return _file_target(target, options)
+    found = resolve_target(options)
+    shown, transport_options = found.shown, _transport_options(found)
     if isinstance(found.target, str):
-        patient = Patient(
-            found.target, around, terms.timeout_s, shlex.quote(shown), revision=terms.revision
+        server = CheckedServer(
+            found.target,
+            transport_options,
+            options.timeout_s,
+            shlex.quote(shown),
+            revision=options.revision,
         )
-        return Visit(shown, shown, [*ADDRESS_PLAN], address_checks(patient))
-    words = shlex.join(found.target)
-    patient = Patient(
-        found.target, around, terms.timeout_s, f"-- {words}", words, revision=terms.revision
+        return DoctorTarget(shown, shown, [*URL_PLAN], url_checks(server))
+    message = shlex.join(found.target)
+    server = CheckedServer(
+        found.target,
+        transport_options,
+        options.timeout_s,
+        f"-- {message}",
+        message,
+        revision=options.revision,
     )
-    return Visit(shown, words, [*COMMAND_PLAN], command_checks(patient))
+    return DoctorTarget(shown, message, [*COMMAND_PLAN], command_checks(server))
 
 
-def _around(found: Reach) -> dict[str, Any]:
+def _transport_options(found: ResolvedTarget) -> dict[str, Any]:
     names = {"headers": "headers", "env": "env", "server_name": "name"}
     return {names[key]: value for key, value in found.options.items() if key in names}
 
 
-def _to_file(typed: str, terms: Terms) -> Visit:
+def _file_target(typed: str, options: ConnectionOptions) -> DoctorTarget:
     planned = [FILE, *COMMAND_PLAN]
     try:
-        target, shown, own = place(terms)
-    except Trouble as trouble:
-        return Visit(typed, typed, planned, _missing(trouble.words))
-    file = read(typed).path if own else target[-1] if isinstance(target, list) else target
-    program = "colonnade run" if own else "node" if file.endswith(SCRIPTS) else "python"
-    quoted = shlex.quote(shown)
-    around = _around(reach(terms))
-    patient = Patient(
-        target, around, terms.timeout_s, quoted, f"{program} {quoted}", terms.revision
+        target, shown, uses_colonnade = locate_target(options)
+    except CliError as error:
+        return DoctorTarget(typed, typed, planned, _missing_file_check(error))
+    file = (
+        parse_server_file(typed).path
+        if uses_colonnade
+        else target[-1]
+        if isinstance(target, list)
+        else target
     )
-    return Visit(typed, typed, planned, _of_file(file, shown, patient))
+    interpreter = "node" if file.endswith(SCRIPT_SUFFIXES) else "python"
+    program = "colonnade run" if uses_colonnade else interpreter
+    quoted = shlex.quote(shown)
+    transport_options = _transport_options(resolve_target(options))
+    server = CheckedServer(
+        target,
+        transport_options,
+        options.timeout_s,
+        quoted,
+        f"{program} {quoted}",
+        options.revision,
+    )
+    return DoctorTarget(typed, typed, planned, _file_checks(file, shown, server))
 
 
-async def _missing(words: str) -> Checks:
-    what, _, mend = words.partition("; ")
-    yield failed(FILE, USAGE, one_line(what), one_line(mend) or "mend its name")
+async def _missing_file_check(error: CliError) -> Checks:
+    fix = one_line(error.hint) or "check the name"
+    yield failed(FILE, USAGE, one_line(error.summary), fix)
 
 
-async def _of_file(file: str, shown: str, patient: Patient) -> Checks:
-    yield file_check(os.path.relpath(file)) if file else fine(FILE, f"{shown} is a module")
-    async with aclosing(command_checks(patient)) as checks:
+async def _file_checks(file: str, shown: str, server: CheckedServer) -> Checks:
+    yield file_check(os.path.relpath(file)) if file else ok(FILE, f"{shown} is a module")
+    async with aclosing(command_checks(server)) as checks:
         async for check in checks:
             yield check
 
 
 def file_check(path: str) -> Check:
-    """Whether a file can be read; one of Python, whether Python can read it."""
+    """Check that a file can be read, and that Python can parse it."""
     shown = one_line(path)
     if not path.endswith((".py", ".pyw")):
-        return fine(FILE, f"{shown} is there")
+        return ok(FILE, f"{shown} exists")
     try:
         with open(path, "rb") as file:
             ast.parse(file.read(), path)
     except SyntaxError as error:
         where = f"{shown}:{error.lineno or 1}:{error.offset or 1}"
-        mend = "mend that line; it is where Python stopped to understand"
-        return failed(FILE, USAGE, f"{where}: {one_line(error.msg)}", mend)
+        fix = "fix the syntax of that line"
+        return failed(FILE, USAGE, f"{where}: {one_line(error.msg)}", fix)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        words = f"{shown} cannot be read: {one_line(why).lower()}"
-        return failed(FILE, USAGE, words, "look at who may read it")
-    return fine(FILE, f"{shown} can be read, and is Python")
+        message = f"{shown} cannot be read: {one_line(why).lower()}"
+        return failed(FILE, USAGE, message, "check its permissions")
+    return ok(FILE, f"{shown} is valid Python")
 
 
-# ---------------------------------------------------------------- a configuration
+# ---------------------------------------------------------------- configuration file
 
 
-def _of_config(config: Config, terms: Terms, trusting: Trusting) -> list[Visit]:
-    """A visit to each server of a file, and one to the file itself where it is broken, or to all
-    of its servers where nobody trusts it."""
-    file = shown_configuration(terms)
+def _config_targets(
+    config: Config, options: ConnectionOptions, trust_prompt: TrustPrompt
+) -> list[DoctorTarget]:
+    """A target for each server of a file; one for the file itself if it is broken, and one for all
+    of its servers if it is not trusted."""
+    file = shown_configuration(options)
     wrong: dict[str, list[Problem]] = {}
     for problem in config.problems:
         wrong.setdefault(problem.server, []).append(problem)
-    found: list[tuple[int, Visit]] = []
+    found: list[tuple[int, DoctorTarget]] = []
     for key, problems in wrong.items():
-        refused = trusting.refused.get(key)
+        refused = trust_prompt.refused.get(key)
         alike = [
-            one for one in wrong if refused is not None and trusting.refused.get(one) == refused
+            one for one in wrong if refused is not None and trust_prompt.refused.get(one) == refused
         ]
         if alike[1:] and key != alike[0]:
             continue
-        checks = _distrusted(refused) if refused is not None else _broken(problems)
-        visit = Visit(", ".join(alike) or key or file, file, [FILE, TRUST, VARIABLES], checks)
-        found.append((_line(problems[0].place) if key else 0, visit))
+        checks = _untrusted_checks(refused) if refused is not None else _problem_checks(problems)
+        target = DoctorTarget(
+            ", ".join(alike) or key or file, file, [FILE, TRUST, VARIABLES], checks
+        )
+        found.append((_line(problems[0].place) if key else 0, target))
     for key, entry in config.entries.items():
-        odd = [one for one in config.warnings if one.server == key]
+        warnings = [one for one in config.warnings if one.server == key]
         planned = [FILE, VARIABLES]
-        checks = _of_entry(entry, terms, odd, key in trusting.agreed, planned)
-        found.append((_line(entry.place), Visit(key, entry.shown, planned, checks)))
-    visits = [visit for _, visit in sorted(found, key=lambda one: one[0])]
-    if not visits:
-        visits.append(Visit(file, file, [FILE], _empty(file)))
-    return visits
+        checks = _entry_checks(entry, options, warnings, key in trust_prompt.agreed, planned)
+        found.append((_line(entry.place), DoctorTarget(key, entry.shown, planned, checks)))
+    targets = [target for _, target in sorted(found, key=lambda one: one[0])]
+    if not targets:
+        targets.append(DoctorTarget(file, file, [FILE], _empty_checks(file)))
+    return targets
 
 
-def _line(place: Place | None) -> int:
-    return place.line if place is not None else 0
+def _line(locate_target: Place | None) -> int:
+    return locate_target.line if locate_target is not None else 0
 
 
-async def _broken(problems: Iterable[Problem]) -> Checks:
-    """What is wrong with an entry, or a file; the first of it."""
-    told, *others = problems
-    words, _, mend = told.words.partition("; ")
-    where = f"{_relative(told)}: " if told.place is not None else ""
-    name = VARIABLES if _WANTING.match(told.words) else FILE
+async def _problem_checks(problems: Iterable[Problem]) -> Checks:
+    """The problems of an entry or a file: the first as a failure, with the others below."""
+    first, *others = problems
+    where = f"{_relative(first)}: " if first.place is not None else ""
+    name = VARIABLES if first.unresolved else FILE
     if name == VARIABLES:
-        yield fine(FILE, f"{told.place.file if told.place is not None else 'it'} can be read")
+        yield ok(FILE, f"{first.place.file if first.place is not None else 'the file'} is valid")
     lines = [one_line(str(one)) for one in others]
-    mend = one_line(mend) or "mend the file at that place"
-    yield failed(name, USAGE, f"{where}{one_line(words)}", mend, lines)
+    fix = one_line(first.hint) or "fix the file at that place"
+    yield failed(name, USAGE, f"{where}{one_line(first.summary)}", fix, lines)
 
 
 def _relative(problem: Problem) -> str:
-    """Where it is, for a person who sits in a folder."""
+    """The place of a problem, relative to the working directory."""
     assert problem.place is not None
     file, line, column, key = problem.place
     near = os.path.relpath(file)
@@ -377,61 +413,69 @@ def _relative(problem: Problem) -> str:
     return one_line(f"{shown}:{line}:{column}: {key}" if key else f"{shown}:{line}:{column}")
 
 
-async def _distrusted(file: str) -> Checks:
-    yield fine(FILE, f"{one_line(file)} can be read")
-    words = "nobody has trusted this file as it is now, so nothing of it is used"
-    mend = f"look at it, and then: colonnade config trust {shlex.quote(file)}"
-    yield failed(TRUST, USAGE, words, mend)
+async def _untrusted_checks(file: str) -> Checks:
+    yield ok(FILE, f"{one_line(file)} is valid")
+    message = "the file is not trusted in its current content, so it is not used"
+    fix = f"review it, then run colonnade config trust {shlex.quote(file)}"
+    yield failed(TRUST, USAGE, message, fix)
 
 
-async def _empty(file: str) -> Checks:
-    yield failed(FILE, USAGE, f"{one_line(file)} has no servers", "add one: colonnade add --file")
+async def _empty_checks(file: str) -> Checks:
+    yield failed(
+        FILE, USAGE, f"{one_line(file)} has no servers", "add one with colonnade add --file"
+    )
 
 
-async def _of_entry(
-    entry: Entry, terms: Terms, odd: list[Problem], agreed: bool, planned: list[str]
+async def _entry_checks(
+    entry: Entry,
+    options: ConnectionOptions,
+    warnings: list[Problem],
+    trusted: bool,
+    planned: list[str],
 ) -> Checks:
-    """All of one server of a configuration."""
-    yield _said(entry, odd)
-    if agreed:
-        yield fine(TRUST, "you have just trusted it")
+    """All checks of one server of a configuration file."""
+    yield _entry_check(entry, warnings)
+    if trusted:
+        yield ok(TRUST, "you have just trusted it")
     if not entry.settings.enabled:
-        yield Check(VARIABLES, "skipped", "it is switched off, and not looked at")
+        yield Check(VARIABLES, "skipped", "it is disabled")
         return
     try:
         resolved = await entry.resolve()
-        way_to(resolved, Surroundings(name=entry.key))  # which says what is wrong with it
+        way_to(resolved, Surroundings(name=entry.key))  # raises for an invalid entry
     except LocalProtocolError as error:
-        yield failed(VARIABLES, USAGE, one_line(str(error)), "mend the entry")
+        yield failed(VARIABLES, USAGE, one_line(str(error)), "fix the entry")
         return
     except ColonnadeError as error:
-        yield failed(VARIABLES, code_of(error), one_line(str(error)), "give it what it refers to")
+        yield failed(
+            VARIABLES, exit_code(error), one_line(str(error)), "set what the entry refers to"
+        )
         return
-    yield fine(VARIABLES, "all that it refers to is there")
+    yield ok(VARIABLES, "all references are resolved")
     settings = entry.settings
-    patient = Patient(
+    server = CheckedServer(
         resolved,
         {"name": entry.key},
         settings.timeout_s,
-        f"{_typed(terms)}--server {shlex.quote(entry.key)}",
+        f"{_typed_target(options)}--server {shlex.quote(entry.key)}",
         entry.shown,
         settings.revision or "",
     )
-    planned += ADDRESS_PLAN if patient.url else COMMAND_PLAN
-    made = address_checks(patient) if patient.url else command_checks(patient)
+    planned += URL_PLAN if server.url else COMMAND_PLAN
+    made = url_checks(server) if server.url else command_checks(server)
     async with aclosing(made) as checks:
         async for check in checks:
             yield check
 
 
-def _typed(terms: Terms) -> str:
-    """The target as it is typed before a flag; nothing where none was."""
-    return f"{shlex.quote(str(terms.target))} " if terms.target else ""
+def _typed_target(options: ConnectionOptions) -> str:
+    """The target as given before an option; empty if there is none."""
+    return f"{shlex.quote(str(options.target))} " if options.target else ""
 
 
-def _said(entry: Entry, odd: list[Problem]) -> Check:
+def _entry_check(entry: Entry, warnings: list[Problem]) -> Check:
     where = _relative(Problem("", "", entry.place)) if entry.place is not None else "a program"
-    if odd:
-        lines = [one_line(str(one)) for one in odd]
-        return warned(FILE, f"{where} can be read, and says odd things", "mend them", lines)
-    return fine(FILE, f"{where} can be read")
+    if warnings:
+        lines = [one_line(str(one)) for one in warnings]
+        return warned(FILE, f"{where} is valid, with warnings", "fix the warnings", lines)
+    return ok(FILE, f"{where} is valid")

@@ -223,9 +223,10 @@ class Draft:
         """The members of a field that is a table."""
         return {p[1]: said for p, said in self.fields.items() if p[0] == field and len(p) == 2}
 
-    def wrong(self, node: Node, words: str) -> None:
-        """Say what is wrong at a place."""
-        self.problems.append(Problem(self.key, words, node.place))
+    def wrong(self, node: Node, summary: str, *, hint: str = "", unresolved: bool = False) -> None:
+        """Record what is wrong at a place."""
+        problem = Problem(self.key, summary, node.place, hint=hint, unresolved=unresolved)
+        self.problems.append(problem)
 
     def warn(self, node: Node, words: str) -> None:
         """Say what is odd at a place, and does no harm."""
@@ -249,7 +250,7 @@ def drafted(key: str, node: Node, origin: Origin) -> Draft:
         draft.wrong(node, "a server is an object, with a command or a url in it")
         return draft
     for twice in node.twice:
-        draft.wrong(twice, "this is there for the second time; keep one")
+        draft.wrong(twice, "this is there for the second time", hint="keep one")
     rows = KEYS[origin.dialect]
     for name, member in node.members.items():
         row = rows.get(name)
@@ -415,7 +416,7 @@ class _Reading:
             self._refuse(node, kind)
             return
         for twice in node.twice:
-            self._draft.wrong(twice, "this is there for the second time; keep one")
+            self._draft.wrong(twice, "this is there for the second time", hint="keep one")
         for name, member in node.members.items():
             if isinstance(member.value, str):
                 yield (name,), self._text(member)
@@ -495,13 +496,13 @@ def _finish(draft: Draft) -> None:
     _check_way(draft)
     command, url, cwd = draft.get("command"), draft.get("url"), draft.get("cwd")
     if command is not None and not command.value.text.strip():
-        draft.wrong(command.node, "the command is empty; it is the program to start")
+        draft.wrong(command.node, "the command is empty", hint="it is the program to start")
     if url is not None and url.value.text == "":
-        draft.wrong(url.node, "the url is empty; it is the address of the server")
+        draft.wrong(url.node, "the url is empty", hint="it is the address of the server")
     elif url is not None:
         _check_url(draft, url)
     if cwd is not None and not cwd.value.text:
-        draft.wrong(cwd.node, "the folder is empty; leave it out")
+        draft.wrong(cwd.node, "the folder is empty", hint="leave it out")
     for said in draft.table("env"):
         if not said or "=" in said:
             draft.wrong(draft.table("env")[said].node, "no variable can have such a name")
@@ -517,14 +518,16 @@ def _check_way(draft: Draft) -> None:
     """Either a command or a url, and a type that goes with it."""
     command, url, kind = draft.get("command"), draft.get("url"), draft.get("type")
     if command is not None and url is not None:
-        draft.wrong(url.node, "there is a command, too; a server has one or the other")
+        draft.wrong(url.node, "there is a command, too", hint="a server has one or the other")
         return
     if url is not None and draft.origin.dialect == "claude-desktop":
         draft.wrong(url.node, "Claude Desktop takes no addresses from its file")
     if kind is not None:
         named = TYPES.get(kind.value.text)
         if named is None:
-            draft.wrong(kind.node, 'there is no such type; there are "stdio", "http" and "sse"')
+            draft.wrong(
+                kind.node, "there is no such type", hint='there are "stdio", "http" and "sse"'
+            )
         elif named == "stdio" and url is not None:
             draft.wrong(kind.node, 'a server with a url has the type "http" or "sse"')
         elif named != "stdio" and command is not None:

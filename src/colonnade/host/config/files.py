@@ -49,9 +49,10 @@ class Source:
         self.problems: list[Problem] = []
         self.warnings: list[Problem] = []
 
-    def wrong(self, words: str, place: Place | None = None) -> None:
+    def wrong(self, summary: str, place: Place | None = None, *, hint: str = "") -> None:
         """Say what is wrong with the file."""
-        self.problems.append(Problem("", words, place or Place(self.file, 1, 1, "")))
+        place = place or Place(self.file, 1, 1, "")
+        self.problems.append(Problem("", summary, place, hint=hint))
 
     def origin(self, dialect: str, scope: str) -> Origin:
         """What its values are from."""
@@ -106,7 +107,7 @@ def _read(source: Source, data: bytes) -> None:
         return
     dialect = dialect or _told(source, root)
     for twice in root.twice:
-        source.wrong("this is there for the second time; keep one", twice.place)
+        source.wrong("this is there for the second time", twice.place, hint="keep one")
     if dialect == "colonnade":
         _read_own(source, root)
     elif dialect:
@@ -172,7 +173,7 @@ def _take(source: Source, servers: Node | None, origin: Origin) -> None:
     found = {key: drafted(key, node, origin) for key, node in servers.members.items()}
     for twice in servers.twice:
         draft = found[twice.key.removeprefix(f"{servers.key}.")]
-        draft.wrong(twice, "there are two servers of this name in one file; keep one")
+        draft.wrong(twice, "there are two servers of this name in one file", hint="keep one")
     source.drafts += found.values()
 
 
@@ -200,6 +201,6 @@ def _read_own(source: Source, root: Node) -> None:
         draft = drafted("", defaults, origin)
         for name, node in (defaults.members or {}).items():
             if name not in SETTINGS or name in OWN:
-                draft.wrong(node, "this is no default for all servers; say it for one")
+                draft.wrong(node, "this is no default for all servers", hint="say it for one")
         source.problems += draft.problems
         source.defaults = draft

@@ -280,24 +280,24 @@ def _first_line(path: str) -> str:
 # ---------------------------------------------------------------- before anything is looked up
 
 
-def missing(template: Template, origin: Origin, around: Surroundings) -> Iterator[str]:
-    """What can be said already of references that will lead to nothing."""
+def missing(template: Template, origin: Origin, around: Surroundings) -> Iterator[tuple[str, str]]:
+    """References that cannot be resolved: what is wrong with each, and what to do."""
     for part in template.references:
         if part.kind == "env":
             is_needed = part.default is None and not part.optional
             if is_needed and part.name not in around.env:
                 kind = _DEFAULTED.get(origin.dialect)
                 more = f", or write ${{{kind}{part.name}:-default}}" if kind is not None else ""
-                yield f"the variable {part.name} is not set; set it{more}"
+                yield f"the variable {part.name} is not set", f"set it{more}"
         elif part.kind == "input":
             if part.name not in around.questions.get(origin.file, {}):
-                yield f"there is no input {part.name} in this file; add one to its inputs"
+                yield f"there is no input {part.name} in this file", "add one to its inputs"
             elif not around.inputs.can_ask:
-                yield f"nobody is there to answer the input {part.name}"
+                yield f"there is no terminal to ask for the input {part.name}", ""
         elif part.kind == "file":
             path = around.path(part.name, origin)
             if not os.path.isfile(path):
-                yield f"there is no file {path}"
+                yield f"there is no file {path}", ""
 
 
 def remarks(template: Template, origin: Origin, around: Surroundings) -> Iterator[str]:

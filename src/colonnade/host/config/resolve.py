@@ -35,8 +35,8 @@ def entry_of(draft: Draft, around: Surroundings, files: Mapping[str, str]) -> En
     for said, node, template in templates(draft):
         if enabled is not None and enabled.value is False:
             break  # nobody will look anything up
-        for words in missing(template, said.origin, around):
-            draft.wrong(node, words)
+        for summary, hint in missing(template, said.origin, around):
+            draft.wrong(node, summary, hint=hint, unresolved=True)
         for words in remarks(template, said.origin, around):
             draft.warn(node, words)
     settings = settings_of(draft, around)
@@ -110,7 +110,9 @@ def _check_revision(draft: Draft, said: Said, date: str) -> None:
     from colonnade.protocol.revision import EVERY
 
     if date not in EVERY.dates:
-        draft.wrong(said.node, f"there is no such revision; there are {', '.join(EVERY.dates)}")
+        draft.wrong(
+            said.node, "there is no such revision", hint=f"there are {', '.join(EVERY.dates)}"
+        )
 
 
 def _login(draft: Draft) -> LoginTerms | None:
@@ -257,7 +259,7 @@ def check_env_file(draft: Draft, path: str) -> None:
     """Say what is wrong with a file of variables."""
     said = cast("Said", draft.get("env_file"))
     if any(part.kind == "input" for part in cast("Template", said.value).references):
-        draft.wrong(said.node, "a file is not named by an input; write its path")
+        draft.wrong(said.node, "a file is not named by an input", hint="write its path")
         return
     try:
         variables(decoded(content(path)))

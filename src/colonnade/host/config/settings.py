@@ -65,9 +65,17 @@ class Problem(NamedTuple):
     of each server of a file that nobody trusts, in the same words."""
 
     server: str
-    words: str
+    summary: str
     place: Place | None = None
     untrusted: bool = False
+    # What to do about it, and whether a value that the file refers to is missing.
+    hint: str = ""
+    unresolved: bool = False
+
+    @property
+    def words(self) -> str:
+        """The summary, and what to do."""
+        return f"{self.summary}; {self.hint}" if self.hint else self.summary
 
     def __str__(self) -> str:
         return f"{self.place}: {self.words}" if self.place is not None else self.words

@@ -139,6 +139,10 @@ def name_list(keyword: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
+class HostNamesRequired(InvalidArgument):
+    """A server that other machines can reach was given no names for the Host check."""
+
+
 class HostPolicy(Struct, frozen=True):
     """By which names a server may be reached, and pages of which origins may use it.
 
@@ -194,7 +198,7 @@ class HostPolicy(Struct, frozen=True):
         if is_loopback_host(host):
             own.add(f"[{host}]" if ":" in host else host.lower())
         elif not named:
-            raise InvalidArgument(
+            raise HostNamesRequired(
                 f"a server on {host!r} needs to know by which names it is reached: pass "
                 f"hosts=['mcp.example.com'], or serve 127.0.0.1",
                 argument="hosts",

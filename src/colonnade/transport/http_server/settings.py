@@ -202,13 +202,13 @@ def _tls_problem(certfile: str, keyfile: str | None, error: OSError) -> str:
         return "the key does not belong to the certificate; name the key of this certificate"
     if None not in (has_certificate, key_in_keyfile):  # both files can be read
         if not has_certificate and has_key and certificate_in_keyfile:
-            return "the files are swapped; ssl_certfile= is the certificate, ssl_keyfile= its key"
+            return "the files are swapped; give the certificate as certfile, and its key as keyfile"
         if not has_certificate:
-            return f"{certfile} has no certificate in PEM; name one with ssl_certfile="
+            return f"{certfile} has no certificate in PEM format"
         if not key_in_keyfile and keyfile is None:
-            return f"{certfile} has no key; name the file of its key with ssl_keyfile="
+            return f"{certfile} has no key; give the file of its key as well"
         if not key_in_keyfile:
-            return f"{keyfile} has no key in PEM; name the key with ssl_keyfile="
+            return f"{keyfile} has no key in PEM format"
     why = error.strerror or str(error)
     return f"{why}; name a certificate chain and its key in PEM, without a password"
 
