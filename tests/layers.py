@@ -54,7 +54,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "redis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
-    "keyring": ("auth.client.storage",),
+    "keyring": ("auth.client.keyring",),
     "opentelemetry": ("middleware",),
     "pytest": ("testing",),
     "click": ("cli",),

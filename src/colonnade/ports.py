@@ -318,42 +318,47 @@ class HttpSend(Protocol):
     ) -> HttpAnswer: ...
 
 
-class Shown(Struct, frozen=True):
-    """What a request showed of who we are: which credentials, and the headers; none where none
-    were. `nonce` is the server's own, that they were made with."""
+class RequestCredentials(Struct, frozen=True):
+    """The credential headers of one request, empty if there are none, and the `generation` of the
+    tokens in them. `nonce` is the DPoP nonce of the server that they were made with."""
 
     generation: str
-    lines: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...]
     nonce: str = ""
 
     def __repr__(self) -> str:
-        return f"Shown({len(self.lines)} headers)"
+        return f"RequestCredentials({len(self.headers)} headers)"
 
 
-class Passport(Protocol):
-    """Who a client is to one server, shown with every request to it."""
+class Credentials(Protocol):
+    """The credentials of a client for one server, sent with every request to it."""
 
-    def at_hand(self, method: str, url: str) -> Shown | None:
-        """What to send along, if that is known without waiting for anybody."""
+    def cached(self, method: str, url: str) -> RequestCredentials | None:
+        """The headers for a request, if that needs no wait; otherwise None."""
         ...
 
-    async def show(self, method: str, url: str) -> Shown:
-        """What to send along. Raises `AuthError`, `ChannelError`."""
+    async def obtain(self, method: str, url: str) -> RequestCredentials:
+        """The headers for a request. Raises `AuthError`, `ChannelError`."""
         ...
 
-    async def refused(
-        self, shown_before: Sequence[Shown], status: int, lines: Sequence[str], nonce: str
+    async def handle_rejection(
+        self,
+        sent_before: Sequence[RequestCredentials],
+        status: int,
+        lines: Sequence[str],
+        nonce: str,
     ) -> bool:
-        """Whether to send a request again that was refused (401, 403), after what was shown each
-        time so far. `lines` are its `WWW-Authenticate`. Raises `AuthError`, `ChannelError`."""
+        """Whether to repeat a request that was rejected (401, 403); `sent_before` are the
+        credentials of all attempts so far, `lines` the values of `WWW-Authenticate`. Raises
+        `AuthError`, `ChannelError`."""
         ...
 
-    def heard(self, nonce: str) -> None:
-        """The server gave a nonce for the next time."""
+    def set_nonce(self, nonce: str) -> None:
+        """Store the server's nonce for the next DPoP proof."""
         ...
 
     async def close(self) -> None:
-        """Nobody shows anything any more."""
+        """Release the token storage."""
         ...
 
 

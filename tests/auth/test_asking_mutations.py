@@ -55,7 +55,7 @@ CUTS: dict[str, Cut] = {
     "RQ-03 every bit": Cut(SEALING, OPENED, UNCHECKED, SEAL, "every_single_bit"),
     "RQ-03 no handler runs": Cut(SEALING, OPENED, UNCHECKED, STATES, "rq_03"),
     "RQ-03 one spelling": Cut(
-        SEALING, "if _written(data) != text:", "if False:", SEAL, "every_other_spelling"
+        SEALING, "if _encode(data) != text:", "if False:", SEAL, "every_other_spelling"
     ),
     "RQ-05 once": Cut(
         RUNNING, "            if once:\n", "            if False:\n", STATES, "rq_05"
@@ -219,8 +219,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-06 nothing is legible": Cut(
         SEALING,
-        "return _written(head + nonce + sealed)",
-        "return _written(head + nonce + sealed + secret)",
+        "return _encode(head + nonce + sealed)",
+        "return _encode(head + nonce + sealed + secret)",
         SEAL,
         "shows_nothing",
     ),

@@ -226,8 +226,23 @@ async def test_a_verifier_that_breaks_lets_nobody_in() -> None:
             answer = await s.caller.modern("tools/list")
         assert answer.status == 503
         assert b"secret" not in answer.body
-        assert records.lines == ["ERROR the verifier raised OSError"]
+        (line,) = records.lines
+        assert line.startswith(f"ERROR the verifier raised OSError at {__file__}:")
         assert not s.service.turns
+
+
+@live
+async def test_the_error_of_a_verifier_is_logged_without_its_message(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def careless(headers: Headers) -> str:
+        raise KeyError(headers[b"authorization"])
+
+    async with stand(verify=careless) as s:
+        answer = await s.caller.modern("tools/list", authorization="Bearer a-token-of-ann")
+    assert answer.status == 503
+    assert f"the verifier raised KeyError at {__file__}:" in caplog.text
+    assert "a-token-of-ann" not in caplog.text
 
 
 @live

@@ -6,14 +6,14 @@ Rules: nobody's browser is opened where nobody sits in front of it: then it is s
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from colonnade.auth.client.discovery import Found
+from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.login import Auth, Login
-from colonnade.auth.client.registration import Registered
-from colonnade.auth.client.steps import Chance, Flow
+from colonnade.auth.client.registration import RegisteredClient
+from colonnade.auth.client.steps import Flow, FlowContext
 from colonnade.auth.client.tokens import Tokens
 from colonnade.auth.jose import SigningKey
-from colonnade.auth.ssrf import is_this_machine
-from colonnade.auth.urls import shown
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import display_url
 from colonnade.cli.errors import BY_HEADER
 from colonnade.cli.terminal import Screen
 from colonnade.errors import LoginRequired
@@ -32,10 +32,14 @@ class KeptLogin(CommandLogin):
     """The same where nobody can be asked: what is kept is used and renewed."""
 
     def grant(
-        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
-    ) -> Flow[tuple[Registered, Tokens]]:
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
         """Somebody has to log in, and not here."""
-        where = shown(found.server)
+        where = display_url(discovery.server)
         hint = f"log in: colonnade login {where}, or send a token: {BY_HEADER}"
         raise LoginRequired(f"{where} wants to know who you are", hint=hint)
         yield
@@ -45,7 +49,7 @@ def login_for(url: str, screen: Screen, *, ask: bool = True) -> Auth | None:
     """How every command that speaks to an address logs in, where it must; None for an address
     that nothing secret is sent to. Without `ask` no browser is opened."""
     parts = urlsplit(url)
-    if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
+    if parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
         return None
     if not screen.can_ask or not ask:
         return KeptLogin(keep=True)

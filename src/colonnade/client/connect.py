@@ -231,14 +231,14 @@ def _issuing(url: str, around: Surroundings) -> Issuing | None:
         return None
     if any(name.lower() == "authorization" for name, _ in around.headers):
         raise LocalProtocolError("pass either auth= or an Authorization header, and not both")
-    from colonnade.auth.urls import secure
-    from colonnade.client.auth import issuing
+    from colonnade.auth.urls import require_https
+    from colonnade.client.auth import credentials_factory
 
     try:
-        secure(url, "the server's URL")  # what is shown to it must not be read on the way
+        require_https(url, "the server's URL")  # what is shown to it must not be read on the way
     except AuthError as error:
         raise LocalProtocolError(f"auth= needs https: {error}") from None
-    return issuing(around.auth, url)
+    return credentials_factory(around.auth, url)
 
 
 # ---------------------------------------------------------------- a list

@@ -37,7 +37,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import write
 from colonnade.protocol.revision import NEWEST, number
 from colonnade.providers import anthropic, openai
-from colonnade.providers.tool_calls import Call
+from colonnade.providers.tool_calls import ModelToolCall
 
 T = TypeVar("T")
 N = TypeVar("N", bound=t.Noun)
@@ -195,7 +195,7 @@ class Calls:
 
     async def _call_for_model(
         self,
-        call: Call,
+        call: ModelToolCall,
         caller: str | None,
         timeout_s: float | None,
         on_progress: OnProgress | None,

@@ -148,7 +148,7 @@ class Server(Offering):
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
         self._store = store
-        if auth is not None and not hasattr(auth, "admit"):
+        if auth is not None and not hasattr(auth, "authenticate"):
             raise LocalProtocolError(
                 f"auth= takes Protection(URL, ...), and not {type(auth).__name__}: "
                 "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))"
@@ -578,9 +578,9 @@ class Server(Offering):
         if options:
             check_options("Server.asgi", "http", options)
         if any(one._surroundings.asks for one in (self, *self.mounted)):
-            from colonnade.auth.seal import load
+            from colonnade.auth.seal import load_cipher
 
-            load()  # now, and not while all callers wait for the first who is asked
+            load_cipher()  # now, and not while all callers wait for the first who is asked
         if options.get("access_log") and not self._access_logged:
             from colonnade.middleware import log as logged
 

@@ -20,7 +20,7 @@ from colonnade.host.agent.openai_model import OpenAICompatible
 from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.providers.tool_calls import in_words, parts
+from colonnade.providers.tool_calls import content_parts, part_as_text
 from colonnade.text import clean, one_line
 
 # Of a call that is shown at once; what is longer is shown when it is asked for.
@@ -144,7 +144,9 @@ async def lend(
     for message in params.messages:
         given: Any = message.content
         blocks = cast("list[t.ContentBlock]", given if isinstance(given, list) else [given])
-        screen.note(_set_in(message.role, "\n".join(map(in_words, parts(blocks, UNSET)))))
+        screen.note(
+            _set_in(message.role, "\n".join(map(part_as_text, content_parts(blocks, UNSET))))
+        )
     screen.note(f"  (in {params.max_tokens} tokens at the most)\n")
     await _agree(screen, "  let it answer? yes or no [no] ")
     try:

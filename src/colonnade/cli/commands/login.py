@@ -10,16 +10,16 @@ import contextlib
 import os
 from typing import Any, NamedTuple
 
-from colonnade.auth.client.storage import Held
-from colonnade.auth.client.tokens import NO_END
-from colonnade.auth.urls import shown
+from colonnade.auth.client.storage import StoredLogin
+from colonnade.auth.client.tokens import NO_EXPIRY
+from colonnade.auth.urls import display_url
 from colonnade.cli.credentials import CommandLogin, KeptLogin, show_page
 from colonnade.cli.errors import AUTHORIZATION, Trouble
 from colonnade.cli.loader import CONFIGURATIONS, read
 from colonnade.cli.options import Terms, is_configuration, reach
 from colonnade.cli.session import Desk, show_json, talk, telling
 from colonnade.cli.terminal import Screen
-from colonnade.client.auth import kept_login, log_out
+from colonnade.client.auth import log_out, stored_login
 from colonnade.errors import RemoteError
 from colonnade.text import one_line
 
@@ -55,12 +55,14 @@ def login_target(terms: Terms, client: Client) -> int:
     async def deed(desk: Desk) -> int:
         with contextlib.suppress(RemoteError):
             await desk.reached.list_tools()  # some servers ask who it is only now
-        held = await kept_login(auth, reach(terms).target)
+        held = await stored_login(auth, reach(terms).target)
         where = one_line(reach(terms).shown)
         if held is None:
             desk.screen.show(f"{where} asks nobody who they are")
         else:
-            desk.screen.show(f"logged in to {where}, by {one_line(shown(held.client.issuer))}")
+            desk.screen.show(
+                f"logged in to {where}, by {one_line(display_url(held.client.issuer))}"
+            )
         return 0
 
     return talk(terms, deed, auth=auth)
@@ -122,17 +124,17 @@ def whoami_target(terms: Terms) -> int:
     return 0
 
 
-def _facts(held: Held) -> dict[str, Any]:
+def _facts(held: StoredLogin) -> dict[str, Any]:
     """What may be shown of a login: nothing that opens a door."""
     import datetime
 
     tokens = held.tokens
     end = "when the server says so"
-    if tokens.expires_at != NO_END:
+    if tokens.expires_at != NO_EXPIRY:
         at = datetime.datetime.fromtimestamp(tokens.expires_at, datetime.UTC)
         end = at.isoformat(timespec="seconds")
     return {
-        "server": held.found.server,
+        "server": held.discovery.server,
         "issuer": tokens.issuer,
         "client": held.client.client_id,
         "scopes": " ".join(tokens.granted),
@@ -142,9 +144,9 @@ def _facts(held: Held) -> dict[str, Any]:
     }
 
 
-def _kept(terms: Terms) -> Held | None:
+def _kept(terms: Terms) -> StoredLogin | None:
     with telling(terms):
-        return asyncio.run(kept_login(KeptLogin(keep=True), reach(terms).target))
+        return asyncio.run(stored_login(KeptLogin(keep=True), reach(terms).target))
 
 
 def logout_target(terms: Terms) -> int:

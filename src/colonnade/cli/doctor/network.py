@@ -19,9 +19,10 @@ from urllib.parse import urljoin, urlsplit
 
 from colonnade.auth.client.authorization_code import check_pkce
 from colonnade.auth.client.discovery import discover
-from colonnade.auth.client.steps import Fetch, Flow, Reply
-from colonnade.auth.ssrf import Fetcher, is_this_machine
-from colonnade.auth.urls import origin, shown
+from colonnade.auth.client.steps import Flow, FlowResponse, SendRequest
+from colonnade.auth.fetcher import Fetcher
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import display_url, origin
 from colonnade.cli.doctor.check import Check, Checks, failed, fine, skipped, warned
 from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, UNREACHABLE, USAGE
 from colonnade.client.connect import own_name
@@ -184,7 +185,7 @@ def _moved(found: Probe) -> Check:
         near = origin(place) == origin(found.url)
     except ValueError:
         near, place = False, "no address"
-    there = one_line(shown(place))
+    there = one_line(display_url(place))
     if near and found.status in KEEPING:
         return warned(HTTP, f"it has moved to {there} ({found.status})", "write that address")
     words = f"it has moved to {there} ({found.status}), and nothing is sent after it"
@@ -229,7 +230,7 @@ async def found_beside(pool: HttpPool, failure: Check, url: str, timeout_s: floa
 async def documents_check(pool: HttpPool, found: Probe) -> Check:
     """Whether it can be found out where to log in."""
     url = found.url
-    here = is_this_machine(urlsplit(url).hostname or "")
+    here = is_loopback_host(urlsplit(url).hostname or "")
     fetcher = Fetcher(pool.send, loopback=here)
     flow = discover(url, found.challenges)
     try:
@@ -242,13 +243,14 @@ async def documents_check(pool: HttpPool, found: Probe) -> Check:
     except ChannelError as error:
         mend = "see whether that host is up, and can be reached from here"
         return failed(DOCUMENTS, UNREACHABLE, one_line(str(error)), mend)
-    named = one_line(shown(issuer.issuer))
+    named = one_line(display_url(issuer.issuer))
     if issuer.legacy:
         words = f"it has none, as in 2025-03-26: its tokens are issued by {named} itself"
         return fine(DOCUMENTS, words)
     if not issuer.registration_endpoint:
         words = f"its tokens are issued by {named}, which registers nobody by itself"
-        mend = f"register a client there: colonnade login {shown(url)} --client-id ID --issuer URL"
+        shown = display_url(url)
+        mend = f"register a client there: colonnade login {shown} --client-id ID --issuer URL"
         return warned(DOCUMENTS, words, mend)
     return fine(DOCUMENTS, f"its tokens are issued by {named}")
 
@@ -258,13 +260,13 @@ async def _driven(flow: Flow[T], fetcher: Fetcher) -> T:
     try:
         step = next(flow)
         while True:
-            assert isinstance(step, Fetch)
+            assert isinstance(step, SendRequest)
             try:
                 fetched = await fetcher.fetch(step.method, step.url, step.headers, step.body)
             except CannotFetch as error:
                 step = flow.throw(CannotConnect(f"{error}: {error.why}"))
             else:
-                reply = Reply(fetched.status, tuple(fetched.headers.items()), fetched.body)
+                reply = FlowResponse(fetched.status, tuple(fetched.headers.items()), fetched.body)
                 step = flow.send(reply)
     except StopIteration as ended:
         return ended.value
@@ -282,7 +284,7 @@ class Shown(NamedTuple):
 
 def authorization_check(url: str, asked: bool, what: Shown, error: ColonnadeError | None) -> Check:
     """Whether it lets us in; `asked` where it wanted to know who we are."""
-    where = one_line(shown(url))
+    where = one_line(display_url(url))
     said = f": {one_line(error.reason)}" if isinstance(error, AuthError) and error.reason else ""
     if isinstance(error, AuthError) and error.status == 403:
         return _forbidden(error, what, where, said)
@@ -436,7 +438,7 @@ def tcp_failure(place: Endpoint, error: OSError | None, seconds: float) -> Check
 
 
 def _open_line(place: Endpoint) -> Check:
-    if is_this_machine(place.host):
+    if is_loopback_host(place.host):
         return skipped(TLS, "this machine needs none")
     words = f"what is said to {place.host} can be read and changed on the way"
     return warned(TLS, words, "serve it over https, and write https://")

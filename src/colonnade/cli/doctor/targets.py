@@ -13,8 +13,8 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from colonnade.auth.ssrf import is_this_machine
-from colonnade.auth.urls import PORTS
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import DEFAULT_PORTS
 from colonnade.cli.config_target import Trusting, configuration
 from colonnade.cli.credentials import KeptLogin
 from colonnade.cli.doctor.check import Check, Checks, failed, fine, skipped, warned
@@ -57,7 +57,7 @@ from colonnade.cli.options import (
     shown_configuration,
 )
 from colonnade.cli.terminal import Screen
-from colonnade.client.auth import kept_login
+from colonnade.client.auth import stored_login
 from colonnade.client.connect import PROGRAMS, Surroundings, way_to
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
 from colonnade.host.config.settings import Config, Entry, Place, Problem
@@ -146,7 +146,7 @@ async def address_checks(patient: Patient) -> Checks:
     """Everything about a server at an address."""
     url, headers = _addressed(patient)
     parts = urlsplit(url)
-    there = Endpoint(parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
+    there = Endpoint(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme])
     timeout_s = patient.timeout_s
     async with aclosing(line_checks(there, timeout_s)) as checks:
         async for check in checks:
@@ -186,11 +186,11 @@ async def _answered(
         yield await _at_another_path(pool, http, found, patient)
         return
     own = any(name.lower() == "authorization" for name, _ in headers)
-    secure = url.startswith("https:") or is_this_machine(urlsplit(url).hostname or "")
+    secure = url.startswith("https:") or is_loopback_host(urlsplit(url).hostname or "")
     auth = None if own or not secure else KeptLogin(keep=True)
     held = locked = None
     try:
-        held = await kept_login(auth, url) if auth is not None else None
+        held = await stored_login(auth, url) if auth is not None else None
     except ColonnadeError as error:  # what is kept cannot be read, or must not be
         locked = error
     talk = await _talk(patient, {**patient.around, "auth": auth} if auth else patient.around)

@@ -19,7 +19,12 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, TypeAlias
 
 from colonnade.host.config.settings import Problem, Settings
-from colonnade.providers.tool_calls import DIGEST, MAX_NAME, digested, is_safe
+from colonnade.providers.tool_calls import (
+    DIGEST_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    is_safe,
+    name_with_digest,
+)
 
 BETWEEN: Final = "__"
 # Half of a name: what is left is enough for most tools, and a digest with words before it fits.
@@ -27,7 +32,7 @@ MAX_NAMESPACE: Final = 32
 # Of the names that a server repeats, in one sentence for people.
 MAX_TOLD: Final = 5
 
-_DIGESTED = re.compile(rf".+_[0-9a-f]{{{DIGEST}}}")
+_DIGESTED = re.compile(rf".+_[0-9a-f]{{{DIGEST_CHARACTERS}}}")
 _UNDERSCORES = re.compile(r"__+")
 
 # A server's key, how it is shown, and the names that it lists, in its order.
@@ -37,27 +42,27 @@ Listing: TypeAlias = tuple[str, Settings, Iterable[str]]
 def catalogue_name(namespace: str, name: str) -> str:
     """What a server's tool or prompt is called in a catalogue: always safe, always with `__`."""
     first = _first(namespace)
-    room = MAX_NAME - len(first) - len(BETWEEN)
+    room = MAX_NAME_CHARACTERS - len(first) - len(BETWEEN)
     is_plain = (
         is_safe(name)
         and len(name) <= room
         and not name.startswith("_")  # nobody counts three underscores right
         and not _DIGESTED.fullmatch(name)
     )
-    return f"{first}{BETWEEN}{name if is_plain else digested(name, room, 'item')}"
+    return f"{first}{BETWEEN}{name if is_plain else name_with_digest(name, room, 'item')}"
 
 
 def _first(namespace: str) -> str:
     if namespace_trouble(namespace) is None:
         return namespace
-    return _UNDERSCORES.sub("_", digested(namespace, MAX_NAMESPACE, "server"))
+    return _UNDERSCORES.sub("_", name_with_digest(namespace, MAX_NAMESPACE, "server"))
 
 
 def namespace_trouble(namespace: str) -> str | None:
     """Why a namespace does not stand in names as it is written; None if it does."""
     if not namespace:
         return "a namespace is not empty"
-    if not is_safe(namespace[:MAX_NAME]):
+    if not is_safe(namespace[:MAX_NAME_CHARACTERS]):
         return f"the namespace {namespace!r} may have letters a-z, digits, '_' and '-' only"
     if len(namespace) > MAX_NAMESPACE:
         return f"the namespace {namespace!r} is longer than {MAX_NAMESPACE} characters"
@@ -75,7 +80,8 @@ def alias_trouble(alias: str) -> str | None:
     """Why this cannot be an alias; None if it can."""
     if not is_safe(alias):
         return (
-            f"the alias {alias!r} may have 1 to {MAX_NAME} letters a-z, digits, '_' and '-' only: "
+            f"the alias {alias!r} may have 1 to {MAX_NAME_CHARACTERS} letters a-z, digits, '_' "
+            "and '-' only: "
             "model providers refuse other names"
         )
     if BETWEEN in alias:

@@ -300,7 +300,7 @@ class HttpApp:
             except (Gone, ConnectionLost):
                 return True
             except Exception as error:
-                await self._refuse(visit, _unverified(error))
+                await self._refuse(visit, _unverified("guard", error))
                 return True
         if path == self._metadata:
             await self._nothing(receive, send, "no document describes this resource")
@@ -372,7 +372,7 @@ class HttpApp:
             except (Fault, AuthError):
                 raise
             except Exception as error:
-                raise _unverified(error) from None
+                raise _unverified("guard", error) from None
         else:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
@@ -389,8 +389,7 @@ class HttpApp:
         except (Fault, AuthError):
             raise
         except Exception as error:
-            log.error("the verifier raised %s", type(error).__name__, exc_info=error)
-            raise overload("who you are cannot be verified now; try again later") from None
+            raise _unverified("verifier", error) from None
         name = caller.principal if isinstance(caller, Caller) else caller
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             # None is what a look-up finds for a stranger; nobody is let in by that.
@@ -724,10 +723,12 @@ def _address(client: Any) -> str:
     return str(client[0])[:64] if client else "an unknown address"
 
 
-def _unverified(error: Exception) -> Refusal:
-    """503 for a guard that failed. The log says where; the words of the error may hold a token."""
+def _unverified(what: str, error: Exception) -> Refusal:
+    """503 for a guard or a verifier that raised. Its message may contain a token: the log has the
+    type of the error and the place where it was raised."""
     *_, last = traceback.extract_tb(error.__traceback__)
-    log.error("the guard raised %s at %s:%d", type(error).__name__, last.filename, last.lineno or 0)
+    place = f"{last.filename}:{last.lineno or 0}"
+    log.error("the %s raised %s at %s", what, type(error).__name__, place)
     return overload("who you are cannot be verified now; try again later")
 
 
