@@ -412,8 +412,8 @@ CUTS: dict[str, Cut] = {
     ),
     "DPoP once for all processes": Cut(
         "store/sqlite_schema.py",
-        "            if row[0] > now:\n                return False\n            self._forget_marks(",
-        "            self._forget_marks(",
+        "            if row[0] > now:\n                return False\n            self._delete_marks(",
+        "            self._delete_marks(",
         PROOFS,
         "all_processes",
     ),

@@ -115,7 +115,7 @@ def test_the_store_holds_nothing_legible_and_nothing_that_can_be_exchanged() -> 
         one = depot(store)
         first = await one.save(LARGE, "ada", TTL_S)
         second = await one.save(LARGE[::-1], "ada", TTL_S)
-        entries = store._things
+        entries = store._items
         (place_a, a), (place_b, b) = entries.items()
         assert b"answers" not in a.value + b.value  # type: ignore[union-attr]
         assert LARGE[100:120] not in a.value  # type: ignore[union-attr]
@@ -141,7 +141,7 @@ def test_far_too_much_and_a_full_store_are_said_in_words() -> None:
         with pytest.raises(Fault, match="the store has no room for it") as caught:
             await depot(full).save(LARGE, "ada", TTL_S)
         assert caught.value.kind is FaultKind.INTERNAL
-        assert not full._things
+        assert not full._items
 
     play(scene)
 

@@ -194,7 +194,7 @@ def test_a_spent_state_is_remembered_for_longer_than_it_could_be_opened(
         refused(state, ring, now=1000.0 + LIVES_S)
         await store.put("eve", "k", b"", None)
         assert await store.get("ada", "k") is None
-        assert len(store._things) == 1  # and then it is forgotten
+        assert len(store._items) == 1  # and then it is forgotten
 
     play(scene)
 

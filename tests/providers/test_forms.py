@@ -151,8 +151,8 @@ async def test_what_a_model_did_wrong_is_a_result_that_tells_it_so(revision: str
     async with connect_memory(server, revision) as client:
         for call, words in (
             (chat_call("shew"), "Error: there is no tool 'shew'; there is show"),
-            (chat_call("show", "{"), "Error: show: the arguments are no JSON ("),
-            (chat_call("show", "[1]"), "Error: show: the arguments are no JSON object"),
+            (chat_call("show", "{"), "Error: show: the arguments are not valid JSON ("),
+            (chat_call("show", "[1]"), "Error: show: the arguments are not a JSON object"),
             (chat_call("anything", {}), "Error: anything: missing required argument"),
         ):
             said = (await client.call_openai(call)).to_openai()["content"]
@@ -165,7 +165,7 @@ async def test_what_a_model_did_wrong_is_a_result_that_tells_it_so(revision: str
     [{}, {"type": "function_call"}, {"type": "custom"}, {"function": {}}, 7, tool_use("show")],
 )
 def test_what_is_no_call_is_the_programs_mistake(call: object) -> None:
-    with connect_sync(server) as client, pytest.raises(LocalProtocolError, match="this is no tool"):
+    with connect_sync(server) as client, pytest.raises(LocalProtocolError, match="this is not a tool"):
         client.call_openai(call)
 
 

@@ -141,7 +141,7 @@ def test_nothing_is_left_of_marks_that_expired_and_each_takes_little_room() -> N
     assert marks.use("last", b"m", clock.now, 70.0)
     assert len(marks) == 1
     assert marks._counts == {"last": 1}
-    assert len(marks._spans) == 1
+    assert len(marks._buckets) == 1
 
 
 # ---------------------------------------------------------------- in a file

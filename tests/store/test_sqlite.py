@@ -86,7 +86,7 @@ def test_a_link_or_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) 
     (tmp_path / "folder").mkdir()
 
     async def scene(store: SqliteStore) -> None:
-        with pytest.raises(CannotConnect, match="not a plain file"):
+        with pytest.raises(CannotConnect, match="not a regular file"):
             await store.put("ada", "k", b"v", None)
 
     play(tmp_path / "link", scene)
@@ -118,10 +118,10 @@ def test_a_missing_folder_is_said_and_the_next_call_tries_again(tmp_path: Path) 
     [
         (
             ["PRAGMA user_version = 99"],
-            "has version 99, and this Colonnade knows 2; install a newer",
+            "has schema version 99, but this version of Colonnade supports 2; install a newer",
         ),
-        (["PRAGMA application_id = 7"], "some other program's"),
-        (["PRAGMA application_id = 0"], "some other program's"),
+        (["PRAGMA application_id = 7"], "a database of another program"),
+        (["PRAGMA application_id = 0"], "a database of another program"),
     ],
 )
 def test_a_file_of_another_version_or_program_is_refused_and_left_alone(
@@ -161,7 +161,7 @@ def test_the_file_says_whose_and_which_version_it_is_and_waits_for_the_disk(
 ) -> None:
     async def scene(store: SqliteStore) -> None:
         found = [
-            (await store._call(lambda file, word=word: file._one(f"PRAGMA {word}")))[0]
+            (await store._call(lambda file, word=word: file._fetch_one(f"PRAGMA {word}")))[0]
             for word in ("journal_mode", "synchronous", "user_version", "application_id")
         ]
         assert found == ["wal", 2, 2, int.from_bytes(b"PORT", "big")]
@@ -197,10 +197,10 @@ def test_what_was_damaged_on_disk_is_an_error_and_never_an_answer(tmp_path: Path
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE things SET principal = CAST('eve' AS BLOB)",
-        "UPDATE things SET name = CAST('k' AS BLOB), principal = CAST('eve' AS BLOB)",
-        "UPDATE things SET expires_at = 1e12",
-        "UPDATE records SET number = number + 1",
+        "UPDATE items SET principal = CAST('eve' AS BLOB)",
+        "UPDATE items SET name = CAST('k' AS BLOB), principal = CAST('eve' AS BLOB)",
+        "UPDATE items SET expires_at = 1e12",
+        "UPDATE log_entries SET number = number + 1",
     ],
 )
 def test_a_row_that_went_astray_on_disk_reaches_nobody(tmp_path: Path, damage: str) -> None:
@@ -236,8 +236,8 @@ def test_what_expired_is_swept_from_the_file_by_later_writes(tmp_path: Path) -> 
         await store.put("eve", "k", b"", None)
 
     play(path, scene, clock)
-    assert look(path, "SELECT principal, entries FROM holdings") == [(b"eve", 1)]
-    for table, rows in (("things", 1), ("records", 0), ("messages", 0)):
+    assert look(path, "SELECT principal, entries FROM usage") == [(b"eve", 1)]
+    for table, rows in (("items", 1), ("log_entries", 0), ("messages", 0)):
         assert look(path, f"SELECT count(*) FROM {table}") == [(rows,)]
 
 
@@ -290,7 +290,7 @@ def test_waiting_for_another_process_has_an_end(
         await store.put("ada", "k", b"v", None)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(TimedOut, match=r"another process held .* for 0\.05 s"):
+        with pytest.raises(TimedOut, match=r"another process locked .* for 0\.05 s"):
             await store.put("ada", "k", b"later", None)
         assert await store.get("ada", "k") == b"v"  # who only reads does not wait
         other.execute("COMMIT")
@@ -359,7 +359,7 @@ def test_a_call_that_is_refused_does_no_harm_to_those_it_shares_a_commit_with(
 def test_a_failing_disk_fails_every_call_it_concerns_and_the_next_ones_work(tmp_path: Path) -> None:
     async def scene(store: SqliteStore) -> None:
         await store.put("ada", "before", b"v", None)
-        await store._call(lambda file: file._do("PRAGMA max_page_count = 1"))
+        await store._call(lambda file: file._execute("PRAGMA max_page_count = 1"))
         async with Held(store):
             calls = [
                 asyncio.ensure_future(store.put("ada", "large", b"x" * 100_000, None)),

@@ -186,7 +186,7 @@ FORK = """
 def test_a_store_that_was_used_before_a_fork_says_so_and_does_not_hang(tmp_path: Path) -> None:
     with process(tmp_path / "store.db", FORK) as child:
         said = ended(child)
-    assert said == ["this store was used before a fork; make one after it", "b'v'"]
+    assert said == ["this store was used before a fork; create one after it", "b'v'"]
 
 
 FORGET = """

@@ -283,7 +283,7 @@ def test_a_slow_listener_is_cut_and_told_so_and_nobody_else_is(
             for _ in range(fits + 2):
                 await store.publish("ada", "t", message)
                 assert await anext(quick) == message
-            with pytest.raises(ConnectionLost, match=f"too slowly: {fits} messages"):
+            with pytest.raises(ConnectionLost, match=f"too slow: {fits} messages"):
                 await anext(slow)
             with pytest.raises(ConnectionLost):
                 await anext(slow)

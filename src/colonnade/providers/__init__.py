@@ -1,5 +1,5 @@
-"""What model providers want of tools and results, and how their calls become ours again.
+"""Formats of model providers: tool definitions, tool calls and tool results.
 
-`names` is the one place where a name is made safe for them; `schemas` makes schemas that they
-accept; `content` is what a result says; `openai` and `anthropic` are the two forms.
+`openai` and `anthropic` are the two formats, `schemas` converts input schemas, `tool_calls` has
+what both share: tool calls, content parts, and names that providers accept.
 """

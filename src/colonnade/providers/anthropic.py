@@ -1,6 +1,6 @@
-"""Tools, calls and results as Anthropic's Messages interface writes them.
+"""Anthropic Messages API: `tools` entries, `tool_use` blocks, `tool_result` blocks.
 
-Rules: pure; nothing of Anthropic's own library is needed.
+Rules: pure; the library of Anthropic is not needed.
 """
 
 from contextlib import suppress
@@ -33,7 +33,7 @@ CALL = "tool_use block of Anthropic"
 def tool_entry(
     name: str, description: str | None, schema: Schema, want_strict: bool
 ) -> dict[str, Any]:
-    """One entry of `tools`; `strict` is in it where it could be."""
+    """One entry of `tools`; with `strict` if the schema has a strict form."""
     made: dict[str, Any] = {"name": safe_name(name)}
     if description:
         made["description"] = description
@@ -45,17 +45,17 @@ def tool_entry(
 
 
 def read_call(given: object) -> ModelToolCall:
-    """A `tool_use` block. Raises `LocalProtocolError` for what is none."""
+    """Read a `tool_use` block. Raises `LocalProtocolError` for anything else."""
     found = as_object(given, CALL)
     if found.get("type") != "tool_use":
-        raise LocalProtocolError(f"this is no {CALL}: it is of the type {found.get('type')!r}")
+        raise LocalProtocolError(f"this is not a {CALL}: its type is {found.get('type')!r}")
     arguments, problem = parse_arguments(found.get("input"))
     id, name = required_string(found, "id", CALL), required_string(found, "name", CALL)
     return ModelToolCall(id, name, arguments, problem, FORM)
 
 
 def result_entry(parts: list[ContentPart], is_error: bool, call_id: str) -> dict[str, Any]:
-    """A `tool_result` block, for the content of a user's message."""
+    """A `tool_result` block, for the content of a user message."""
     made: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
     if parts:
         made["content"] = [_block(part) for part in parts]

@@ -1,12 +1,12 @@
-"""A tool's input schema as model providers accept it: a plain one, and a strict one if it can be.
+"""Input schemas of tools for model providers: plain, and strict (structured outputs).
 
-`accepted` is for every provider: an object at the root, references written out. `strict` is for
-the mode in which a provider lets its model write nothing else; `without_fillers` undoes on the way
-back what that mode adds.
+`provider_schema` is for every provider: an object at the root, references inlined. `strict_schema`
+is for the mode in which a provider enforces the schema; `remove_null_fillers` removes from the
+arguments what that mode adds.
 
-Rules: pure. What a provider is told may let more through than the tool's own schema, never less
-than the tool needs: the server checks the arguments in any case. A schema is whatever a server
-wrote, so every depth and count has a bound, and what cannot be turned stays as it is.
+Rules: pure. The schema for a provider may accept more than the schema of the tool, never less than
+the tool needs: the server validates the arguments in any case. A schema is untrusted, so every
+depth and count is limited, and one that cannot be converted stays as it is.
 """
 
 import contextlib
@@ -18,16 +18,16 @@ from colonnade.protocol.schema.bounds import ANNOTATIONS, MAX_DEPTH, children, m
 
 Schema: TypeAlias = dict[str, Any]
 
-# Written out, references multiply; what is larger than the largest real schemas stays as it is.
+# Inlined references multiply; a schema beyond the size of real ones stays as it is.
 MAX_INLINED: Final = 5_000
-# OpenAI's own limits for strict schemas: levels, members in all, values to choose from in all.
+# The limits of OpenAI for strict schemas: levels, properties in all, enum values in all.
 MAX_LEVELS: Final = 10
 MAX_MEMBERS: Final = 5_000
 MAX_CHOICES: Final = 1_000
-# Of a keyword that is told in words, where strict mode does not know it.
+# Of a keyword that is moved to the description, since strict mode does not support it.
 MAX_KEYWORD_CHARACTERS: Final = 200
 
-# A provider refuses the whole request for one of these at the root of a schema.
+# A provider rejects the whole request for one of these at the root of a schema.
 ROOT_FORBIDDEN: Final = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "if", "then", "else")
 _UNIONS = ("anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef")
@@ -53,11 +53,11 @@ _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
 class StrictMode(NamedTuple):
-    """What a provider's strict mode knows."""
+    """What the strict mode of a provider supports."""
 
-    # Narrowing keywords that it keeps; others are told in the description.
+    # Validation keywords that it supports; others are moved to the description.
     keeps: frozenset[str]
-    # Whether a member that may be left out is required there, and null where it is not given.
+    # Whether an optional property must be required there, and null if it is not given.
     fills: bool
 
 
@@ -70,14 +70,14 @@ ANTHROPIC: Final = StrictMode(frozenset({"format"}), fills=False)
 
 
 class NoStrictForm(ValueError):
-    """There is no strict form; the words say what is in its way."""
+    """The schema has no strict form; the message names the reason."""
 
 
 def provider_schema(schema: Schema) -> Schema:
-    """The schema as every provider takes it: an object at the root, with no references if possible.
+    """The schema as every provider accepts it: an object at the root, without references.
 
-    A union at the root becomes one object with the members of all its branches, of which only
-    those are required that all of them require.
+    A union at the root becomes one object with the properties of all branches, of which those are
+    required that all branches require.
     """
     found = inline_references(schema)
     found = {key: value for key, value in found.items() if key not in ("$schema", "$id")}
@@ -90,14 +90,14 @@ def provider_schema(schema: Schema) -> Schema:
     kept["type"] = "object"
     kept["properties"] = properties
     if branches:
-        kept.pop("additionalProperties", None)  # it spoke of the root's own members
+        kept.pop("additionalProperties", None)  # it referred to the properties of the root alone
         needed = {*_strings(kept.get("required")), *_required_by_all(found)}
         kept["required"] = [name for name in properties if name in needed]
     return kept
 
 
 def _required_by_all(schema: Schema) -> set[str]:
-    """What is required whichever branch is taken."""
+    """Properties that every branch requires."""
     found: set[str] = set()
     for word in _UNIONS:
         sets = [_strings(as_dict(branch).get("required")) for branch in as_list(schema.get(word))]
@@ -115,7 +115,7 @@ def _strings(found: object) -> set[str]:
 
 
 def inline_references(schema: Schema) -> Schema:
-    """The schema with what its references mean in their place; as it is where they have no end."""
+    """The schema with its references inlined; unchanged if they are recursive."""
     if not any(True for _ in references(schema)):
         return _without_definitions(schema)
     try:
@@ -132,7 +132,7 @@ def _without_definitions(schema: Schema) -> Schema:
 
 
 def references(schema: Schema) -> Iterator[str]:
-    """Every reference in a schema, of definitions in those that something refers to."""
+    """Every reference in a schema and in the definitions that are referred to."""
     for document in reachable_subschemas(schema):
         for word in _REFERENCES:
             if isinstance(document.get(word), str):
@@ -140,8 +140,7 @@ def references(schema: Schema) -> Iterator[str]:
 
 
 def reachable_subschemas(schema: Schema) -> Iterator[Schema]:
-    """A schema and all subschemas that a value may meet, each once: a definition only where
-    something refers to it."""
+    """A schema and all its subschemas, each once; a definition only if it is referred to."""
     finding = _ReferenceInliner(schema)
     waiting: list[object] = [schema]
     followed: set[str] = set()
@@ -154,13 +153,13 @@ def reachable_subschemas(schema: Schema) -> Iterator[Schema]:
         reference = document.get("$ref")
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)
-            with contextlib.suppress(NoStrictForm):  # it is elsewhere
+            with contextlib.suppress(NoStrictForm):  # it is in another document
                 waiting.append(finding.find(reference))
         waiting += [child for word, _, child in children(document) if word not in _DEFINITIONS]
 
 
 class _ReferenceInliner:
-    """References of one document, on their way out of it."""
+    """Inlines the references of one document."""
 
     def __init__(self, document: Schema) -> None:
         self._document = document
@@ -171,7 +170,7 @@ class _ReferenceInliner:
             return schema
         self._left -= 1
         if self._left < 0 or level > MAX_DEPTH:
-            raise NoStrictForm("its references become too much, written out")
+            raise NoStrictForm("it is too large with its references inlined")
         document = cast("Schema", schema)
         reference = document.get("$ref")
         if isinstance(reference, str):
@@ -181,16 +180,16 @@ class _ReferenceInliner:
             meant = self.out(self.find(reference), (*within, reference), level + 1)
             return {**as_dict(meant), **self.out(beside, within, level + 1)}
         if "$dynamicRef" in document or ("$id" in document and document is not self._document):
-            raise NoStrictForm("its references depend on where they stand")
+            raise NoStrictForm("its references depend on their position")
 
         def change(word: str, one: Any) -> Any:
-            # A definition is written where it is meant; here it only waits.
+            # A definition is inlined where it is referred to.
             return one if word in _DEFINITIONS else self.out(one, within, level + 1)
 
         return mapped(document, change)
 
     def find(self, reference: str) -> Schema:
-        """What a reference means. Raises `NoStrictForm` for one that leads elsewhere."""
+        """The target of a reference. Raises `NoStrictForm` if it is not in the document."""
         if not reference.startswith("#/"):
             raise NoStrictForm(f"{reference[:80]!r} is not in the schema")
         found: Any = self._document
@@ -205,7 +204,7 @@ class _ReferenceInliner:
 
 
 def strict_schema(schema: Schema, mode: StrictMode) -> Schema:
-    """The schema as a provider's strict mode wants it. Raises `NoStrictForm`, with what is in the way."""
+    """The schema for the strict mode of a provider. Raises `NoStrictForm` with the reason."""
     for word in ROOT_FORBIDDEN:
         if word in inline_references(schema):
             raise NoStrictForm(f"{word} at its root")
@@ -213,7 +212,7 @@ def strict_schema(schema: Schema, mode: StrictMode) -> Schema:
 
 
 class _StrictConverter:
-    """One schema on its way into a strict mode."""
+    """Converts one schema to a strict mode."""
 
     def __init__(self, mode: StrictMode) -> None:
         self._mode = mode
@@ -230,13 +229,13 @@ class _StrictConverter:
         if "const" in document:
             document = {**document, "enum": [document["const"]]}
         if "enum" in document:
-            return self._choice(document, where)
+            return self._enum(document, where)
         for word in (*_UNIONS, "allOf"):
             if word in document:
                 return self._union(document, word, level, where)
         named = document.get("type")
         if isinstance(named, list):
-            return self._several(document, cast("list[Any]", named), level, where)
+            return self._type_list(document, cast("list[Any]", named), level, where)
         if named == "object":
             if not as_dict(document.get("properties")):
                 raise NoStrictForm(f"{where} may have any members")
@@ -245,9 +244,9 @@ class _StrictConverter:
             if not isinstance(document.get("items"), dict):
                 raise NoStrictForm(f"{where} is a list of anything")
             items = self.any(document["items"], level + 1, f"an item of {where}")
-            return self._told(document, {"type": "array", "items": items})
+            return self._with_other_keywords(document, {"type": "array", "items": items})
         if isinstance(named, str) and named in _SCALARS:
-            return self._told(document, {"type": named})
+            return self._with_other_keywords(document, {"type": named})
         raise NoStrictForm(f"{where} may be anything")
 
     def object(self, schema: Schema, level: int, where: str) -> Schema:
@@ -263,9 +262,9 @@ class _StrictConverter:
             members[name] = nullable(made) if self._mode.fills and name not in needed else made
         required = [name for name in members if self._mode.fills or name in needed]
         closed = {"type": "object", "properties": members, "required": required}
-        return self._told(schema, {**closed, "additionalProperties": False})
+        return self._with_other_keywords(schema, {**closed, "additionalProperties": False})
 
-    def _choice(self, document: Schema, where: str) -> Schema:
+    def _enum(self, document: Schema, where: str) -> Schema:
         values = as_list(document["enum"])
         self._choices += len(values)
         if not values or self._choices > MAX_CHOICES:
@@ -274,7 +273,7 @@ class _StrictConverter:
         if not _SCALARS.issuperset(kinds):
             raise NoStrictForm(f"{where} is one of several lists or objects")
         named = kinds[0] if len(kinds) == 1 else kinds
-        return self._told(document, {"type": named, "enum": values})
+        return self._with_other_keywords(document, {"type": named, "enum": values})
 
     def _union(self, document: Schema, word: str, level: int, where: str) -> Schema:
         beside = document.keys() - _ANNOTATIONS - {word}
@@ -286,23 +285,23 @@ class _StrictConverter:
         if self._mode.fills and any(
             sum(word in one for one in within) > 1 for word in ("properties", "items")
         ):
-            # Which of them a value is would decide what a null in it means.
+            # The meaning of a null would depend on the branch that the value matches.
             raise NoStrictForm(f"{where} is one of several objects or lists")
-        return self._told(document, made[0] if len(made) == 1 else {"anyOf": made})
+        return self._with_other_keywords(document, made[0] if len(made) == 1 else {"anyOf": made})
 
-    def _several(self, document: Schema, kinds: list[Any], level: int, where: str) -> Schema:
+    def _type_list(self, document: Schema, kinds: list[Any], level: int, where: str) -> Schema:
         if not all(isinstance(one, str) for one in kinds):
             raise NoStrictForm(f"{where} is of no type that there is")
         if _SCALARS.issuperset(kinds):
-            return self._told(document, {"type": kinds})
+            return self._with_other_keywords(document, {"type": kinds})
         rest = {key: value for key, value in document.items() if key not in _ANNOTATIONS}
         made = [self.any({**rest, "type": one}, level + 1, where) for one in kinds]
-        return self._told(
+        return self._with_other_keywords(
             {key: document[key] for key in _ANNOTATIONS & document.keys()}, {"anyOf": made}
         )
 
-    def _told(self, document: Schema, made: Schema) -> Schema:
-        """What a schema says besides: kept where the mode knows it, else in words."""
+    def _with_other_keywords(self, document: Schema, made: Schema) -> Schema:
+        """Other keywords of a schema: kept if the mode supports them, else in the description."""
         known = ("title", "description", "examples", "const", "$comment", "deprecated", *_UNIONS)
         handled = {*made, *known, "allOf", "$defs", "definitions"}
         words: list[str] = []
@@ -320,7 +319,7 @@ class _StrictConverter:
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same schema, with null let through as well."""
+    """The schema with null accepted as well."""
     if takes_null(schema):
         return schema
     named = schema.get("type")
@@ -339,7 +338,7 @@ def nullable(schema: Schema) -> Schema:
 
 
 def takes_null(schema: object) -> bool:
-    """Whether null is one of the values that a schema lets through, as far as it is easily seen."""
+    """Whether a schema accepts null, as far as its keywords tell directly."""
     document = as_dict(schema)
     if schema is True or (isinstance(schema, dict) and not document.keys() - _ANNOTATIONS):
         return True
@@ -356,13 +355,13 @@ def takes_null(schema: object) -> bool:
     return named == "null" or (isinstance(named, list) and "null" in named)
 
 
-# ---------------------------------------------------------------- the way back
+# ---------------------------------------------------------------- arguments of a strict call
 
 
 def remove_null_fillers(value: Any, schema: Schema) -> Any:
-    """What a model wrote, without the nulls that stand for what it left out.
+    """The arguments of a model without the nulls that stand for omitted properties.
 
-    A null goes where the tool's own schema lets the member be left out, and lets it be no null.
+    A null is removed if the schema of the tool makes the property optional and not nullable.
     """
     return _remove_nulls(value, provider_schema(schema), 0)
 
@@ -388,7 +387,7 @@ def _remove_nulls(value: Any, schema: object, level: int) -> Any:
 
 
 def _branches(schema: Schema) -> list[Schema]:
-    """A schema and all that its unions are made of."""
+    """A schema and all branches of its unions."""
     found = [schema]
     for one in found:  # it grows
         for word in (*_UNIONS, "allOf"):
@@ -397,7 +396,7 @@ def _branches(schema: Schema) -> list[Schema]:
 
 
 def _object_branch(schema: Schema, value: dict[str, Any]) -> Schema:
-    """The one branch that speaks of such an object; none where that is not clear."""
+    """The one branch that describes such an object; empty if that is ambiguous."""
     found = [one for one in _branches(schema) if as_dict(one.get("properties"))]
     if len(found) > 1:
         found = [one for one in found if value.keys() <= as_dict(one.get("properties")).keys()]
@@ -422,10 +421,10 @@ def _json_type(value: object) -> str:
 
 
 def as_dict(found: object) -> dict[str, Any]:
-    """An object where there is one; else an empty one."""
+    """The value if it is a dict; otherwise an empty one."""
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def as_list(found: object) -> list[Any]:
-    """A list where there is one; else an empty one."""
+    """The value if it is a list; otherwise an empty one."""
     return cast("list[Any]", found) if isinstance(found, list) else []

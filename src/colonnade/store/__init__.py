@@ -1,3 +1,3 @@
-"""State that outlives a request, behind one port: `memory` for one process, `sqlite` for one
-machine. `tests/store/test_store.py` is the contract of both.
+"""Stores for state that outlives a request: `memory` for one process, `sqlite` for the processes
+of one machine. Both pass `tests/store/test_store.py`, the contract of `ports.Store`.
 """

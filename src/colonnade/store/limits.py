@@ -1,7 +1,7 @@
-"""What a store takes from one principal and from all: names, sizes, numbers.
+"""Limits of a store per principal and in all, checks of names, and the queues of listeners.
 
-Rules: no store of its own; every refusal comes before anything is changed, says the limit, and
-never repeats a value or the whole of a name.
+Rules: a check raises before anything is changed, names the limit, and never repeats a value or a
+complete name.
 """
 
 import asyncio
@@ -13,11 +13,10 @@ from math import isfinite
 
 from colonnade.errors import ConnectionLost, LocalProtocolError, Refused
 
-# Issuer, subject and client id of a token fit together; a resource's address mostly does. Longer
-# ones are the caller's to digest.
+# Issuer, subject and client id of a token fit together, and most resource URLs. For longer names
+# the caller uses a digest.
 MAX_NAME_BYTES = 2048
-# What a key or an entry costs beside its own bytes, roughly; without it a million empty ones
-# would be free.
+# Roughly what an entry costs beside its own bytes; otherwise a million empty ones would be free.
 OVERHEAD_BYTES = 256
 
 _SHOWN_CHARACTERS = 40
@@ -25,46 +24,46 @@ _SHOWN_CHARACTERS = 40
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """How much a store holds. Callers without a name are one principal: raise it for them."""
+    """Limits of a store. All anonymous callers are one principal: raise its limits if needed."""
 
-    # A hundred sessions with their streams, and thousands of handles and single-use answers.
+    # A hundred sessions with their streams, and thousands of handles and single-use states.
     principal_entries: int = 10_000
     # The event logs of some sixty streams, all full.
     principal_bytes: int = 64 * 1024 * 1024
-    # One for each call that a principal may have in flight.
+    # One for each request that a principal may have in flight.
     principal_listeners: int = 1024
-    # All principals together: what a small machine can spare.
+    # All principals together: what a small machine can afford.
     total_bytes: int = 256 * 1024 * 1024
-    # A request of 4 MiB, and what became of it.
+    # A request of 4 MiB and its result.
     value_bytes: int = 8 * 1024 * 1024
-    # What a client can miss of one stream and still be told.
+    # What a client can miss of one stream and still be sent on resumption.
     log_entries: int = 1024
     log_bytes: int = 1024 * 1024
-    # Proofs of possession live for some 70 seconds: 7,000 requests a second of one principal,
-    # which is more than one machine answers. In memory each takes some 110 bytes.
+    # DPoP proofs are remembered for some 70 seconds: 7,000 requests a second of one principal,
+    # more than one machine can serve. Each takes some 110 bytes of memory.
     principal_marks: int = 500_000
     total_marks: int = 1_000_000
 
     def check_value(self, value: bytes) -> None:
         """Raise `Refused` for a value that is too large, `TypeError` for what is not bytes."""
         if not isinstance(value, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"a store holds bytes, not {type(value).__name__}; encode it first")
+            raise TypeError(f"a store takes bytes, not {type(value).__name__}; encode it first")
         if len(value) > self.value_bytes:
-            raise Refused(f"{len(value)} bytes are too much; a store takes {self.value_bytes}")
+            raise Refused(f"the value has {len(value)} bytes; the maximum is {self.value_bytes}")
 
     def check_room(self, entries: int, size: int) -> None:
-        """Raise `Refused` where one principal would hold this much."""
+        """Raise `Refused` if this is more than one principal may have."""
         if entries > self.principal_entries:
             held, unit = self.principal_entries, "entries"
         elif size > self.principal_bytes:
             held, unit = self.principal_bytes, "bytes"
         else:
             return
-        words = f"this principal would hold more than {held} {unit}"
-        raise Refused(f"{words}; delete some, or give them a shorter ttl_s")
+        words = f"this principal would have more than {held} {unit} in the store"
+        raise Refused(f"{words}; delete some, or use a shorter ttl_s")
 
     def check_total(self, size: int) -> None:
-        """Raise `Refused` where the store would hold this much."""
+        """Raise `Refused` if this is more than the store may hold."""
         if size > self.total_bytes:
             raise Refused(
                 f"the store is full ({self.total_bytes} bytes); raise its limit total_bytes"
@@ -72,11 +71,11 @@ class StoreLimits:
 
 
 def check_names(principal: str, name: str) -> None:
-    """Raise `Refused` for a name that not every store can hold, and tell from every other."""
+    """Raise `Refused` for a name that is empty, too long, not Unicode, or contains NUL."""
     _check_name("principal", principal)
     _check_name("name", name)
     if not name:
-        raise Refused("an empty name; give the entry one")
+        raise Refused("the name is empty")
 
 
 def _check_name(what: str, name: str) -> None:
@@ -86,16 +85,16 @@ def _check_name(what: str, name: str) -> None:
         try:
             size = len(name.encode())
         except UnicodeEncodeError:
-            raise Refused(f"the {what} {_display_name(name)} is not Unicode text") from None
+            raise Refused(f"the {what} {_display_name(name)} is not valid Unicode") from None
         if size > MAX_NAME_BYTES:
             raise _too_long(what, name)
     if "\0" in name:
-        raise Refused(f"the {what} {_display_name(name)} has a NUL in it")
+        raise Refused(f"the {what} {_display_name(name)} contains NUL")
 
 
 def _too_long(what: str, name: str) -> Refused:
-    words = f"the {what} {_display_name(name)} is longer than {MAX_NAME_BYTES} bytes; use a digest of it"
-    return Refused(words)
+    words = f"the {what} {_display_name(name)} is longer than {MAX_NAME_BYTES} bytes"
+    return Refused(f"{words}; use a digest of it")
 
 
 def _display_name(name: str) -> str:
@@ -103,73 +102,73 @@ def _display_name(name: str) -> str:
 
 
 def check_ttl(ttl_s: float | None) -> None:
-    """Raise `LocalProtocolError` for a lifetime that is none."""
+    """Raise `LocalProtocolError` for an invalid lifetime."""
     if ttl_s is not None and not (isfinite(ttl_s) and ttl_s > 0):
-        raise LocalProtocolError(f"ttl_s is {ttl_s}; give seconds above 0, or None for ever")
+        raise LocalProtocolError(f"ttl_s is {ttl_s}; it must be positive, or None for no expiry")
 
 
-# What may wait for one listener. A message that is larger alone is taken when nothing else waits.
+# The queue of one listener. A larger message is accepted if the queue is empty.
 QUEUE_MESSAGES = 256
 QUEUE_BYTES = 256 * 1024
 
 
 class TopicListener(AsyncIterator[bytes]):
-    """The messages of one listener. Belongs to the loop of whoever listens."""
+    """The message queue of one listener, on the event loop that created it."""
 
     def __init__(self) -> None:
-        self.since = 0  # where messages have numbers, the last one before this began
+        self.since = 0  # the number of the last message before it was added, if they have one
         self._loop = asyncio.get_running_loop()
         self._messages: deque[bytes] = deque()
         self._bytes = 0
-        self._news = asyncio.Event()
-        self._over = False
-        self._lost: str | None = None
+        self._available = asyncio.Event()
+        self._ended = False
+        self._error: str | None = None
 
     def offer(self, message: bytes) -> None:
-        """Put a message where the listener finds it; cut the listener that lets too many wait."""
-        if self._over:
+        """Add a message to the queue; a listener whose queue is full fails."""
+        if self._ended:
             return
-        waits = len(self._messages)
-        if waits >= QUEUE_MESSAGES or (waits and self._bytes + len(message) > QUEUE_BYTES):
-            words = f"listened too slowly: {waits} messages ({self._bytes} bytes) were waiting"
-            self.cut(words)
+        waiting = len(self._messages)
+        if waiting >= QUEUE_MESSAGES or (waiting and self._bytes + len(message) > QUEUE_BYTES):
+            words = f"the listener is too slow: {waiting} messages ({self._bytes} bytes) waiting"
+            self.fail(words)
         else:
             self._messages.append(message)
             self._bytes += len(message)
-            self._news.set()
+            self._available.set()
 
     def post(self, act: Callable[..., None], *arguments: str | bytes) -> None:
-        """Do one of these from another thread."""
-        with suppress(RuntimeError):  # the loop was closed, and nobody listens any more
+        """Call one of these methods from another thread."""
+        with suppress(RuntimeError):  # the loop was closed
             self._loop.call_soon_threadsafe(act, *arguments)
 
     def end(self) -> None:
-        """No more will come; what waits can still be taken."""
-        self._over = True
-        self._news.set()
+        """End the iteration after the messages that are queued."""
+        self._ended = True
+        self._available.set()
 
-    def cut(self, why: str) -> None:
-        """End with an error, at once: what waits is let go."""
-        if not self._over:
-            self._lost = why
+    def fail(self, why: str) -> None:
+        """End with an error at once; queued messages are dropped."""
+        if not self._ended:
+            self._error = why
             self._messages.clear()
             self.end()
 
     async def __anext__(self) -> bytes:
         while not self._messages:
-            if self._lost is not None:
-                raise ConnectionLost(f"{self._lost}; look anew, and listen again")
-            if self._over:
+            if self._error is not None:
+                raise ConnectionLost(f"{self._error}; read the current state, and listen again")
+            if self._ended:
                 raise StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._available.clear()
+            await self._available.wait()
         message = self._messages.popleft()
         self._bytes -= len(message)
         return message
 
 
 class Topics:
-    """All who listen, by principal and topic."""
+    """All listeners, by principal and topic."""
 
     def __init__(self, per_principal: int) -> None:
         self._per_principal = per_principal
@@ -179,20 +178,20 @@ class Topics:
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
-    def join(self, principal: str, topic: str, listening: TopicListener) -> None:
-        """Raises `Refused` where too many of a principal listen already."""
+    def join(self, principal: str, topic: str, listener: TopicListener) -> None:
+        """Add a listener. Raises `Refused` if the principal has too many."""
         number = self._numbers.get(principal, 0)
         if number >= self._per_principal:
-            raise Refused(f"{number} listen for this principal, which is all that may")
+            raise Refused(f"this principal has {number} listeners, the maximum")
         self._numbers[principal] = number + 1
-        self._listeners.setdefault((principal, topic), set()).add(listening)
+        self._listeners.setdefault((principal, topic), set()).add(listener)
 
-    def leave(self, principal: str, topic: str, listening: TopicListener) -> None:
-        """Nothing where it is not here."""
+    def leave(self, principal: str, topic: str, listener: TopicListener) -> None:
+        """Remove a listener, if it is here."""
         here = self._listeners.get((principal, topic))
-        if here is None or listening not in here:
+        if here is None or listener not in here:
             return
-        here.remove(listening)
+        here.remove(listener)
         if not here:
             del self._listeners[principal, topic]
         self._numbers[principal] -= 1
@@ -200,8 +199,8 @@ class Topics:
             del self._numbers[principal]
 
     def at(self, principal: str, topic: str) -> tuple[TopicListener, ...]:
-        """Those who listen to this now."""
+        """The listeners of a topic."""
         return tuple(self._listeners.get((principal, topic), ()))
 
-    def everyone(self) -> tuple[TopicListener, ...]:
+    def all(self) -> tuple[TopicListener, ...]:
         return tuple(one for here in self._listeners.values() for one in here)

@@ -1,8 +1,8 @@
-"""A store in this process: nothing outlives it, no other process sees it.
+"""`MemoryStore`: the default store, in the memory of one process.
 
-Rules: no operation waits, so each is atomic on its loop, and none looks at more than it is about:
-what expired is found by the second in which it does, a few at a time, never by looking through
-everything. For one loop; other threads use their own.
+Rules: no operation awaits, so each is atomic on its event loop. No operation scans all items:
+expired ones are found by the second of their expiry, and removed a few at a time. For one event
+loop; other threads use stores of their own.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from colonnade.store.limits import (
     check_ttl,
 )
 
-# The marks of so many seconds are one set. Each set is looked at for each mark: there are some
-# thirty for proofs, a few microseconds together.
+# Marks that expire within this many seconds are one set. Each look-up checks every set: some
+# thirty for DPoP proofs, a few microseconds together.
 BUCKET_S = 5
-# Longer than anything that is single use for minutes; what lives longer is an entry.
+# Anything that must be remembered longer is an entry.
 MAX_MARK_S = 600.0
 # The longest digest that is in use.
 MAX_MARK_BYTES = 64
@@ -36,24 +36,24 @@ _DIGEST_BYTES = 16
 
 
 def check_mark(mark: bytes, ttl_s: float) -> None:
-    """Raise `LocalProtocolError` for what is no mark, or no lifetime of one."""
+    """Raise `LocalProtocolError` for an invalid mark or lifetime."""
     check_ttl(ttl_s)
     if not isinstance(mark, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a mark is bytes, not {type(mark).__name__}; encode it first")
     if not 0 < len(mark) <= MAX_MARK_BYTES:
         raise LocalProtocolError(f"a mark has 1 to {MAX_MARK_BYTES} bytes; use a digest")
     if ttl_s > MAX_MARK_S:
-        raise LocalProtocolError(f"a mark lives for {MAX_MARK_S:g} s at most; use `add` for longer")
+        raise LocalProtocolError(f"ttl_s of a mark is at most {MAX_MARK_S:g}; use `add` for longer")
 
 
 def mark_digest(principal: str, mark: bytes) -> bytes:
-    """What a mark of a principal is remembered by. No two principals share one."""
+    """The digest by which a mark is remembered; different for each principal."""
     person = hashlib.blake2b(principal.encode(), digest_size=_DIGEST_BYTES).digest()
     return hashlib.blake2b(mark, key=person, digest_size=_DIGEST_BYTES).digest()
 
 
 def check_mark_limits(limits: StoreLimits, of_principal: int, of_all: int) -> None:
-    """Raise `Refused` where this many would be remembered."""
+    """Raise `Refused` if this is more than may be remembered."""
     if of_principal > limits.principal_marks:
         number, of = limits.principal_marks, "this principal has"
     elif of_all > limits.total_marks:
@@ -64,7 +64,7 @@ def check_mark_limits(limits: StoreLimits, of_principal: int, of_all: int) -> No
 
 
 class _ExpiryBucket:
-    """What expires in the same few seconds."""
+    """Marks that expire in the same few seconds."""
 
     __slots__ = ("counts", "marks")
 
@@ -74,11 +74,11 @@ class _ExpiryBucket:
 
 
 class SingleUseMarks:
-    """The marks of all principals, in this process."""
+    """The single-use marks of all principals in this process."""
 
     def __init__(self, limits: StoreLimits) -> None:
         self._limits = limits
-        self._spans: dict[int, _ExpiryBucket] = {}
+        self._buckets: dict[int, _ExpiryBucket] = {}
         self._counts: dict[str, int] = {}
         self._total = 0
 
@@ -86,26 +86,26 @@ class SingleUseMarks:
         return self._total
 
     def use(self, principal: str, mark: bytes, now: float, ttl_s: float) -> bool:
-        """Whether a mark is new, which it then is no more. Raises `Refused` for too many."""
-        self._forget(now)
+        """Whether a mark is new; it is remembered from now on. Raises `Refused` for too many."""
+        self._remove_expired(now)
         known = mark_digest(principal, mark)
-        if any(known in span.marks for span in self._spans.values()):
+        if any(known in bucket.marks for bucket in self._buckets.values()):
             return False
         count = self._counts.get(principal, 0) + 1
         check_mark_limits(self._limits, count, self._total + 1)
-        span = self._spans.setdefault(ceil((now + ttl_s) / BUCKET_S), _ExpiryBucket())
-        span.marks.add(known)
-        span.counts[principal] = span.counts.get(principal, 0) + 1
+        bucket = self._buckets.setdefault(ceil((now + ttl_s) / BUCKET_S), _ExpiryBucket())
+        bucket.marks.add(known)
+        bucket.counts[principal] = bucket.counts.get(principal, 0) + 1
         self._counts[principal] = count
         self._total += 1
         return True
 
-    def _forget(self, now: float) -> None:
-        over = [number for number in self._spans if number * BUCKET_S <= now]
+    def _remove_expired(self, now: float) -> None:
+        over = [number for number in self._buckets if number * BUCKET_S <= now]
         for number in over:
-            span = self._spans.pop(number)
-            self._total -= len(span.marks)
-            for principal, count in span.counts.items():
+            bucket = self._buckets.pop(number)
+            self._total -= len(bucket.marks)
+            for principal, count in bucket.counts.items():
                 left = self._counts[principal] - count
                 if left:
                     self._counts[principal] = left
@@ -113,19 +113,19 @@ class SingleUseMarks:
                     del self._counts[principal]
 
     def clear(self) -> None:
-        """Forget all."""
-        self._spans.clear()
+        """Remove all marks."""
+        self._buckets.clear()
         self._counts.clear()
         self._total = 0
 
 
-# Expired things that one write clears away: more than it can add, so that they never pile up.
-SWEEP_AT_ONCE = 16
-# Seconds in the heap in which nothing expires any more, beyond as many as there are others.
+# Expired items that one write removes: more than it can add, so that they do not accumulate.
+EXPIRED_PER_WRITE = 16
+# Obsolete seconds in the heap before it is rebuilt, beyond as many as there are current ones.
 STALE_SECONDS = 64
 
 _ENTRY, _LOG = "entry", "log"
-_Address = tuple[str, str, str]  # whose, entry or log, its name
+_Address = tuple[str, str, str]  # principal, entry or log, name
 
 
 @dataclass(slots=True)
@@ -146,25 +146,25 @@ class _Log:
 
 @dataclass(slots=True)
 class _Usage:
-    """What one principal has."""
+    """How much one principal has stored."""
 
     entries: int = 0
     size: int = 0
 
 
 class MemoryStore:
-    """The default store. `clock` gives seconds that never go back: those of the loop, if none."""
+    """The default store. `clock` is monotonic, in seconds; by default that of the event loop."""
 
     def __init__(
         self, *, clock: Callable[[], float] | None = None, limits: StoreLimits | None = None
     ) -> None:
         self._clock = clock or _loop_time
         self._limits = limits or StoreLimits()
-        self._things: dict[_Address, _Entry | _Log] = {}
-        self._holdings: dict[str, _Usage] = {}
+        self._items: dict[_Address, _Entry | _Log] = {}
+        self._usage: dict[str, _Usage] = {}
         self._size = 0
         self._due: dict[int, set[_Address]] = {}
-        self._seconds: list[int] = []  # a heap with every key of `_due`, and some that were
+        self._second_heap: list[int] = []  # a heap with every key of `_due`, and obsolete ones
         self._marks = SingleUseMarks(self._limits)
         self._topics = Topics(self._limits.principal_listeners)
         self._closed = False
@@ -182,21 +182,21 @@ class MemoryStore:
 
     async def add(self, principal: str, key: str, value: bytes, ttl_s: float | None) -> bool:
         self._check(principal, key, value, ttl_s)
-        place = (principal, _ENTRY, key)
-        if self._find(place) is not None:
+        address = (principal, _ENTRY, key)
+        if self._find(address) is not None:
             return False
-        self._set(place, value, ttl_s)
+        self._set(address, value, ttl_s)
         return True
 
     async def delete(self, principal: str, key: str) -> None:
         self._enter(principal, key)
         self._remove((principal, _ENTRY, key))
 
-    def _set(self, place: _Address, value: bytes, ttl_s: float | None) -> None:
-        cost = len(place[0]) + len(place[2]) + len(value) + OVERHEAD_BYTES
-        self._make_room(place, cost)
-        self._remove(place)
-        self._keep(place, _Entry(value, cost, None), ttl_s)
+    def _set(self, address: _Address, value: bytes, ttl_s: float | None) -> None:
+        cost = len(address[0]) + len(address[2]) + len(value) + OVERHEAD_BYTES
+        self._make_room(address, cost)
+        self._remove(address)
+        self._keep(address, _Entry(value, cost, None), ttl_s)
 
     async def use_once(self, principal: str, mark: bytes, ttl_s: float) -> bool:
         self._enter(principal, "mark")
@@ -207,29 +207,29 @@ class MemoryStore:
 
     async def append(self, principal: str, log: str, entry: bytes, ttl_s: float | None) -> int:
         self._check(principal, log, entry, ttl_s)
-        place = (principal, _LOG, log)
-        found = self._find(place)
+        address = (principal, _LOG, log)
+        found = self._find(address)
         kept = (
             found if isinstance(found, _Log) else _Log(len(principal) + len(log) + OVERHEAD_BYTES)
         )
-        going, size = self._going(kept, len(entry))
-        cost = kept.cost + size - kept.size + (1 - going) * OVERHEAD_BYTES
-        self._make_room(place, cost)
-        self._remove(place)
-        for _ in range(going):
+        dropped, size = self._entries_to_drop(kept, len(entry))
+        cost = kept.cost + size - kept.size + (1 - dropped) * OVERHEAD_BYTES
+        self._make_room(address, cost)
+        self._remove(address)
+        for _ in range(dropped):
             kept.entries.popleft()
         kept.entries.append(entry)
         kept.last += 1
         kept.size, kept.cost = size, cost
-        self._keep(place, kept, ttl_s)
+        self._keep(address, kept, ttl_s)
         return kept.last
 
-    def _going(self, log: _Log, more: int) -> tuple[int, int]:
-        """How many of the oldest make room for this many bytes, and what the log holds then."""
+    def _entries_to_drop(self, log: _Log, more: int) -> tuple[int, int]:
+        """How many of the oldest entries to drop for this many bytes, and the new size."""
         size = log.size + more
-        going = max(0, len(log.entries) + 1 - self._limits.log_entries)
+        dropped = max(0, len(log.entries) + 1 - self._limits.log_entries)
         for number, entry in enumerate(log.entries):
-            if number >= going and size <= self._limits.log_bytes:
+            if number >= dropped and size <= self._limits.log_bytes:
                 return number, size
             size -= len(entry)
         return len(log.entries), size
@@ -251,32 +251,32 @@ class MemoryStore:
 
     async def publish(self, principal: str, topic: str, message: bytes) -> None:
         self._check(principal, topic, message, None)
-        for listening in self._topics.at(principal, topic):
-            listening.offer(message)
+        for listener in self._topics.at(principal, topic):
+            listener.offer(message)
 
     @asynccontextmanager
     async def listen(
         self, principal: str, topic: str
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
         self._enter(principal, topic)
-        listening = TopicListener()
-        self._topics.join(principal, topic, listening)
+        listener = TopicListener()
+        self._topics.join(principal, topic, listener)
         try:
-            yield listening
+            yield listener
         finally:
-            listening.end()
-            self._topics.leave(principal, topic, listening)
+            listener.end()
+            self._topics.leave(principal, topic, listener)
 
     async def close(self) -> None:
         self._closed = True
-        for listening in self._topics.everyone():
-            listening.end()
-        for table in (self._things, self._holdings, self._due, self._seconds):
+        for listener in self._topics.all():
+            listener.end()
+        for table in (self._items, self._usage, self._due, self._second_heap):
             table.clear()
         self._marks.clear()
         self._size = 0
 
-    # ------------------------------------------------------------ names, room and time
+    # ------------------------------------------------------------ names, limits and expiry
 
     def _enter(self, principal: str, name: str) -> None:
         if self._closed:
@@ -288,76 +288,76 @@ class MemoryStore:
         check_ttl(ttl_s)
         self._limits.check_value(value)
 
-    def _find(self, place: _Address) -> _Entry | _Log | None:
-        found = self._things.get(place)
+    def _find(self, address: _Address) -> _Entry | _Log | None:
+        found = self._items.get(address)
         if found is None or found.expires_at is None or self._clock() < found.expires_at:
             return found
-        self._remove(place)
+        self._remove(address)
         return None
 
-    def _make_room(self, place: _Address, cost: int) -> None:
-        """Raises `Refused` where this much more, in the place of what is there, is too much."""
-        self._sweep(SWEEP_AT_ONCE)
+    def _make_room(self, address: _Address, cost: int) -> None:
+        """Raises `Refused` if an item of this cost does not fit in place of the present one."""
+        self._remove_expired(EXPIRED_PER_WRITE)
         try:
-            self._check_room(place, cost)
+            self._check_room(address, cost)
         except Refused:
-            self._sweep(len(self._things))
-            self._check_room(place, cost)
+            self._remove_expired(len(self._items))
+            self._check_room(address, cost)
 
-    def _check_room(self, place: _Address, cost: int) -> None:
-        there = self._things.get(place)
-        holding = self._holdings.get(place[0]) or _Usage()
+    def _check_room(self, address: _Address, cost: int) -> None:
+        there = self._items.get(address)
+        usage = self._usage.get(address[0]) or _Usage()
         more = cost - (there.cost if there else 0)
-        self._limits.check_room(holding.entries + (there is None), holding.size + more)
+        self._limits.check_room(usage.entries + (there is None), usage.size + more)
         self._limits.check_total(self._size + more)
 
-    def _keep(self, place: _Address, thing: _Entry | _Log, ttl_s: float | None) -> None:
-        self._things[place] = thing
-        holding = self._holdings.setdefault(place[0], _Usage())
-        holding.entries += 1
-        holding.size += thing.cost
-        self._size += thing.cost
-        thing.expires_at = None if ttl_s is None else self._clock() + ttl_s
-        if thing.expires_at is not None:
-            second = int(thing.expires_at) + 1
+    def _keep(self, address: _Address, item: _Entry | _Log, ttl_s: float | None) -> None:
+        self._items[address] = item
+        usage = self._usage.setdefault(address[0], _Usage())
+        usage.entries += 1
+        usage.size += item.cost
+        self._size += item.cost
+        item.expires_at = None if ttl_s is None else self._clock() + ttl_s
+        if item.expires_at is not None:
+            second = int(item.expires_at) + 1
             if second not in self._due:
                 self._due[second] = set()
-                heapq.heappush(self._seconds, second)
-            self._due[second].add(place)
+                heapq.heappush(self._second_heap, second)
+            self._due[second].add(address)
 
-    def _remove(self, place: _Address) -> None:
-        thing = self._things.pop(place, None)
-        if thing is None:
+    def _remove(self, address: _Address) -> None:
+        item = self._items.pop(address, None)
+        if item is None:
             return
-        holding = self._holdings[place[0]]
-        holding.entries -= 1
-        holding.size -= thing.cost
-        if not holding.entries:
-            del self._holdings[place[0]]
-        self._size -= thing.cost
-        if thing.expires_at is not None:
-            self._forget(int(thing.expires_at) + 1, place)
+        usage = self._usage[address[0]]
+        usage.entries -= 1
+        usage.size -= item.cost
+        if not usage.entries:
+            del self._usage[address[0]]
+        self._size -= item.cost
+        if item.expires_at is not None:
+            self._unschedule(int(item.expires_at) + 1, address)
 
-    def _forget(self, second: int, place: _Address) -> None:
-        places = self._due[second]
-        places.discard(place)
-        if places:
+    def _unschedule(self, second: int, address: _Address) -> None:
+        addresses = self._due[second]
+        addresses.discard(address)
+        if addresses:
             return
         del self._due[second]
-        if len(self._seconds) > 2 * len(self._due) + STALE_SECONDS:
-            self._seconds = list(self._due)
-            heapq.heapify(self._seconds)
+        if len(self._second_heap) > 2 * len(self._due) + STALE_SECONDS:
+            self._second_heap = list(self._due)
+            heapq.heapify(self._second_heap)
 
-    def _sweep(self, most: int) -> None:
-        """Remove what expired before this second, at most so many."""
+    def _remove_expired(self, most: int) -> None:
+        """Remove items that expired before this second, at most so many."""
         now = self._clock()
-        while self._seconds and self._seconds[0] <= now:
-            places = self._due.get(self._seconds[0])
-            if places is None:
-                heapq.heappop(self._seconds)
+        while self._second_heap and self._second_heap[0] <= now:
+            addresses = self._due.get(self._second_heap[0])
+            if addresses is None:
+                heapq.heappop(self._second_heap)
             elif most > 0:
                 most -= 1
-                self._remove(places.pop())
+                self._remove(addresses.pop())
             else:
                 return
 

@@ -1,9 +1,9 @@
-"""One SQLite file as a store: what the file must be, its schema, and every statement.
+"""SQLite schema of the store, its migrations, and all statements.
 
-Rules: blocking, and for one thread; knows no loop. All but `open` and `close` are called inside a
-`transaction`, and refuse before they change anything but what has expired. What is stored is bytes
-as they came, each with a checksum over itself and its place: what was damaged on disk is an error,
-never an answer, and never another principal's.
+Rules: blocking, for one thread, without an event loop. All methods but `close` are called inside a
+`transaction`, and raise before they change anything but expired items. Each value is stored with a
+checksum over itself, its principal and its name: a value that was damaged on disk is an error,
+never a result, and never the value of another principal.
 """
 
 import os
@@ -22,36 +22,37 @@ from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, Refuse
 from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
 from colonnade.store.memory import check_mark_limits
 
-# How long a write waits for those of other processes. A write takes milliseconds.
+# How long a write waits for other processes. A write takes milliseconds.
 BUSY_TIMEOUT_S = 5.0
-# Messages are kept for other processes, which look every 50 ms; a process that was stopped for
-# longer than this, or while so many came, learns that it missed some.
+# Messages are stored for other processes, which poll every 50 ms; a process that was stopped for
+# longer than this, or during more messages, gets an error that it missed some.
 MAX_STORED_MESSAGES = 4096
 MAX_STORED_MESSAGE_BYTES = 64 * 1024 * 1024
 MESSAGE_TTL_S = 30.0
-# What expired goes in steps of this many, one with each commit: more than a commit can add.
-SWEEP_AT_ONCE = 512
-# What a mark takes in the file, with its index.
+# Expired items that one commit removes: more than it can add.
+EXPIRED_PER_COMMIT = 512
+# The size of a mark in the file, with its index.
 MARK_BYTES = 128
 
 ENTRY, LOG = 0, 1
 
 _APPLICATION = 0x504F5254  # "PORT": tells our files from other programs' databases
-# One element a version, each a step from the one before. Never change one that was released.
+# The migrations, one per version, split at each semicolon (none in a comment). Never change one
+# that was released.
 _VERSIONS: Sequence[str] = (
     """
-    CREATE TABLE things (
+    CREATE TABLE items (
         id INTEGER PRIMARY KEY, principal BLOB NOT NULL, kind INTEGER NOT NULL,
         name BLOB NOT NULL, value BLOB NOT NULL, size INTEGER NOT NULL, cost INTEGER NOT NULL,
         expires_at REAL, UNIQUE (principal, kind, name));
-    CREATE INDEX due ON things (expires_at) WHERE expires_at IS NOT NULL;
-    CREATE TABLE records (
-        thing INTEGER NOT NULL, number INTEGER NOT NULL, entry BLOB NOT NULL,
-        PRIMARY KEY (thing, number));
-    CREATE TABLE holdings (
+    CREATE INDEX expiring ON items (expires_at) WHERE expires_at IS NOT NULL;
+    CREATE TABLE log_entries (
+        item INTEGER NOT NULL, number INTEGER NOT NULL, entry BLOB NOT NULL,
+        PRIMARY KEY (item, number));
+    CREATE TABLE usage (
         principal BLOB PRIMARY KEY, entries INTEGER NOT NULL, size INTEGER NOT NULL
         ) WITHOUT ROWID;
-    -- AUTOINCREMENT: a number that was used is never used again, so that a gap can be seen.
+    -- AUTOINCREMENT: a number is never used again, so that a gap can be detected.
     CREATE TABLE messages (
         id INTEGER PRIMARY KEY AUTOINCREMENT, principal BLOB NOT NULL, topic BLOB NOT NULL,
         message BLOB NOT NULL, sent_at REAL NOT NULL, ends INTEGER NOT NULL);
@@ -62,126 +63,126 @@ _VERSIONS: Sequence[str] = (
         digest BLOB PRIMARY KEY, owner INTEGER NOT NULL, expires_at INTEGER NOT NULL
         ) WITHOUT ROWID;
     CREATE INDEX marks_due ON marks (expires_at);
-    -- How many each principal has. All together are those of the empty digest.
+    -- The number of marks of each principal. The row with the empty digest has the total.
     CREATE TABLE mark_owners (
         id INTEGER PRIMARY KEY, principal BLOB NOT NULL UNIQUE, marks INTEGER NOT NULL);
     INSERT INTO mark_owners VALUES (0, x'', 0);
     """,
 )
 
-# Closing any handle of a file drops this process's locks on it, SQLite's too: the one that creates
-# the file is closed before any other store of this process can have opened it.
+# Closing any descriptor of a file drops all POSIX locks of the process on it, those of SQLite too:
+# the one that creates the file is closed before another store of this process can open it.
 _creating = threading.Lock()
 
 
 class StoreFile:
-    """The file, while it is open."""
+    """An open store file."""
 
     def __init__(self, path: str, limits: StoreLimits) -> None:
-        """Open or create it. Raises `CannotConnect` and says why."""
+        """Open or create it. Raises `CannotConnect`."""
         self._path = path
         self._limits = limits
-        with self._reached(CannotConnect, "cannot be opened"):
+        with self._translate_errors(CannotConnect, "cannot be opened"):
             with _creating:
                 _create_private(path)
                 self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             try:
-                self._settle()
+                self._prepare()
             except BaseException:
                 self._db.close()
                 raise
 
     def close(self) -> None:
-        with self._reached():
+        with self._translate_errors():
             self._db.close()
 
     @contextmanager
     def transaction(self, *, writes: bool) -> Generator[None, None, None]:
-        """All that happens inside, or nothing; on disk when this is left. Raises `ChannelError`."""
-        with self._reached():
-            self._do("BEGIN IMMEDIATE" if writes else "BEGIN")
+        """An atomic transaction, durable when the context is left. Raises `ChannelError`."""
+        with self._translate_errors():
+            self._execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
                 yield
-                self._do("COMMIT")
+                self._execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:
-                    self._do("ROLLBACK")
+                    self._execute("ROLLBACK")
                 raise
 
     @contextmanager
-    def _reached(
+    def _translate_errors(
         self, kind: type[ChannelError] = ConnectionLost, verb: str = "failed"
     ) -> Generator[None, None, None]:
         try:
             yield
         except sqlite3.Error as error:
             if _is_busy(error):
-                words = f"another process held the store {self._path} for {BUSY_TIMEOUT_S:g} s"
+                words = f"another process locked the store {self._path} for {BUSY_TIMEOUT_S:g} s"
                 raise TimedOut(words) from error
             raise kind(f"the store {self._path} {verb}: {error}") from error
         except OSError as error:
             raise kind(f"the store {self._path} {verb}: {error.strerror}") from error
 
-    def _do(self, statement: str, *values: object) -> sqlite3.Cursor:
+    def _execute(self, statement: str, *values: object) -> sqlite3.Cursor:
         return self._db.execute(statement, values)
 
-    def _one(self, statement: str, *values: object) -> Any:
+    def _fetch_one(self, statement: str, *values: object) -> Any:
         """The first row, or None."""
-        return self._do(statement, *values).fetchone()
+        return self._execute(statement, *values).fetchone()
 
-    # ------------------------------------------------------------ what the file is
+    # ------------------------------------------------------------ schema
 
-    def _settle(self) -> None:
+    def _prepare(self) -> None:
         self._use_wal()
-        # On disk before it is acknowledged; the default of WAL mode loses it with the power.
-        self._do("PRAGMA synchronous = FULL")
-        self._do("PRAGMA trusted_schema = OFF")
-        with self.transaction(writes=False):  # all of one moment: somebody may be making it
+        # Durable after each commit; the default of WAL mode loses commits at a power failure.
+        self._execute("PRAGMA synchronous = FULL")
+        self._execute("PRAGMA trusted_schema = OFF")
+        with self.transaction(writes=False):  # one snapshot: another process may be creating it
             version = self._version()
         if version == len(_VERSIONS):
             return
         with self.transaction(writes=True):
             for version in range(self._version(), len(_VERSIONS)):
                 for statement in _VERSIONS[version].split(";"):
-                    self._do(statement)
-            self._do(f"PRAGMA application_id = {_APPLICATION}")
-            self._do(f"PRAGMA user_version = {len(_VERSIONS)}")
+                    self._execute(statement)
+            self._execute(f"PRAGMA application_id = {_APPLICATION}")
+            self._execute(f"PRAGMA user_version = {len(_VERSIONS)}")
 
     def _use_wal(self) -> None:
-        """Readers and a writer at once. SQLite does not wait for others here: we do."""
+        """Enable WAL mode. SQLite does not wait for other processes here, so this does."""
         deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
-                (mode,) = self._one("PRAGMA journal_mode = WAL")
+                (mode,) = self._fetch_one("PRAGMA journal_mode = WAL")
             except sqlite3.Error as error:
                 if not _is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
             else:
                 if mode != "wal":
-                    words = f"the store {self._path} cannot be shared; put it on a local disk"
+                    words = f"the store {self._path} does not support WAL; put it on a local disk"
                     raise CannotConnect(words)
                 return
 
     def _version(self) -> int:
-        (application,) = self._one("PRAGMA application_id")
-        (version,) = self._one("PRAGMA user_version")
+        (application,) = self._fetch_one("PRAGMA application_id")
+        (version,) = self._fetch_one("PRAGMA user_version")
         if version > len(_VERSIONS) and application == _APPLICATION:
             raise CannotConnect(
-                f"the store {self._path} has version {version}, and this Colonnade knows "
-                f"{len(_VERSIONS)}; install a newer one"
+                f"the store {self._path} has schema version {version}, but this version of "
+                f"Colonnade supports {len(_VERSIONS)}; install a newer one"
             )
-        empty = self._one("SELECT 1 FROM sqlite_master") is None
+        empty = self._fetch_one("SELECT 1 FROM sqlite_master") is None
         if application != _APPLICATION and not (empty and version == 0):
-            words = f"{self._path} is some other program's database; name another file"
+            words = f"{self._path} is a database of another program; choose another file"
             raise CannotConnect(words)
         return version
 
     # ------------------------------------------------------------ entries
 
     def get(self, principal: bytes, name: bytes, now: float) -> bytes | None:
-        row = self._one(
-            "SELECT value, expires_at FROM things WHERE principal = ? AND kind = ? AND name = ?"
+        row = self._fetch_one(
+            "SELECT value, expires_at FROM items WHERE principal = ? AND kind = ? AND name = ?"
             " AND (expires_at IS NULL OR expires_at > ?)",
             *(principal, ENTRY, name, now),
         )
@@ -201,18 +202,18 @@ class StoreFile:
         *,
         only_new: bool,
     ) -> bool:
-        """Whether it was put. Raises `Refused` where there is no room."""
-        there = self._thing(principal, ENTRY, name, now)
+        """Whether it was stored. Raises `Refused` if a limit is exceeded."""
+        there = self._find(principal, ENTRY, name, now)
         if only_new and there is not None:
             return False
         cost = len(principal) + len(name) + len(value) + OVERHEAD_BYTES
         stamped = _add_checksum(value, principal, name, _encode_number(expires_at))
-        self._keep(there, (principal, ENTRY, name), stamped, 0, cost, now, expires_at)
+        self._write(there, (principal, ENTRY, name), stamped, 0, cost, now, expires_at)
         return True
 
     def remove(self, principal: bytes, kind: int, name: bytes) -> None:
-        row = self._one(
-            "SELECT id, cost FROM things WHERE principal = ? AND kind = ? AND name = ?",
+        row = self._fetch_one(
+            "SELECT id, cost FROM items WHERE principal = ? AND kind = ? AND name = ?",
             *(principal, kind, name),
         )
         if row is not None:
@@ -221,40 +222,40 @@ class StoreFile:
     # ------------------------------------------------------------ marks
 
     def use_once(self, principal: bytes, mark: bytes, now: float, expires_at: float) -> bool:
-        """Whether a mark is new. Raises `Refused` where there are too many."""
-        row = self._one("SELECT expires_at FROM marks WHERE digest = ?", mark)
+        """Whether a mark is new. Raises `Refused` if there are too many."""
+        row = self._fetch_one("SELECT expires_at FROM marks WHERE digest = ?", mark)
         if row is not None:
             if row[0] > now:
                 return False
-            self._forget_marks("digest = ?", mark)
+            self._delete_marks("digest = ?", mark)
         try:
             self._check_marks(principal)
         except Refused:
-            while self._forget_marks("expires_at <= ?", now):
+            while self._delete_marks("expires_at <= ?", now):
                 pass
             self._check_marks(principal)
-        self._do(
+        self._execute(
             "INSERT INTO mark_owners (principal, marks) VALUES (?, 1)"
             " ON CONFLICT (principal) DO UPDATE SET marks = marks + 1",
             principal,
         )
-        self._do("UPDATE mark_owners SET marks = marks + 1 WHERE id = 0")
-        self._do(
+        self._execute("UPDATE mark_owners SET marks = marks + 1 WHERE id = 0")
+        self._execute(
             "INSERT INTO marks SELECT ?, id, ? FROM mark_owners WHERE principal = ?",
             *(mark, ceil(expires_at), principal),
         )
         return True
 
     def _check_marks(self, principal: bytes) -> None:
-        held = self._one("SELECT marks FROM mark_owners WHERE principal = ?", principal)
-        (total,) = self._one("SELECT marks FROM mark_owners WHERE id = 0")
+        held = self._fetch_one("SELECT marks FROM mark_owners WHERE principal = ?", principal)
+        (total,) = self._fetch_one("SELECT marks FROM mark_owners WHERE id = 0")
         check_mark_limits(self._limits, (held[0] if held else 0) + 1, total + 1)
         self._check_total(MARK_BYTES)
 
-    def _forget_marks(self, which: str, value: object) -> bool:
-        """Remove some marks; whether there were any."""
+    def _delete_marks(self, which: str, value: object) -> bool:
+        """Delete some marks; whether there were any."""
         words = f"SELECT digest, owner FROM marks WHERE {which} LIMIT ?"
-        rows = self._do(words, value, SWEEP_AT_ONCE).fetchall()
+        rows = self._execute(words, value, EXPIRED_PER_COMMIT).fetchall()
         if not rows:
             return False
         self._db.executemany("DELETE FROM marks WHERE digest = ?", [(one,) for one, _ in rows])
@@ -274,25 +275,27 @@ class StoreFile:
     def append(
         self, principal: bytes, name: bytes, entry: bytes, now: float, expires_at: float | None
     ) -> int:
-        """The number of the entry. Raises `Refused` where there is no room."""
-        there = self._thing(principal, LOG, name, now)
+        """The number of the entry. Raises `Refused` if a limit is exceeded."""
+        there = self._find(principal, LOG, name, now)
         id, size, cost = there or (-1, 0, len(principal) + len(name) + OVERHEAD_BYTES)
-        first, last = self._one("SELECT min(number), max(number) FROM records WHERE thing = ?", id)
+        first, last = self._fetch_one(
+            "SELECT min(number), max(number) FROM log_entries WHERE item = ?", id
+        )
         number = (last or 0) + 1
-        staying, left = self._making_room(id, number, size + len(entry))
-        gone = staying - (first or 1)
+        first_kept, left = self._entries_to_keep(id, number, size + len(entry))
+        gone = first_kept - (first or 1)
         cost += left - size + (1 - gone) * OVERHEAD_BYTES
-        id = self._keep(there, (principal, LOG, name), b"", left, cost, now, expires_at)
-        self._do("DELETE FROM records WHERE thing = ? AND number < ?", id, staying)
+        id = self._write(there, (principal, LOG, name), b"", left, cost, now, expires_at)
+        self._execute("DELETE FROM log_entries WHERE item = ? AND number < ?", id, first_kept)
         stamped = _add_checksum(entry, principal, name, _encode_number(number))
-        self._do("INSERT INTO records VALUES (?, ?, ?)", id, number, stamped)
+        self._execute("INSERT INTO log_entries VALUES (?, ?, ?)", id, number, stamped)
         return number
 
-    def _making_room(self, id: int, number: int, size: int) -> tuple[int, int]:
-        """The first entry that can stay beside the one of this number, and what is held then."""
+    def _entries_to_keep(self, id: int, number: int, size: int) -> tuple[int, int]:
+        """The first entry to keep when the one of this number is added, and the new size."""
         limits = self._limits
-        for found, length in self._do(
-            "SELECT number, length(entry) FROM records WHERE thing = ? ORDER BY number", id
+        for found, length in self._execute(
+            "SELECT number, length(entry) FROM log_entries WHERE item = ? ORDER BY number", id
         ):
             if number - found < limits.log_entries and size <= limits.log_bytes:
                 return found, size
@@ -302,13 +305,13 @@ class StoreFile:
     def read(
         self, principal: bytes, name: bytes, after: int, now: float
     ) -> list[tuple[int, bytes]]:
-        row = self._one(
-            "SELECT id FROM things WHERE principal = ? AND kind = ? AND name = ?"
+        row = self._fetch_one(
+            "SELECT id FROM items WHERE principal = ? AND kind = ? AND name = ?"
             " AND (expires_at IS NULL OR expires_at > ?)",
             *(principal, LOG, name, now),
         )
-        rows = self._do(
-            "SELECT number, entry FROM records WHERE thing = ? AND number > ? ORDER BY number",
+        rows = self._execute(
+            "SELECT number, entry FROM log_entries WHERE item = ? AND number > ? ORDER BY number",
             *(row[0] if row else -1, after),
         )
         return [
@@ -316,14 +319,14 @@ class StoreFile:
             for number, e in rows
         ]
 
-    # ------------------------------------------------------------ what both have
+    # ------------------------------------------------------------ entries and logs
 
-    def _thing(
+    def _find(
         self, principal: bytes, kind: int, name: bytes, now: float
     ) -> tuple[int, int, int] | None:
-        """Id, size and cost of what is alive under this name; what expired is removed."""
-        row = self._one(
-            "SELECT id, size, cost, expires_at FROM things"
+        """Id, size and cost of an item; an expired one is removed."""
+        row = self._fetch_one(
+            "SELECT id, size, cost, expires_at FROM items"
             " WHERE principal = ? AND kind = ? AND name = ?",
             *(principal, kind, name),
         )
@@ -332,7 +335,7 @@ class StoreFile:
         self._remove(row[0], principal, row[2])
         return None
 
-    def _keep(
+    def _write(
         self,
         there: tuple[int, int, int] | None,
         place: tuple[bytes, int, bytes],
@@ -342,18 +345,18 @@ class StoreFile:
         now: float,
         expires_at: float | None,
     ) -> int:
-        """Write a thing in the place of what is there; its id."""
+        """Insert an item, or replace the present one; its id."""
         entries, more = (0, cost - there[2]) if there else (1, cost)
         self._make_room(place[0], entries, more, now)
         self._charge(place[0], entries, more)
         if there:
-            self._do(
-                "UPDATE things SET value = ?, size = ?, cost = ?, expires_at = ? WHERE id = ?",
+            self._execute(
+                "UPDATE items SET value = ?, size = ?, cost = ?, expires_at = ? WHERE id = ?",
                 *(value, size, cost, expires_at, there[0]),
             )
             return there[0]
-        cursor = self._do(
-            "INSERT INTO things (principal, kind, name, value, size, cost, expires_at)"
+        cursor = self._execute(
+            "INSERT INTO items (principal, kind, name, value, size, cost, expires_at)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
             *(*place, value, size, cost, expires_at),
         )
@@ -363,62 +366,64 @@ class StoreFile:
         try:
             self._check_room(principal, entries, more)
         except Refused:
-            while self.sweep(now):
+            while self.remove_expired(now):
                 pass
             self._check_room(principal, entries, more)
 
     def _check_room(self, principal: bytes, entries: int, more: int) -> None:
-        held = self._one("SELECT entries, size FROM holdings WHERE principal = ?", principal)
+        held = self._fetch_one("SELECT entries, size FROM usage WHERE principal = ?", principal)
         has, size = held or (0, 0)
         self._limits.check_room(has + entries, size + more)
         self._check_total(more)
 
     def _check_total(self, more: int) -> None:
-        pages = self._one("PRAGMA page_count")[0] - self._one("PRAGMA freelist_count")[0]
-        self._limits.check_total(pages * self._one("PRAGMA page_size")[0] + more)
+        pages = (
+            self._fetch_one("PRAGMA page_count")[0] - self._fetch_one("PRAGMA freelist_count")[0]
+        )
+        self._limits.check_total(pages * self._fetch_one("PRAGMA page_size")[0] + more)
 
     def _charge(self, principal: bytes, entries: int, size: int) -> None:
-        self._do(
-            "INSERT INTO holdings VALUES (?, ?, ?) ON CONFLICT (principal) DO UPDATE"
+        self._execute(
+            "INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT (principal) DO UPDATE"
             " SET entries = entries + excluded.entries, size = size + excluded.size",
             *(principal, entries, size),
         )
         if entries < 0:
-            self._do("DELETE FROM holdings WHERE principal = ? AND entries <= 0", principal)
+            self._execute("DELETE FROM usage WHERE principal = ? AND entries <= 0", principal)
 
     def _remove(self, id: int, principal: bytes, cost: int) -> None:
-        self._do("DELETE FROM records WHERE thing = ?", id)
-        self._do("DELETE FROM things WHERE id = ?", id)
+        self._execute("DELETE FROM log_entries WHERE item = ?", id)
+        self._execute("DELETE FROM items WHERE id = ?", id)
         self._charge(principal, -1, -cost)
 
-    def sweep(self, now: float) -> bool:
-        """Remove some of what expired; whether there was any."""
-        rows = self._do(
-            "SELECT id, principal, cost FROM things WHERE expires_at <= ? LIMIT ?",
-            *(now, SWEEP_AT_ONCE),
+    def remove_expired(self, now: float) -> bool:
+        """Remove some expired items; whether there were any."""
+        rows = self._execute(
+            "SELECT id, principal, cost FROM items WHERE expires_at <= ? LIMIT ?",
+            *(now, EXPIRED_PER_COMMIT),
         ).fetchall()
         for row in rows:
             self._remove(*row)
-        self._forget_marks("expires_at <= ?", now)
+        self._delete_marks("expires_at <= ?", now)
         self._clear("sent_at <= ?", now - MESSAGE_TTL_S)
         return bool(rows)
 
     def _clear(self, old: str, bound: float) -> None:
-        """Delete the oldest messages as long as they are too old in this way."""
+        """Delete the oldest messages that meet a condition."""
         oldest = "SELECT id FROM messages ORDER BY id LIMIT ?"
         words = f"DELETE FROM messages WHERE id IN ({oldest}) AND {old}"
-        while self._do(words, SWEEP_AT_ONCE, bound).rowcount > 0:
+        while self._execute(words, EXPIRED_PER_COMMIT, bound).rowcount > 0:
             pass
 
     # ------------------------------------------------------------ messages
 
     def publish(self, principal: bytes, topic: bytes, message: bytes, now: float) -> None:
-        """Raises `Refused` where there is no room."""
+        """Store a message. Raises `Refused` if a limit is exceeded."""
         self._check_total(len(message))
-        before = self._one("SELECT ends FROM messages ORDER BY id DESC LIMIT 1")
+        before = self._fetch_one("SELECT ends FROM messages ORDER BY id DESC LIMIT 1")
         ends = (before[0] if before else 0) + len(message) + OVERHEAD_BYTES
         number = self.newest() + 1
-        self._do(
+        self._execute(
             "INSERT INTO messages (id, principal, topic, message, sent_at, ends)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             *(
@@ -434,26 +439,26 @@ class StoreFile:
 
     def newest(self) -> int:
         """The number of the last message that was ever published."""
-        row = self._one("SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
+        row = self._fetch_one("SELECT seq FROM sqlite_sequence WHERE name = 'messages'")
         return row[0] if row else 0
 
     def oldest(self) -> int:
-        """The number of the first message that is still here, or of the next."""
-        (found,) = self._one("SELECT min(id) FROM messages")
+        """The number of the first message that is still stored, or of the next one."""
+        (found,) = self._fetch_one("SELECT min(id) FROM messages")
         return found if found is not None else self.newest() + 1
 
     def topics_after(self, number: int) -> list[tuple[int, bytes, bytes]]:
         """Number, principal and topic of all messages after this one, oldest first."""
         words = "SELECT id, principal, topic FROM messages WHERE id > ? ORDER BY id"
-        return self._do(words, number).fetchall()
+        return self._execute(words, number).fetchall()
 
     def message(self, number: int, principal: bytes, topic: bytes) -> bytes:
-        (found,) = self._one("SELECT message FROM messages WHERE id = ?", number)
+        (found,) = self._fetch_one("SELECT message FROM messages WHERE id = ?", number)
         return _check_checksum(found, principal, topic, _encode_number(number))
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
-    # The errors that the module itself raises have no code.
+    # Errors of the module itself have no code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
@@ -467,7 +472,7 @@ def _encode_number(number: float | None) -> bytes:
 
 
 def _checksum(value: bytes, place: tuple[bytes, ...]) -> bytes:
-    # Names have no NUL in them, so that no two places join to the same bytes.
+    # Names contain no NUL, so that the joined bytes are unambiguous.
     return zlib.crc32(value, zlib.crc32(b"\0".join(place))).to_bytes(_CHECKSUM_BYTES, "big")
 
 
@@ -478,17 +483,17 @@ def _add_checksum(value: bytes, *place: bytes) -> bytes:
 def _check_checksum(stamped: bytes, *place: bytes) -> bytes:
     stamp, value = stamped[:_CHECKSUM_BYTES], stamped[_CHECKSUM_BYTES:]
     if _checksum(value, place) != stamp:
-        raise ConnectionLost("what the store has here was damaged; restore it, or delete the entry")
+        raise ConnectionLost("the stored value is damaged; restore the file, or delete the entry")
     return value
 
 
-# ---------------------------------------------------------------- the file itself
+# ---------------------------------------------------------------- permissions
 
 
 def _create_private(path: str) -> None:
-    """See to it that nobody but its owner can open the file. Raises `OSError`, `CannotConnect`."""
+    """Create the file for its owner only, or restrict it. Raises `OSError`, `CannotConnect`."""
     try:
-        # SQLite gives its companions the mode of this file.
+        # SQLite gives the -wal and -shm files the mode of this file.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         for name in (path, f"{path}-wal", f"{path}-shm"):
@@ -501,6 +506,6 @@ def _make_private(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise CannotConnect(f"{path} is not a plain file; name the file itself")
+        raise CannotConnect(f"{path} is not a regular file; symbolic links are not followed")
     if os.name == "posix" and mode & 0o077:
         os.chmod(path, 0o600)
