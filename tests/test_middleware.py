@@ -15,7 +15,7 @@ import pytest
 
 from colonnade import Context, Server, ToolError
 from colonnade.errors import Fault, FaultKind, LocalProtocolError, LoginRequired
-from colonnade.logs import json_lines
+from colonnade.logs import json_handler
 from colonnade.middleware import (
     MAX_CALLERS,
     Bucket,
@@ -551,7 +551,7 @@ class Log:
     def __init__(self) -> None:
         self.logger = logging.getLogger("colonnade.requests")
         self._stream = io.StringIO()
-        self._handler = json_lines(self._stream)
+        self._handler = json_handler(self._stream)
         self.words: list[str] = []
         self._words = logging.Handler()
         self._words.emit = lambda record: self.words.append(record.getMessage())  # type: ignore[method-assign]
@@ -708,7 +708,7 @@ async def test_nothing_is_put_into_words_that_nobody_reads() -> None:
         assert await client.text("hi") == "hi"
     loud = logging.Logger("loud")
     stream = io.StringIO()
-    loud.addHandler(json_lines(stream))
+    loud.addHandler(json_handler(stream))
     async with talk(serving(log(loud, level=logging.WARNING)), JULY_2026) as client:
         assert await client.text("hi") == "hi"
     assert json.loads(stream.getvalue())["level"] == "warning"

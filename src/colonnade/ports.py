@@ -318,37 +318,41 @@ class HttpSend(Protocol):
     ) -> HttpAnswer: ...
 
 
-class Shown(Struct, frozen=True):
+class RequestCredentials(Struct, frozen=True):
     """What a request showed of who we are: which credentials, and the headers; none where none
     were. `nonce` is the server's own, that they were made with."""
 
     generation: str
-    lines: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...]
     nonce: str = ""
 
     def __repr__(self) -> str:
-        return f"Shown({len(self.lines)} headers)"
+        return f"RequestCredentials({len(self.headers)} headers)"
 
 
-class Passport(Protocol):
+class Credentials(Protocol):
     """Who a client is to one server, shown with every request to it."""
 
-    def at_hand(self, method: str, url: str) -> Shown | None:
+    def cached(self, method: str, url: str) -> RequestCredentials | None:
         """What to send along, if that is known without waiting for anybody."""
         ...
 
-    async def show(self, method: str, url: str) -> Shown:
+    async def obtain(self, method: str, url: str) -> RequestCredentials:
         """What to send along. Raises `AuthError`, `ChannelError`."""
         ...
 
-    async def refused(
-        self, shown_before: Sequence[Shown], status: int, lines: Sequence[str], nonce: str
+    async def handle_rejection(
+        self,
+        sent_before: Sequence[RequestCredentials],
+        status: int,
+        lines: Sequence[str],
+        nonce: str,
     ) -> bool:
         """Whether to send a request again that was refused (401, 403), after what was shown each
         time so far. `lines` are its `WWW-Authenticate`. Raises `AuthError`, `ChannelError`."""
         ...
 
-    def heard(self, nonce: str) -> None:
+    def set_nonce(self, nonce: str) -> None:
         """The server gave a nonce for the next time."""
         ...
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from auth.minting import Issuer, Json, Pen, issuing
 from colonnade import Context, Jwt, Protection, Server
-from colonnade.auth.server.issuers import Trust
+from colonnade.auth.server.verifier import TokenVerifier
 from colonnade.transport.http_server.runner import HttpRunner
 from http_client import Caller, Response, Wire
 
@@ -93,7 +93,7 @@ class Stage:
         return (await self.caller(token).modern("tools/list")).status
 
 
-Make = Callable[[Issuer], Trust | tuple[Trust, ...]]
+Make = Callable[[Issuer], TokenVerifier | tuple[TokenVerifier, ...]]
 
 
 @asynccontextmanager

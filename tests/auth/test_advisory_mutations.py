@@ -21,8 +21,8 @@ CUTS: dict[str, Cut] = {
     ),
     "58 once": Cut(
         "auth/client/tokens.py",
-        '"jti": chance.secret(),\n        "iat": now,\n        "exp": now + ASSERTION_S',
-        '"jti": "1",\n        "iat": now,\n        "exp": now + ASSERTION_S',
+        '"jti": context.new_secret(),\n        "iat": now,\n        "exp": now + ASSERTION_TTL_S',
+        '"jti": "1",\n        "iat": now,\n        "exp": now + ASSERTION_TTL_S',
         MACHINE,
         "for_this_issuer_once",
     ),
@@ -79,9 +79,9 @@ CUTS: dict[str, Cut] = {
         "server/auth.py", "if not wanted <= granted:", "if False:", DOOR, "lists_show"
     ),
     "69 what a token says of its key": Cut(
-        "auth/server/issuers.py",
-        "        wider = self._widened(fetcher)\n        keys",
-        "        wider = self._widened(fetcher)\n"
+        "auth/server/jwt.py",
+        "        wider = self._fetcher_for_issuer(fetcher)\n        keys",
+        "        wider = self._fetcher_for_issuer(fetcher)\n"
         '        if "jku" in signed.header:\n'
         '            await wider.fetch("GET", str(signed.header["jku"]))\n'
         "        keys",
@@ -90,12 +90,12 @@ CUTS: dict[str, Cut] = {
     ),
     "69 what a request says of a host": Cut(
         "server/auth.py",
-        "        around = Surroundings(",
+        "        context = ProtectionContext(",
         "        import contextlib\n"
         '        said = headers.get(b"x-forwarded-host", b"").decode()\n'
         "        with contextlib.suppress(Exception):\n"
         '            await self._fetcher().fetch("GET", f"https://{said}/")\n'
-        "        around = Surroundings(",
+        "        context = ProtectionContext(",
         APART,
         "no_header_of_a_request",
     ),

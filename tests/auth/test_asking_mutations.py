@@ -27,20 +27,16 @@ UNCHECKED = """import cryptography.hazmat.primitives.ciphers as c
 
 CUTS: dict[str, Cut] = {
     "RQ-01 which requests": Cut(
-        INTERVIEW, "and not self._row.may_require_input", "and False", ROUNDS, "may_ask"
+        INTERVIEW, "and not self._row.may_ask:", "and False:", ROUNDS, "may_ask"
     ),
     "RQ-01 something is asked": Cut(
         INTERVIEW, "if not self.pending:", "if False:", ROUNDS, "without_questions"
     ),
     "RQ-02 what was declared": Cut(
-        INTERVIEW,
-        "if not is_supported(",
-        "if False and not is_supported(",
-        ROUNDS,
-        "nobody_declared",
+        INTERVIEW, "if not can_answer(", "if False and not can_answer(", ROUNDS, "nobody_declared"
     ),
     "RQ-02 on this request": Cut(
-        INTERVIEW, "if not is_supported(", "if False and not is_supported(", BACK, "this_request"
+        INTERVIEW, "if not can_answer(", "if False and not can_answer(", BACK, "this_request"
     ),
     "RQ-02 modes": Cut(
         QUESTIONS,
@@ -59,7 +55,7 @@ CUTS: dict[str, Cut] = {
     "RQ-03 every bit": Cut(SEALING, OPENED, UNCHECKED, SEAL, "every_single_bit"),
     "RQ-03 no handler runs": Cut(SEALING, OPENED, UNCHECKED, STATES, "rq_03"),
     "RQ-03 one spelling": Cut(
-        SEALING, "if _written(data) != text:", "if False:", SEAL, "every_other_spelling"
+        SEALING, "if _encode(data) != text:", "if False:", SEAL, "every_other_spelling"
     ),
     "RQ-05 once": Cut(
         RUNNING, "            if once:\n", "            if False:\n", STATES, "rq_05"
@@ -92,14 +88,14 @@ CUTS: dict[str, Cut] = {
     "RQ-06 a warning": Cut(SEALING, "            self._warn()\n", "", DEPOT, "is_warned_of_once"),
     "RQ-07 what is no memory": Cut(
         INTERVIEW,
-        "    except Fault:\n        raise invalid_request_state() from None",
+        "    except Fault:\n        raise no_such_state() from None",
         "    except Fault:\n        raise",
         BACK,
         "opens_to_rubbish",
     ),
     "RQ-07 what is bound": Cut(
         INTERVIEW,
-        "        raise invalid_request_state()\n    return memory",
+        "        raise no_such_state()\n    return memory",
         '        raise Fault(FaultKind.INVALID_PARAMS, "not for you")\n    return memory',
         STATES,
         "rq_07",
@@ -109,7 +105,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-08 JSON": Cut(
         INTERVIEW,
-        "memory = decode_as(RequestState, unseal(state))",
+        "memory = read(Memory, unseal(state))",
         'memory = __import__("pickle").loads(unseal(state))',
         STATE,
         "sealed_for_something_else",
@@ -137,7 +133,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-10 the schema": Cut(
         QUESTIONS,
-        "        check_response(self, answer)\n        return answer",
+        "        check_answer(self, answer)\n        return answer",
         "        return answer",
         BACK,
         "a_wrong_answer",
@@ -172,7 +168,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 the people's time": Cut(
         "client/request.py",
-        "self._people_s = MAX_PAUSED_S",
+        "self._people_s = MAX_HELD_S",
         "self._people_s = 1e9",
         LONG,
         "people_have",
@@ -223,8 +219,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-06 nothing is legible": Cut(
         SEALING,
-        "return _written(head + nonce + sealed)",
-        "return _written(head + nonce + sealed + secret)",
+        "return _encode(head + nonce + sealed)",
+        "return _encode(head + nonce + sealed + secret)",
         SEAL,
         "shows_nothing",
     ),

@@ -74,8 +74,8 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-08 a malformed header": Cut(
         PROTECTION,
-        "raise HttpError(BAD_REQUEST, words, headers=ways)",
-        "raise HttpError(UNAUTHORIZED, words, headers=ways)",
+        "raise Refusal(BAD_REQUEST, words, headers=ways)",
+        "raise Refusal(UNAUTHORIZED, words, headers=ways)",
         DOOR,
         "malformed_header",
     ),
@@ -88,34 +88,34 @@ CUTS: dict[str, Cut] = {
     ),
     "RS-08 a bad token": Cut(
         PROTECTION,
-        "raise HttpError(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None",
-        "raise HttpError(FORBIDDEN, words, headers=tuple(headers), detail=detail) from None",
+        "raise Refusal(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None",
+        "raise Refusal(FORBIDDEN, words, headers=tuple(headers), detail=detail) from None",
         DOOR,
         "bad_token",
     ),
     "RS-08 too little": Cut(
         PROTECTION,
-        "return HttpError(FORBIDDEN, words, headers=",
-        "return HttpError(UNAUTHORIZED, words, headers=",
+        "return Refusal(FORBIDDEN, words, headers=",
+        "return Refusal(UNAUTHORIZED, words, headers=",
         DOOR,
         "all_of_them",
     ),
     "RS-14 a key that a token shows": Cut(
-        "auth/server/issuers.py",
+        "auth/server/jwt.py",
         FINDING_KEYS,
         "import colonnade.auth.jose as j\n"
-        '        own = j.read_key(signed.header.get("jwk"))\n'
+        '        own = j.parse_jwk(signed.header.get("jwk"))\n'
         f"        {FINDING_KEYS}\n"
         "        keys = [own] if own is not None else keys",
         TOKENS,
         "forged and shows",
     ),
     "RS-16 refused once for all": Cut(
-        PROTECTION, "if line.failed is not None:", "if False:", TOKENS, "hears_once"
+        PROTECTION, "if pending.error is not None:", "if False:", TOKENS, "hears_once"
     ),
     # Discovery
     "CL-11 time": Cut(
-        "auth/ssrf.py",
+        "auth/fetcher.py",
         "async with asyncio.timeout(self._total_s):",
         "async with asyncio.timeout(None):",
         FETCH,
@@ -131,12 +131,16 @@ CUTS: dict[str, Cut] = {
     # Registration and what is kept
     "CL-12 a path": Cut(CLIENTS, 'or path in ("", "/") or dots:', "or dots:", KNOWN, "cl_12"),
     "CL-13 a document before registration": Cut(
-        CLIENTS, "if given.document and issuer.takes_documents:", "if False:", KNOWN, "cl_13"
+        CLIENTS,
+        "if settings.metadata_url and issuer.supports_metadata_documents:",
+        "if False:",
+        KNOWN,
+        "cl_13",
     ),
     "CL-13 a document where it is taken": Cut(
         CLIENTS,
-        "if given.document and issuer.takes_documents:",
-        "if given.document:",
+        "if settings.metadata_url and issuer.supports_metadata_documents:",
+        "if settings.metadata_url:",
         KNOWN,
         "cl_13",
     ),
@@ -144,7 +148,7 @@ CUTS: dict[str, Cut] = {
         CLIENTS, "if not issuer.registration_endpoint:", "if False:", KNOWN, "cl_13"
     ),
     "CL-14 a rejection": Cut(
-        CLIENTS, "if reply.status not in CREATED:", "if False:", KNOWN, "cl_14_a_rejection"
+        CLIENTS, "if response.status not in CREATED:", "if False:", KNOWN, "cl_14_a_rejection"
     ),
     "CL-16 for programs": Cut(
         "auth/client/login.py",
@@ -162,8 +166,8 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-17 modes": Cut(
         "client/auth.py",
-        "_OWN_FOLDER, _OWN_FILE = 0o700, 0o600",
-        "_OWN_FOLDER, _OWN_FILE = 0o755, 0o644",
+        "_FOLDER_MODE, _FILE_MODE = 0o700, 0o600",
+        "_FOLDER_MODE, _FILE_MODE = 0o755, 0o644",
         KEPT,
         "ours_alone",
     ),
@@ -176,7 +180,7 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-17 repr": Cut(
         TOKEN,
-        'return f"Tokens({kind} of {shown(self.issuer)} for {shown(self.resource)})"',
+        'return f"Tokens({kind} from {display_url(self.issuer)} for {display_url(self.resource)})"',
         'return f"Tokens({kind} {self.access_token})"',
         CODE,
         "in_a_repr",
@@ -190,18 +194,18 @@ CUTS: dict[str, Cut] = {
         "known",
     ),
     "CL-20 a state of its own": Cut(
-        CODES, "state = chance.secret()", 'state = "s" * 43', CODE, "cl_18"
+        CODES, "state = context.new_secret()", 'state = "s" * 43', CODE, "cl_18"
     ),
     "CL-22 the resource at the page": Cut(
         CODES,
-        '        ("resource", found.resource),\n    ]\n    if scopes:',
+        '        ("resource", discovery.resource),\n    ]\n    if scopes:',
         "    ]\n    if scopes:",
         CODE,
         "cl_22",
     ),
     "CL-22 the resource with the code": Cut(
         CODES,
-        '        ("resource", found.resource),\n    ]\n    answer',
+        '        ("resource", discovery.resource),\n    ]\n    answer',
         "    ]\n    answer",
         CODE,
         "cl_22",
@@ -214,7 +218,11 @@ CUTS: dict[str, Cut] = {
         "cannot_be_right",
     ),
     "CL-26 https elsewhere": Cut(
-        "auth/client/login.py", '    _secured(uri, "redirect_uri=")\n', "", KNOWN, "cannot_be_right"
+        "auth/client/login.py",
+        '    _check_https(uri, "redirect_uri=")\n',
+        "",
+        KNOWN,
+        "cannot_be_right",
     ),
     "CL-26 a time": Cut(
         "auth/client/loopback.py",
@@ -225,21 +233,21 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-29 no refresh token": Cut(
         "auth/client/credentials.py",
-        "if not held.tokens.refresh_token or not held.client.lasts(",
-        "if not held.client.lasts(",
+        "if not login.tokens.refresh_token or not login.client.is_valid(",
+        "if not login.client.is_valid(",
         CODE,
         "cl_29_no_refresh",
     ),
     "CL-31 an error that passes": Cut(
         TOKEN,
-        "if reply.status >= 500 or reply.status in (408, 425, 429):",
+        "if response.status >= 500 or response.status in (408, 425, 429):",
         "if False:",
         CODE,
         "cl_31_what_only_passes",
     ),
     # Tokens that are bound to a key, live
     "bound: the nonce of an issuer": Cut(
-        TOKEN, "if nonce and holder.bound is not None and", "if False and", BOUND, "both_sides"
+        TOKEN, "if nonce and identity.dpop_key is not None and", "if False and", BOUND, "both_sides"
     ),
     "bound: the nonce of a server": Cut(
         "auth/client/credentials.py",
@@ -250,15 +258,15 @@ CUTS: dict[str, Cut] = {
     ),
     "bound: the code": Cut(
         CODES,
-        'pairs.append(("dpop_jkt", holder.bound.thumbprint))',
+        'pairs.append(("dpop_jkt", identity.dpop_key.thumbprint))',
         "pass",
         BOUND,
         "both_sides",
     ),
     "bound: renewed with the same key": Cut(
         "auth/client/credentials.py",
-        "        return None\n    bound = read_key(held.tokens.key) if held.tokens.key else None\n",
-        "        return None\n    bound = generate() if held.tokens.key else None\n",
+        "        return None\n    bound = read_private_key(login.tokens.key) if login.tokens.key else None\n",
+        "        return None\n    bound = generate_key() if login.tokens.key else None\n",
         BOUND,
         "same_key",
     ),
@@ -293,7 +301,7 @@ CUTS: dict[str, Cut] = {
         "token_endpoint",
     ),
     "SF-01 around the fetcher": Cut(
-        "auth/server/issuers.py",
+        "auth/server/introspection.py",
         "from colonnade.errors",
         "from colonnade.ports import HttpSend\nfrom colonnade.errors",
         ALONE,

@@ -17,7 +17,7 @@ READ, LOGIN, CROWD = "../protocol/test_httprules_challenges.py", "test_login.py"
 
 CUTS: dict[str, Cut] = {
     "CL-01 whose parameter": Cut(
-        "protocol/http/challenges.py", "for one in self.token_challenges if name in", "for one in self.all if name in",
+        "protocol/http/challenges.py", "for one in self.ours if name in", "for one in self.all if name in",
         READ, "cl_01_a_parameter_of_another",
     ),
     "CL-01 the place that is named": Cut(
@@ -53,8 +53,8 @@ CUTS: dict[str, Cut] = {
         'one.rstrip("/") == other.rstrip("/")', FOUND, "cl_05",
     ),
     "CL-05 it calls itself": Cut(
-        "auth/client/discovery.py", 'return read_issuer(found, str(found["issuer"]))',
-        "return read_issuer(found, issuer)", FOUND, "cl_05",
+        "auth/client/discovery.py", 'return parse_issuer_metadata(found, str(found["issuer"]))',
+        "return parse_issuer_metadata(found, issuer)", FOUND, "cl_05",
     ),
     "CL-06 the same origin": Cut(
         "auth/client/discovery.py", "if legacy and origin(url) != origin(issuer):", "if False:",
@@ -64,25 +64,25 @@ CUTS: dict[str, Cut] = {
         "auth/client/discovery.py", 'if named not in (base, base + "/"):', "if not named:", FOUND, "cl_06"
     ),
     "D20 what is late is not absent": Cut(
-        "auth/client/discovery.py", "if reply.status >= 500 or", "if False and", FOUND, "does_not_answer"
+        "auth/client/discovery.py", "if response.status >= 500 or", "if False and", FOUND, "does_not_answer"
     ),
     "CL-07 a client for each": Cut(
-        "auth/client/storage.py", 'return _name("client", server, issuer)', 'return _name("client", server)',
+        "auth/client/storage.py", 'return _key("client", server, issuer)', 'return _key("client", server)',
         KNOWN, "cl_07",
     ),
     "CL-07 tokens for each": Cut(
-        "auth/client/credentials.py", "held.found.issuer.issuer != found.issuer.issuer:", "False:",
+        "auth/client/credentials.py", "login.discovery.issuer.issuer != discovery.issuer.issuer:", "False:",
         KNOWN, "cl_07",
     ),
     "CL-08 https": Cut(
-        "auth/urls.py", 'if parts.scheme != "https" and not is_this_machine', "if False and is_this_machine",
+        "auth/urls.py", 'if parts.scheme != "https" and not is_loopback_host', "if False and is_loopback_host",
         FOUND, "cl_08",
     ),
     "CL-08 the endpoints": Cut(
-        "auth/client/discovery.py", "        secure(url, what)\n", "", FOUND, "cl_08"
+        "auth/client/discovery.py", "        require_https(url, what)\n", "", FOUND, "cl_08"
     ),
     "CL-09 before anybody is sent": Cut(
-        "auth/client/credentials.py", 'secure(url.partition("?")[0], "the page to log in at")', "pass",
+        "auth/client/credentials.py", 'require_https(url.partition("?")[0], "the authorization page")', "pass",
         BACK, "cl_09_a_person",
     ),
     "CL-09 before it is opened": Cut(
@@ -95,29 +95,29 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-10 the scopes of the refusal": Cut(
         "auth/client/authorization_code.py", "asked: Iterable[str] | None = challenges.scopes",
-        "asked: Iterable[str] | None = found.scopes or challenges.scopes", CODE, "cl_10",
+        "asked: Iterable[str] | None = discovery.scopes or challenges.scopes", CODE, "cl_10",
     ),
     "CL-12 a document's URL": Cut(
         "auth/client/registration.py", 'if parts.scheme != "https" or not parts.hostname', "if False",
         KNOWN, "cl_12",
     ),
     "CL-13 the order": Cut(
-        "auth/client/registration.py", "    if given.client_id:\n        secret", "    if False:\n        secret",
+        "auth/client/registration.py", "    if settings.client_id:\n        secret", "    if False:\n        secret",
         KNOWN, "cl_13",
     ),
     "CL-14 the kind of program": Cut(
         "auth/client/registration.py", '"application_type": "native" if local else "web",', "", KNOWN, "cl_14"
     ),
     "CL-15 whose client": Cut(
-        "auth/client/registration.py", "if given.issuer and not same_issuer(given.issuer, issuer.issuer):", "if False:",
+        "auth/client/registration.py", "if settings.issuer and not same_issuer(settings.issuer, issuer.issuer):", "if False:",
         KNOWN, "cl_15",
     ),
     "CL-15 another issuer": Cut(
-        "auth/client/credentials.py", "held.found.issuer.issuer != found.issuer.issuer:", "False:",
+        "auth/client/credentials.py", "login.discovery.issuer.issuer != discovery.issuer.issuer:", "False:",
         KNOWN, "cl_15",
     ),
     "CL-15 all of one issuer": Cut(
-        "auth/client/storage.py", "if held is None or not held.is_whole or", "if held is None or", KNOWN,
+        "auth/client/storage.py", "if login is None or not login.is_consistent or", "if login is None or", KNOWN,
         "cl_15",
     ),
     "CL-16 an issuer is named": Cut(
@@ -131,14 +131,14 @@ CUTS: dict[str, Cut] = {
         "auth/client/storage.py", 'audience=f"{self._principal}\\0{name}"', 'audience=""', KEPT, "cl_17"
     ),
     "CL-18 a verifier of its own": Cut(
-        "auth/client/authorization_code.py", "verifier = chance.secret()", 'verifier = "x" * 64', CODE, "cl_18"
+        "auth/client/authorization_code.py", "verifier = context.new_secret()", 'verifier = "x" * 64', CODE, "cl_18"
     ),
     "CL-19 S256": Cut(
-        "auth/client/authorization_code.py", "coded(hashlib.sha256(verifier.encode()).digest())", "verifier",
+        "auth/client/authorization_code.py", "base64url_encode(hashlib.sha256(verifier.encode()).digest())", "verifier",
         CODE, "cl_19",
     ),
     "CL-20 state": Cut(
-        "auth/client/authorization_code.py", "if not hmac.compare_digest(state.encode(), attempt.state.encode()):",
+        "auth/client/authorization_code.py", "if not hmac.compare_digest(state.encode(), request.state.encode()):",
         "if False:", CODE, "cl_20",
     ),
     "CL-21 PKCE is known": Cut(
@@ -148,11 +148,11 @@ CUTS: dict[str, Cut] = {
         "auth/client/tokens.py", '        ("resource", old.resource),\n', "", CODE, "cl_22"
     ),
     "CL-22 byte for byte": Cut(
-        "auth/client/discovery.py", "return Found(server, described.resource,",
-        "return Found(server, canonical(server),", CODE, "cl_22",
+        "auth/client/discovery.py", "return DiscoveryResult(server, described.resource,",
+        "return DiscoveryResult(server, canonical_resource(server),", CODE, "cl_22",
     ),
     "CL-23 iss is missing": Cut(
-        "auth/client/authorization_code.py", "        if attempt.names_itself:", "        if False:", CODE, "cl_23"
+        "auth/client/authorization_code.py", "        if request.iss_in_response:", "        if False:", CODE, "cl_23"
     ),
     "CL-24 iss is another": Cut("auth/client/authorization_code.py", "if named not in same:", "if False:", CODE, "cl_24"),
     "CL-24 nothing is made equal": Cut(
@@ -161,8 +161,8 @@ CUTS: dict[str, Cut] = {
     ),
     "CL-25 before the error": Cut(
         "auth/client/authorization_code.py",
-        '    _check_issuer(parts, attempt)\n    error = said(parts.get("error"))\n    if error:',
-        '    error = said(parts.get("error"))\n    if error:', CODE, "cl_25",
+        '    _check_issuer(parts, request)\n    error = printable_text(parts.get("error"))\n    if error:',
+        '    error = printable_text(parts.get("error"))\n    if error:', CODE, "cl_25",
     ),
     "CL-26 its own state": Cut(
         "auth/client/loopback.py", "or answer.done() or not self._is_ours(query)", "or answer.done()",
@@ -184,7 +184,7 @@ CUTS: dict[str, Cut] = {
         BACK, "cl_26",
     ),
     "CL-27 its own origin": Cut(
-        "auth/client/credentials.py", "if held is None or origin(url) != self._origin:", "if held is None:",
+        "auth/client/credentials.py", "if login is None or origin(url) != self._origin:", "if login is None:",
         LOGIN, "nowhere_else",
     ),
     "CL-27 no redirect": Cut(
@@ -192,15 +192,15 @@ CUTS: dict[str, Cut] = {
         LOGIN, "cl_27_no_redirect",
     ),
     "CL-27 every request": Cut(
-        "transport/http_client/endpoint.py", "if self._passport is not None:",
-        'if self._passport is not None and method == "POST":', LOGIN, "in_every_request",
+        "transport/http_client/endpoint.py", "if self._credentials is not None:",
+        'if self._credentials is not None and method == "POST":', LOGIN, "in_every_request",
     ),
     "CL-28 whose login": Cut(
-        "auth/client/storage.py", "return held if held.found.server == server else None", "return held",
+        "auth/client/storage.py", "return login if login.discovery.server == server else None", "return login",
         KNOWN, "cl_28",
     ),
     "CL-29 offline access": Cut(
-        "auth/client/authorization_code.py", "    wanted.pop(OFFLINE, None)\n", "", CODE, "cl_29"
+        "auth/client/authorization_code.py", "    wanted.pop(OFFLINE_ACCESS, None)\n", "", CODE, "cl_29"
     ),
     "CL-30 the union": Cut(
         "auth/client/authorization_code.py", "[*given, *before, *(asked or ())]", "[*given, *(asked or ())]",
@@ -210,11 +210,11 @@ CUTS: dict[str, Cut] = {
         "auth/client/credentials.py", "if not set(needed) - set(asked):", "if False:", CODE, "cl_30"
     ),
     "CL-31 what passes": Cut(
-        "auth/client/credentials.py", "        if refused.error not in OVER:\n            raise\n", "",
+        "auth/client/credentials.py", "        if refused.error not in ENDED_GRANT_ERRORS:\n            raise\n", "",
         CODE, "is_told_and_kept",
     ),
     "CL-31 the generation": Cut(
-        "auth/client/storage.py", "kept.tokens.generation == held.tokens.generation:", "True:", CODE, "cl_31"
+        "auth/client/storage.py", "kept.tokens.generation == login.tokens.generation:", "True:", CODE, "cl_31"
     ),
     "CL-31 one process": Cut(
         "auth/client/storage.py", "return await self._store.add(self._principal, name, owner, LEASE_S)",
@@ -225,16 +225,16 @@ CUTS: dict[str, Cut] = {
         CODE, "could_be_shown",
     ),
     "a token that is bound": Cut(
-        "auth/client/tokens.py", "if (kind == DPOP) != (holder.bound is not None):", "if False:",
+        "auth/client/tokens.py", "if (kind == DPOP) != (identity.dpop_key is not None):", "if False:",
         MACHINE, "not_bound",
     ),
     "pages that repeat nothing": Cut(
-        "auth/client/loopback.py", 'return "400 Bad Request", _NOTHING',
+        "auth/client/loopback.py", 'return "400 Bad Request", _NOT_FOUND',
         'return "400 Bad Request", __import__("urllib.parse").parse.unquote(query)',
         BACK, "pages_hold_nothing",
     ),
     "one login for all": Cut(
-        "auth/client/credentials.py", "                self._check_failed(refusal)\n", "", LOGIN, "asked_for_once"
+        "auth/client/credentials.py", "                self._check_failed(rejected)\n", "", LOGIN, "asked_for_once"
     ),
     "no loop of logins": Cut(
         "auth/client/credentials.py", "if len(generations) > MAX_LOGINS:", "if False:", LOGIN, "not_a_loop"

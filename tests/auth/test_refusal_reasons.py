@@ -18,7 +18,7 @@ from cli.test_doctor_address import failure, looked_at
 from colonnade import Jwt, connect
 from colonnade.cli.session import error_message
 from colonnade.errors import AuthError, LoginRequired, ScopeRequired
-from colonnade.logs import redacted
+from colonnade.logs import redact
 from colonnade.protocol.http.security import HttpError
 from colonnade.transport.http_server.authentication import (
     MAX_LOGGED_PAIRS,
@@ -32,7 +32,7 @@ WORDS = {
     "audience": "invalid_token: the token is not for this server",
     "expiry": "invalid_token: the token has expired",
     "issuer": "invalid_token: the issuer of the token is not trusted here",
-    "signature": "invalid_token: the token's signature is wrong",
+    "signature": "invalid_token: the signature of the token is invalid",
     "scope": "insufficient_scope: it needs the scope notes:admin",
 }
 DETAILS = {
@@ -85,7 +85,7 @@ async def row(reason: str, caplog: pytest.LogCaptureFixture) -> Row:
             async with connect(url, headers={"Authorization": f"Bearer {bad}"}):
                 pass
         (line,) = [one.getMessage() for one in caplog.records if one.name == "colonnade.auth"]
-        assert redacted(line) == line  # as --log-json writes it
+        assert redact(line) == line  # as --log-json writes it
         _, words, mend, code = failure(
             await looked_at(url, headers=(f"Authorization: Bearer {bad}",))
         )

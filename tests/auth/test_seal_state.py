@@ -19,7 +19,7 @@ from colonnade.protocol.input_rounds import (
     subject_of,
 )
 from colonnade.protocol.revision import JULY_2026, Revision
-from colonnade.store.limits import Limits
+from colonnade.store.limits import StoreLimits
 from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from protocol.asking import SEAT, elicit
@@ -113,7 +113,7 @@ def test_answers_that_are_too_large_to_travel_end_the_call_in_words(revision: Re
     interview = InputRounds(exchange.peer, exchange.method)
     interview.keep("page", b'"' + b"x" * MAX_SEALED_CHARACTERS + b'"')
     interview.ask(elicit("Which page?"))
-    with pytest.raises(Fault, match="too much to travel"):
+    with pytest.raises(Fault, match="the maximum is"):
         interview.result(ring.seal, principal="ada", subject=SUBJECT, expires_at=2000.0)
 
 
@@ -219,7 +219,7 @@ def test_other_states_and_callers_are_not_concerned(revision: Revision) -> None:
 @pytest.mark.parametrize("revision", [JULY_2026], ids=["2026-07-28"])
 def test_where_the_store_cannot_say_the_state_does_not_pass(revision: Revision) -> None:
     async def scene() -> None:
-        ring, store = KeyRing([KEY]), MemoryStore(limits=Limits(principal_entries=1))
+        ring, store = KeyRing([KEY]), MemoryStore(limits=StoreLimits(principal_entries=1))
         once = SingleUse(store)
         assert await spends(once, first_round(revision, ring), ring)
         with pytest.raises(Refused):

@@ -1,8 +1,8 @@
-"""Signed tokens as strangers write them (JWS and JWT, RFC 7515 and 7519): read, and verified.
+"""JOSE: parse and verify JWTs (RFC 7515, 7519), JSON Web Keys (RFC 7517), private signing keys.
 
-Rules: no I/O. The algorithm is one that we allow *and* that the key is for; what a token says of
-keys (`jku`, `x5u`, `jwk`, `x5c`) is never looked at. Only public keys verify here, so no secret can
-be confused with one. One token has one spelling. A token never stands in an error.
+Rules: no I/O. The algorithm must be allowed *and* fit the key; key headers of a token (`jku`,
+`x5u`, `jwk`, `x5c`) are ignored. Only public keys verify, so that a shared secret cannot be
+confused with one. Each token has one encoding. A token is never in an error.
 """
 
 import base64
@@ -18,15 +18,15 @@ from msgspec import Struct
 
 from colonnade.errors import InvalidArgument
 
-# Identity providers with hundreds of groups in a token stay under 8 KiB; servers allow 16 in all.
+# Tokens with hundreds of groups stay below 8 KiB; servers allow 16 KiB of headers in all.
 MAX_TOKEN_CHARACTERS: Final = 16 * 1024
 MAX_KEY_ID_CHARACTERS: Final = 256
-# RFC 7518, 3.3; and above this a signature takes longer to check than a request to answer.
+# RFC 7518, 3.3; verification with a key above the maximum takes too long.
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192
 MAX_RSA_EXPONENT: Final = 2**32
 
-# What each algorithm needs of a key: its type, its curve, the bits of its hash.
+# Key type, curve and hash bits of each algorithm.
 _ALGORITHMS: Final[dict[str, tuple[str, str, int]]] = {
     "RS256": ("RSA", "", 256),
     "RS384": ("RSA", "", 384),
@@ -42,29 +42,29 @@ _ALGORITHMS: Final[dict[str, tuple[str, str, int]]] = {
 ALGORITHMS: Final = ("RS256", "PS256", "ES256", "EdDSA")
 _COORDINATE_BYTES = {"P-256": 32, "P-384": 48, "P-521": 66}
 # RFC 7638: the members that a thumbprint is made of.
-_THUMB_MEMBERS = {
+_THUMBPRINT_MEMBERS = {
     "RSA": ("e", "kty", "n"),
     "EC": ("crv", "kty", "x", "y"),
     "OKP": ("crv", "kty", "x"),
 }
 
-# Of a claim in the log: so many characters, and so many members of a list.
+# Limits of a claim in the log.
 MAX_QUOTED_CHARACTERS: Final = 100
-MAX_QUOTED: Final = 4
+MAX_QUOTED_ITEMS: Final = 4
 
-_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+_COMPACT_JWS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
 
-# Half of a character beyond the first 65,536, as JSON may escape it.
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# Escape of a surrogate, which may be unpaired.
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 Json = dict[str, Any]
 
 
-class BadToken(Exception):
-    """A token is not to be trusted. The words may be told to its sender.
+class InvalidToken(Exception):
+    """A token is invalid. The message may be sent to the client.
 
-    `detail` is for the operator's log alone: what was expected and what was found. Of a token whose
-    signature was not verified a stranger wrote what was found, so it comes through `quoted`.
+    `detail` is for the server log only: what was expected and what was found. Claims in it are
+    untrusted, so they are passed through `quote_claim`.
     """
 
     def __init__(self, words: str, detail: str = "") -> None:
@@ -72,20 +72,24 @@ class BadToken(Exception):
         self.detail = detail
 
 
-def quoted(value: object) -> str:
-    """A claim for the log: in ASCII, on one line, and short: its sender chose it."""
+def quote_claim(value: object) -> str:
+    """An untrusted claim for the log: ASCII, one line, short."""
     if isinstance(value, list):
         members = cast("list[object]", value)
-        more = [f"and {len(members) - MAX_QUOTED} more"] if len(members) > MAX_QUOTED else []
-        return f"[{', '.join([*map(quoted, members[:MAX_QUOTED]), *more])}]"
+        more = (
+            [f"and {len(members) - MAX_QUOTED_ITEMS} more"]
+            if len(members) > MAX_QUOTED_ITEMS
+            else []
+        )
+        return f"[{', '.join([*map(quote_claim, members[:MAX_QUOTED_ITEMS]), *more])}]"
     if isinstance(value, str | int | float) or value is None:
         text = ascii(value[:MAX_QUOTED_CHARACTERS] if isinstance(value, str) else value)
         return text[: 2 * MAX_QUOTED_CHARACTERS]
     return f"({type(value).__name__})"
 
 
-class Signed(Struct, frozen=True):
-    """A token as it is written, not trusted yet."""
+class UnverifiedJwt(Struct, frozen=True):
+    """A parsed JWT whose signature is not verified yet."""
 
     header: Json
     claims: Json
@@ -97,21 +101,21 @@ class Signed(Struct, frozen=True):
 
     @property
     def algorithm(self) -> str:
-        """What it says it is signed with."""
+        """The `alg` header; empty if it is not a string."""
         found = self.header.get("alg")
         return found if isinstance(found, str) else ""
 
     @property
     def key_id(self) -> str:
-        """Which key it says signed it; empty where it does not."""
+        """The `kid` header; empty if missing. Raises `InvalidToken` if it is invalid."""
         found = self.header.get("kid", "")
         if not isinstance(found, str) or len(found) > MAX_KEY_ID_CHARACTERS:
-            raise BadToken("the token names no key")
+            raise InvalidToken("the token has an invalid key id")
         return found
 
 
-class Key(Struct, frozen=True):
-    """A public key that somebody published, and what it may be used for."""
+class JsonWebKey(Struct, frozen=True):
+    """A public JSON Web Key (RFC 7517) for verification."""
 
     id: str
     type: str
@@ -124,90 +128,90 @@ class Key(Struct, frozen=True):
         return f"Key({self.id!r}, {self.type})"
 
     def fits(self, algorithm: str) -> bool:
-        """Whether it is a key for this algorithm."""
+        """Whether the key may be used with this algorithm."""
         wanted = _ALGORITHMS.get(algorithm)
         if wanted is None or (self.type, self.curve) != wanted[:2]:
             return False
         return self.algorithm in ("", algorithm)
 
 
-def is_compact(text: str) -> bool:
-    """Whether a token has the form of a JWT; others mean something to their issuer alone."""
-    return len(text) <= MAX_TOKEN_CHARACTERS and _COMPACT.fullmatch(text) is not None
+def is_jwt(text: str) -> bool:
+    """Whether a token has the form of a JWT; others are opaque."""
+    return len(text) <= MAX_TOKEN_CHARACTERS and _COMPACT_JWS.fullmatch(text) is not None
 
 
-def parse(text: str) -> Signed:
-    """A token's parts. Raises `BadToken`."""
-    # Before anything is decoded: what is too large costs nothing.
-    found = _COMPACT.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
+def parse_jwt(text: str) -> UnverifiedJwt:
+    """Parse a JWT without verification. Raises `InvalidToken`."""
+    # The size is checked before anything is decoded.
+    found = _COMPACT_JWS.fullmatch(text) if len(text) <= MAX_TOKEN_CHARACTERS else None
     if found is None:
-        raise BadToken("the token is malformed")
-    header, claims = read_object(uncoded(found[1])), read_object(uncoded(found[2]))
-    if "crit" in header:  # we know no extension, so none that is critical (RFC 7515, 4.1.11)
-        raise BadToken("the token has critical extensions that are not known here")
+        raise InvalidToken("the token is malformed")
+    header, claims = (
+        decode_json_object(base64url_decode(found[1])),
+        decode_json_object(base64url_decode(found[2])),
+    )
+    if "crit" in header:  # no extension is supported (RFC 7515, 4.1.11)
+        raise InvalidToken("the token has unsupported critical extensions")
     text_signed = text[: found.end(2)].encode()
-    return Signed(header, claims, text_signed, uncoded(found[3]))
+    return UnverifiedJwt(header, claims, text_signed, base64url_decode(found[3]))
 
 
-def read_object(data: bytes) -> Json:
-    """A JSON object that says each member once. Raises `BadToken`."""
+def decode_json_object(data: bytes) -> Json:
+    """Decode a JSON object without duplicate members. Raises `InvalidToken`."""
     try:
         text = data.decode()
-        found: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-        if _HALF.search(text):  # which may be half a character: no text, and no bytes for it
+        found: object = json.loads(
+            text, object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant
+        )
+        if _SURROGATE_ESCAPE.search(text):  # an unpaired surrogate cannot be encoded
             json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise BadToken("the token is malformed") from None
+        raise InvalidToken("the token is malformed") from None
     if not isinstance(found, dict):
-        raise BadToken("the token is malformed")
+        raise InvalidToken("the token is malformed")
     return cast("Json", found)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Json:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a member is there twice")
+        raise ValueError("duplicate member")
     return found
 
 
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is no JSON")
+def _reject_constant(text: str) -> float:
+    raise ValueError(f"{text} is not valid JSON")
 
 
-def coded(data: bytes) -> str:
-    """Base64 for URLs without padding, as JOSE writes it."""
+def base64url_encode(data: bytes) -> str:
+    """Base64url without padding (RFC 7515, 2)."""
     return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def uncoded(text: str) -> bytes:
-    """What was coded, in its one spelling. Raises `BadToken`."""
+def base64url_decode(text: str) -> bytes:
+    """Decode canonical base64url without padding. Raises `InvalidToken`."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
-        raise BadToken("the token is malformed") from None
-    if coded(data) != text:
-        raise BadToken("the token is malformed")
+        raise InvalidToken("the token is malformed") from None
+    if base64url_encode(data) != text:
+        raise InvalidToken("the token is malformed")
     return data
 
 
-def checked_algorithms(names: Iterable[str]) -> tuple[str, ...]:
-    """An allow-list from what somebody configured. Raises `LocalProtocolError`."""
+def check_algorithms(names: Iterable[str]) -> tuple[str, ...]:
+    """The configured algorithms, checked. Raises `LocalProtocolError`."""
     wanted = (names,) if isinstance(names, str) else tuple(names)
-    strangers = sorted(set(wanted) - _ALGORITHMS.keys())
-    if strangers or not wanted:
-        raise InvalidArgument(
-            f"algorithms={list(wanted)}: tokens are verified with a public key and one of "
-            f"{', '.join(_ALGORITHMS)}",
-            argument="algorithms",
-        )
+    if not wanted or not _ALGORITHMS.keys() >= set(wanted):
+        raise InvalidArgument(f"algorithms={list(wanted)}: supported are {', '.join(_ALGORITHMS)}")
     return wanted
 
 
 # ---------------------------------------------------------------- keys
 
 
-def read_key(jwk: object) -> Key | None:
-    """A published key (JWK, RFC 7517); None for one that is not for verifying, or not known."""
+def parse_jwk(jwk: object) -> JsonWebKey | None:
+    """Parse a public JWK (RFC 7517); None if it is unsupported, or not for verification."""
     if not isinstance(jwk, dict):
         return None
     found = cast("Json", jwk)
@@ -218,72 +222,72 @@ def read_key(jwk: object) -> Key | None:
     if not isinstance(id, str) or not isinstance(algorithm, str):
         return None
     try:
-        public, curve = _public(found)
+        public, curve = _public_key(found)
         thumb = thumbprint(found)
-    except (BadToken, ValueError, KeyError, TypeError, AttributeError):
+    except (InvalidToken, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return Key(id, str(found["kty"]), curve, algorithm, thumb, public)
+    return JsonWebKey(id, str(found["kty"]), curve, algorithm, thumb, public)
 
 
-def _public(jwk: Json) -> tuple[Any, str]:
-    """The key itself and its curve. Raises for what is none."""
+def _public_key(jwk: Json) -> tuple[Any, str]:
+    """The public key and its curve. Raises if it is invalid."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     if jwk.keys() & {"d", "k", "p", "q"}:
-        raise ValueError("a secret that somebody published is no key any more")
+        raise ValueError("a private key was published")
     kind = jwk["kty"]
     if kind == "RSA":
-        n, e = _number(jwk["n"]), _number(jwk["e"])
+        n, e = _integer(jwk["n"]), _integer(jwk["e"])
         if not MIN_RSA_BITS <= n.bit_length() <= MAX_RSA_BITS or not 3 <= e < MAX_RSA_EXPONENT:
-            raise ValueError("a key of no useful size")
+            raise ValueError("unsupported RSA key size")
         return rsa.RSAPublicNumbers(e, n).public_key(), ""
     curve = jwk["crv"]
     if kind == "EC":
         curves = {"P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1}
-        x, y = uncoded(jwk["x"]), uncoded(jwk["y"])
+        x, y = base64url_decode(jwk["x"]), base64url_decode(jwk["y"])
         if {len(x), len(y)} != {_COORDINATE_BYTES[curve]}:
-            raise ValueError("a point of another curve")
+            raise ValueError("the coordinates do not fit the curve")
         numbers = ec.EllipticCurvePublicNumbers(
             int.from_bytes(x, "big"), int.from_bytes(y, "big"), curves[curve]()
         )
         return numbers.public_key(), curve
     if kind == "OKP" and curve == "Ed25519":
-        return ed25519.Ed25519PublicKey.from_public_bytes(uncoded(jwk["x"])), curve
-    raise ValueError("a kind of key that is not known here")
+        return ed25519.Ed25519PublicKey.from_public_bytes(base64url_decode(jwk["x"])), curve
+    raise ValueError("unsupported key type")
 
 
-def _number(text: str) -> int:
+def _integer(text: str) -> int:
     if len(text) > MAX_RSA_BITS:
-        raise ValueError("a number of no useful size")
-    return int.from_bytes(uncoded(text), "big")
+        raise ValueError("the integer is too large")
+    return int.from_bytes(base64url_decode(text), "big")
 
 
 def thumbprint(jwk: Json) -> str:
-    """The digest that names a key (RFC 7638)."""
-    members = {name: jwk[name] for name in _THUMB_MEMBERS[jwk["kty"]]}
+    """The JWK thumbprint (RFC 7638)."""
+    members = {name: jwk[name] for name in _THUMBPRINT_MEMBERS[jwk["kty"]]}
     text = json.dumps(members, separators=(",", ":"), sort_keys=True)
-    return coded(hashlib.sha256(text.encode()).digest())
+    return base64url_encode(hashlib.sha256(text.encode()).digest())
 
 
 # ---------------------------------------------------------------- signatures
 
 
-def verify(signed: Signed, key: Key, allowed: Iterable[str]) -> None:
-    """Raise `BadToken` unless this key signed it, with an algorithm that is allowed."""
+def verify_signature(signed: UnverifiedJwt, key: JsonWebKey, allowed: Iterable[str]) -> None:
+    """Raise `InvalidToken` unless this key signed it, with an allowed algorithm."""
     from cryptography.exceptions import InvalidSignature
 
     algorithm, allowed = signed.algorithm, tuple(allowed)
     if algorithm not in allowed or not key.fits(algorithm):
-        detail = f"alg {quoted(signed.header.get('alg'))}, allowed {' '.join(allowed)}"
-        raise BadToken("the token is signed in a way that is not allowed here", detail)
+        detail = f"alg {quote_claim(signed.header.get('alg'))}, allowed {' '.join(allowed)}"
+        raise InvalidToken("the signature algorithm of the token is not allowed", detail)
     try:
-        _check(signed, key, algorithm)
+        _verify_with(signed, key, algorithm)
     except (InvalidSignature, ValueError):
-        detail = f"alg {algorithm}, kid {quoted(signed.header.get('kid'))}"
-        raise BadToken("the token's signature is wrong", detail) from None
+        detail = f"alg {algorithm}, kid {quote_claim(signed.header.get('kid'))}"
+        raise InvalidToken("the signature of the token is invalid", detail) from None
 
 
-def _check(signed: Signed, key: Key, algorithm: str) -> None:
+def _verify_with(signed: UnverifiedJwt, key: JsonWebKey, algorithm: str) -> None:
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, padding
     from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
@@ -297,7 +301,7 @@ def _check(signed: Signed, key: Key, algorithm: str) -> None:
     if kind == "EC":
         size = _COORDINATE_BYTES[curve]
         if len(signature) != 2 * size:
-            raise ValueError("a signature of another curve")
+            raise ValueError("the signature does not fit the curve")
         r, s = int.from_bytes(signature[:size], "big"), int.from_bytes(signature[size:], "big")
         key.public.verify(encode_dss_signature(r, s), text, ec.ECDSA(digest))
     elif algorithm.startswith("PS"):
@@ -313,7 +317,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 ES256: Final = "ES256"
-# RFC 7518: less is not a key.
 
 # Curve: algorithm, bytes of a coordinate, its name in a JWK.
 _CURVES = {
@@ -324,7 +327,7 @@ _CURVES = {
 
 
 class SigningKey:
-    """A private key that signs. Made with `generate`, or from PEM with `read_private_key`."""
+    """A private key for signatures, from `generate_key` or `read_private_key` (PEM)."""
 
     def __init__(
         self,
@@ -334,19 +337,20 @@ class SigningKey:
     ) -> None:
         self._key: Any = key
         self.key_id: str = key_id
-        self.algorithm: str = _algorithm(key, algorithm)
+        self.algorithm: str = _choose_algorithm(key, algorithm)
 
     def __repr__(self) -> str:
         return f"SigningKey({self.algorithm})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a private key is not copied or pickled")
+        raise TypeError("a private key cannot be copied or pickled")
 
     def sign(self, header: dict[str, Any], claims: dict[str, Any]) -> str:
-        """The claims, signed, as compact text."""
+        """A signed JWT in compact serialization."""
         head = {"alg": self.algorithm, **({"kid": self.key_id} if self.key_id else {}), **header}
-        text = f"{coded(msgspec.json.encode(head))}.{coded(msgspec.json.encode(claims))}"
-        return f"{text}.{coded(self._signature(text.encode()))}"
+        parts = (base64url_encode(msgspec.json.encode(one)) for one in (head, claims))
+        text = ".".join(parts)
+        return f"{text}.{base64url_encode(self._signature(text.encode()))}"
 
     def _signature(self, data: bytes) -> bytes:
         from cryptography.hazmat.primitives import hashes
@@ -368,21 +372,21 @@ class SigningKey:
 
     @property
     def public_jwk(self) -> dict[str, str]:
-        """The public half, for an elliptic curve: what a proof shows."""
+        """The public key as a JWK (elliptic curves only), for DPoP proofs."""
         numbers = self._key.public_key().public_numbers()
         _, size, name = _CURVES[self._key.curve.name]
         x, y = numbers.x.to_bytes(size, "big"), numbers.y.to_bytes(size, "big")
-        return {"kty": "EC", "crv": name, "x": coded(x), "y": coded(y)}
+        return {"kty": "EC", "crv": name, "x": base64url_encode(x), "y": base64url_encode(y)}
 
     @property
     def thumbprint(self) -> str:
-        """What a token that is bound to this key names (RFC 7638)."""
+        """The JWK thumbprint (RFC 7638)."""
         jwk = self.public_jwk
         ordered = {name: jwk[name] for name in ("crv", "kty", "x", "y")}
-        return coded(hashlib.sha256(msgspec.json.encode(ordered)).digest())
+        return base64url_encode(hashlib.sha256(msgspec.json.encode(ordered)).digest())
 
     def pem(self) -> str:
-        """The private half, to be kept where secrets are."""
+        """The private key as PEM."""
         from cryptography.hazmat.primitives.serialization import (
             Encoding,
             NoEncryption,
@@ -392,15 +396,15 @@ class SigningKey:
         return self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
-def generate() -> SigningKey:
-    """A new key for ES256, which every DPoP server knows."""
+def generate_key() -> SigningKey:
+    """A new ES256 key, which every DPoP server supports."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return SigningKey(ec.generate_private_key(ec.SECP256R1()))
 
 
 def read_private_key(pem: str | bytes, algorithm: str = "", key_id: str = "") -> SigningKey:
-    """The key that a PEM text holds. Raises `LocalProtocolError`, which never has any of it."""
+    """Read a private key from PEM. Raises `LocalProtocolError`, without any part of the key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -409,14 +413,13 @@ def read_private_key(pem: str | bytes, algorithm: str = "", key_id: str = "") ->
         key: Any = load_pem_private_key(data, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise InvalidArgument(
-            "the private key cannot be read; it is a PEM text without a password, as "
-            "openssl genpkey writes it",
-            argument="private_key",
+            "the private key cannot be read; it must be PEM without a password, as "
+            "openssl genpkey writes it"
         ) from None
     return SigningKey(key, algorithm, key_id)
 
 
-def _algorithm(key: object, wanted: str) -> str:
+def _choose_algorithm(key: object, wanted: str) -> str:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
     if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _CURVES:
@@ -427,9 +430,8 @@ def _algorithm(key: object, wanted: str) -> str:
         fits = ("EdDSA",)
     else:
         raise InvalidArgument(
-            f"such a key does not sign here; use P-256, Ed25519, or RSA of {MIN_RSA_BITS} bits",
-            argument="private_key",
+            f"unsupported private key; use P-256, Ed25519, or RSA of {MIN_RSA_BITS} bits"
         )
     if wanted and wanted not in fits:
-        raise InvalidArgument(f"this key signs with {', '.join(fits)}, and not {wanted[:20]}")
+        raise InvalidArgument(f"this key signs with {', '.join(fits)}, not {wanted[:20]}")
     return wanted or fits[0]

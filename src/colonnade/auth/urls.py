@@ -1,82 +1,81 @@
-"""URLs of authorization: which may be used at all, which belong together, where documents are.
+"""URLs of OAuth: https rules, resource identifiers (RFC 8707), well-known metadata locations.
 
-Rules: pure. https everywhere, plain http on this machine alone. Identifiers are compared as they
-are written, character by character: nothing is normalised before a comparison that decides whom
-we trust, but for the slash at the end of an issuer. No error repeats a query.
+Rules: pure. https only, except for loopback hosts. Issuers and resources are compared without
+normalization, except for one slash at the end of an issuer. No error contains a query.
 """
 
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
-from colonnade.auth.ssrf import is_this_machine
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.errors import AuthError
 
 RESOURCE_DOCUMENT: Final = "oauth-protected-resource"
 ISSUER_DOCUMENT: Final = "oauth-authorization-server"
 OPENID_DOCUMENT: Final = "openid-configuration"
 
-# More is no address of anything; and it ends in an error, a log, a window.
+# Longer URLs are rejected: they end up in errors, logs and terminals.
 MAX_URL_CHARACTERS = 2048
-SHOWN_CHARACTERS = 200
-PORTS: Final = {"http": 80, "https": 443}
+MAX_DISPLAYED_CHARACTERS = 200
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
-def parts_of(url: str, what: str) -> SplitResult:
-    """The parts of an absolute http(s) URL. Raises `AuthError` for anything else."""
+def parse_url(url: str, what: str) -> SplitResult:
+    """Parse an absolute http(s) URL. Raises `AuthError` for anything else."""
     if len(url) > MAX_URL_CHARACTERS or not url.isascii() or not url.isprintable() or " " in url:
-        raise AuthError(f"{what} is no URL")
+        raise AuthError(f"{what} is not a URL")
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError:
-        raise AuthError(f"{what} is no URL: its host or its port cannot be read") from None
-    if parts.scheme not in PORTS or not host or port == 0 or "\\" in url:
-        raise AuthError(f"{what} is no https URL")
+        raise AuthError(f"{what} is not a URL: its host or port is invalid") from None
+    if parts.scheme not in DEFAULT_PORTS or not host or port == 0 or "\\" in url:
+        raise AuthError(f"{what} is not an https URL")
     if parts.username is not None or parts.password is not None:
-        raise AuthError(f"{what} must not hold a name or a password")
+        raise AuthError(f"{what} must not contain a user name or password")
     return parts
 
 
-def secure(url: str, what: str) -> str:
-    """The URL, where it may be used (CL-08). Raises `AuthError` for any other one."""
-    parts = parts_of(url, what)
-    if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
-        raise AuthError(f"{what} is not https: {shown(url)}; only this machine may go without")
+def require_https(url: str, what: str) -> str:
+    """The URL, if it is https or a loopback host (CL-08). Raises `AuthError` otherwise."""
+    parts = parse_url(url, what)
+    if parts.scheme != "https" and not is_loopback_host(parts.hostname or ""):
+        raise AuthError(f"{what} is not https: {display_url(url)}; http is for loopback hosts only")
     return url
 
 
-def shown(url: str) -> str:
-    """A URL for people: without its query, and not too long."""
-    return url.partition("?")[0].partition("#")[0][:SHOWN_CHARACTERS]
+def display_url(url: str) -> str:
+    """A URL for errors and logs: without query and fragment, and not too long."""
+    return url.partition("?")[0].partition("#")[0][:MAX_DISPLAYED_CHARACTERS]
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port as a browser writes them; a URL that was checked before."""
+    """The origin of a checked URL as a browser writes it: scheme, host, port if not default."""
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     host = f"[{host}]" if ":" in host else host
     port = parts.port
-    usual = port is None or port == PORTS.get(parts.scheme.lower())
-    return f"{parts.scheme.lower()}://{host}" + ("" if usual else f":{port}")
+    is_default = port is None or port == DEFAULT_PORTS.get(parts.scheme.lower())
+    return f"{parts.scheme.lower()}://{host}" + ("" if is_default else f":{port}")
 
 
-def canonical(server: str) -> str:
-    """A server's own URL as a resource (RFC 8707): no fragment, lower case where it is the same."""
+def canonical_resource(server: str) -> str:
+    """The URL of a server as a resource (RFC 8707): no fragment, scheme and host in lower case."""
     parts = urlsplit(server)
     path = parts.path if parts.path != "/" else ""
     return origin(server) + path + (f"?{parts.query}" if parts.query else "")
 
 
 def covers(resource: str, server: str) -> bool:
-    """Whether a resource is this server, or stands above it on the same origin (CL-03)."""
+    """Whether a resource is this server, or a parent path of it on the same origin (CL-03)."""
     mine, theirs = urlsplit(server), urlsplit(resource)
     if theirs.fragment or "#" in resource or origin(resource) != origin(server):
         return False
     if theirs.query:
         return theirs.query == mine.query and theirs.path == mine.path
     above = theirs.path.rstrip("/")
-    # A parent that is left again by dots would stand above what it is not.
-    if any(part in (".", "..") for part in _decoded(above).split("/")):
+    # `/a/../b` is not below `/a`.
+    if any(part in (".", "..") for part in _decode_dots(above).split("/")):
         return False
     return (
         mine.path == theirs.path
@@ -86,19 +85,19 @@ def covers(resource: str, server: str) -> bool:
     )
 
 
-def _decoded(path: str) -> str:
+def _decode_dots(path: str) -> str:
     return path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/")
 
 
-def resource_places(server: str) -> list[str]:
-    """Where a server's own document is, in order: with its path, then at the root (CL-02)."""
+def resource_metadata_urls(server: str) -> list[str]:
+    """Locations of protected resource metadata, in order: with the path, then the root (CL-02)."""
     base, path = origin(server), urlsplit(server).path.rstrip("/")
     root = f"{base}/.well-known/{RESOURCE_DOCUMENT}"
     return [root + path, root] if path else [root]
 
 
-def issuer_places(issuer: str) -> list[str]:
-    """Where an issuer's document is, in order: its own, then that of OpenID (CL-04)."""
+def issuer_metadata_urls(issuer: str) -> list[str]:
+    """Locations of issuer metadata, in order: RFC 8414, then OpenID Connect Discovery (CL-04)."""
     base, path = origin(issuer), urlsplit(issuer).path.rstrip("/")
     known = f"{base}/.well-known/"
     if not path:
@@ -107,19 +106,19 @@ def issuer_places(issuer: str) -> list[str]:
         f"{known}{ISSUER_DOCUMENT}{path}",
         f"{known}{OPENID_DOCUMENT}{path}",
         f"{base}{path}/.well-known/{OPENID_DOCUMENT}",
-        f"{base}{path}/.well-known/{ISSUER_DOCUMENT}",  # D42: where many providers have it
+        f"{base}{path}/.well-known/{ISSUER_DOCUMENT}",  # D42: many providers publish it here
     ]
 
 
 def same_issuer(one: object, other: object) -> bool:
-    """Whether two names are of one issuer (D42): as they are written, but for one slash at the
-    end. Both spellings have the same documents (RFC 8414, 3.1), so that no other can be meant."""
+    """Whether two identifiers name one issuer (D42): equal, except for one slash at the end. Both
+    spellings have the same metadata locations (RFC 8414, 3.1), so they are one issuer."""
     if not isinstance(one, str) or not isinstance(other, str):
         return False
     return one == other or one + "/" == other or one == other + "/"
 
 
 def with_query(url: str, pairs: list[tuple[str, str]]) -> str:
-    """A URL with more in its query; what was there stays (RFC 6749, 3.1)."""
+    """The URL with parameters added to its query (RFC 6749, 3.1)."""
     more = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in pairs)
     return f"{url}{'&' if urlsplit(url).query else '?'}{more}"

@@ -1,8 +1,8 @@
-"""Passports for the servers of a client: where credentials are kept, and what they are sealed with.
+"""OAuth credentials of a client: token storage in memory, in a store, or in an encrypted file.
 
-Rules: what is kept on this machine is in one file that nobody else may read, sealed with a key that
-is in the keyring of the system where there is one, else in a file beside it. Nothing is made before
-somebody needs it.
+Rules: with `keep=True` tokens are stored in one file that only the user may read, encrypted with a
+key in the system keyring if there is one, otherwise in a file beside it. No file is created before
+there is something to store.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from colonnade.auth.client.credentials import Passport
+from colonnade.auth.client.credentials import ServerCredentials
+from colonnade.auth.client.keyring import keyring_key
 from colonnade.auth.client.login import Auth
-from colonnade.auth.client.storage import Held, Vault, keyring_key
+from colonnade.auth.client.storage import StoredLogin, TokenStorage
 from colonnade.auth.seal import KEY_BYTES
 from colonnade.errors import Refused
 from colonnade.ports import HttpSend
@@ -25,89 +26,89 @@ from colonnade.store.memory import MemoryStore
 from colonnade.store.sqlite import SqliteStore
 from colonnade.transport.http_client.pool import HttpPool
 
-# Where it is kept, if not in the usual place of the system.
+# The folder, if not the default one of the platform.
 HOME_VARIABLE = "COLONNADE_HOME"
 FILE, KEY_FILE = "credentials.db", "credentials.key"
-_OWN_FOLDER, _OWN_FILE = 0o700, 0o600
+_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
-_making = threading.Lock()
+_key_lock = threading.Lock()
 
 
-def issuing(auth: Auth, url: str) -> Callable[[HttpSend], Passport]:
-    """What makes the passport for one server, over the connections of its way."""
+def credentials_factory(auth: Auth, url: str) -> Callable[[HttpSend], ServerCredentials]:
+    """What makes the credentials for one server, over the connections of its way."""
 
-    def made(send: HttpSend) -> Passport:
-        return Passport(auth, url, send, vault_of(auth))
+    def create(send: HttpSend) -> ServerCredentials:
+        return ServerCredentials(auth, url, send, storage_for(auth))
 
-    return made
+    return create
 
 
-async def kept_login(auth: Auth, url: str) -> Held | None:
-    """The login that is kept for a server; nothing is asked of anybody."""
+async def stored_login(auth: Auth, url: str) -> StoredLogin | None:
+    """The stored login of a server, without any request."""
     pool = HttpPool()
-    passport = issuing(auth, url)(pool.send)
+    credentials = credentials_factory(auth, url)(pool.send)
     try:
-        return await passport.held()
+        return await credentials.login()
     finally:
-        await passport.close()
+        await credentials.close()
         await pool.close()
 
 
 async def log_out(auth: Auth, url: str) -> bool | None:
-    """Give back what is kept for a server, and forget it: whether its issuer took it back, None
-    where nothing was kept."""
+    """Revoke and delete the stored login of a server: whether the issuer revoked it, None if there
+    is none."""
     pool = HttpPool()
-    passport = issuing(auth, url)(pool.send)
+    credentials = credentials_factory(auth, url)(pool.send)
     try:
-        return await passport.log_out()
+        return await credentials.log_out()
     finally:
-        await passport.close()
+        await credentials.close()
         await pool.close()
 
 
-def vault_of(auth: Auth) -> Vault:
-    """Where this login is kept: its own store, the file of this machine, or memory."""
+def storage_for(auth: Auth) -> TokenStorage:
+    """The token storage of a login: its own store, the file on this machine, or memory."""
     if auth.keep:
-        return FileVault(auth.principal)
+        return FileTokenStorage(auth.principal)
     if auth.store is None:
         auth.store = MemoryStore()
-    return Vault(auth.store, auth.principal, auth.keys)
+    return TokenStorage(auth.store, auth.principal, auth.keys)
 
 
-class FileVault(Vault):
-    """The file of this machine. Neither it nor its key is made before there is something to keep,
-    so that looking leaves nothing behind."""
+class FileTokenStorage(TokenStorage):
+    """Token storage in a file on this machine. Neither it nor its key is created before something
+    is stored, so that reading leaves no file behind."""
 
     def __init__(self, principal: str) -> None:
-        self._folder = home()
+        self._folder = storage_folder()
         super().__init__(SqliteStore(self._folder / FILE), principal, own=True)
 
     async def load(self, name: str) -> bytes | None:
-        """What is kept under a name; without a file, nothing."""
+        """The record of a name; None without a file."""
         if not (self._folder / FILE).exists():
             return None
         await self._prepare()
         return await super().load(name)
 
     async def save(self, name: str, value: bytes) -> None:
-        """Keep this under a name."""
+        """Write a record."""
         await self._prepare()
         await super().save(name, value)
 
     async def claim(self, name: str, owner: bytes) -> bool:
-        """Take a lease, in a file that is ours alone."""
+        """Take a lease if it is free."""
         await self._prepare()
         return await super().claim(name, owner)
 
     async def _prepare(self) -> None:
         if not self._keys:
-            # A keyring may ask a person, and a folder may be far away.
+            # A keyring may prompt the user, and a folder may be on a network.
             self._keys = (await asyncio.to_thread(machine_key, self._folder),)
 
 
-def home() -> Path:
-    """The folder of what we keep."""
+def storage_folder() -> Path:
+    """The folder of the stored credentials."""
     given = os.environ.get(HOME_VARIABLE)
     if given:
         folder = Path(given)
@@ -123,23 +124,23 @@ def home() -> Path:
 
 
 def machine_key(folder: Path) -> bytes:
-    """The key of this machine: from the system's keyring, or a file that only we may read. Makes
-    the folder where there is none, and nobody else's. Raises `Refused`."""
-    with _making:
+    """The encryption key of this machine: from the system keyring, or a file that only the user
+    may read. Creates the folder, and makes it private. Raises `Refused`."""
+    with _key_lock:
         try:
-            folder.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
+            folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
             if sys.platform != "win32" and folder.stat().st_mode & _OTHERS:
-                folder.chmod(_OWN_FOLDER)
+                folder.chmod(_FOLDER_MODE)
         except OSError as error:
-            raise Refused(f"logins cannot be kept in {folder}: {error.strerror}") from None
+            raise Refused(f"cannot store logins in {folder}: {error.strerror}") from None
         return keyring_key(str(folder)) or _file_key(folder / KEY_FILE)
 
 
 def _file_key(path: Path) -> bytes:
     with contextlib.suppress(FileExistsError):
-        # Whole or not at all: another process may look for it at this moment.
+        # Atomic: another process may read it at the same time.
         made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_FILE)
+        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(KEY_BYTES))
@@ -147,9 +148,10 @@ def _file_key(path: Path) -> bytes:
         finally:
             made.unlink()
     if sys.platform != "win32" and path.stat().st_mode & _OTHERS:
-        hint = "chmod 600 it, or remove it and log in again"
-        raise Refused(f"{path} can be read by others", hint=hint)
+        raise Refused(
+            f"{path} is readable by other users; chmod 600 it, or remove it and log in again"
+        )
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
-        raise Refused(f"{path} is no key", hint="remove it and log in again")
+        raise Refused(f"{path} is not a valid key; remove it and log in again")
     return key

@@ -42,7 +42,7 @@ from colonnade.protocol.negotiation import Peer
 from colonnade.protocol.revision import EVERY, ChangeNotifications, LogControl, OutputRoot
 from colonnade.protocol.types import CallToolRequestParams, CallToolResult
 from colonnade.providers import anthropic, openai
-from colonnade.providers.tool_calls import Call
+from colonnade.providers.tool_calls import ModelToolCall
 
 # Between two letters of somebody who types: shorter pauses are not worth a question.
 PAUSE_S = 0.15
@@ -299,7 +299,7 @@ class Client(Asker):
         return await self._call_for_model(anthropic.read_call(tool_use), timeout_s, on_progress)
 
     async def _call_for_model(
-        self, call: Call, timeout_s: float | None, on_progress: OnProgress | None
+        self, call: ModelToolCall, timeout_s: float | None, on_progress: OnProgress | None
     ) -> ToolResult[Any]:
         async def relist() -> Schemas:
             await self.list_tools()

@@ -241,14 +241,14 @@ def _issuing(url: str, around: Surroundings) -> Issuing | None:
         raise InvalidArgument(
             "pass either auth= or an Authorization header, and not both", argument="auth"
         )
-    from colonnade.auth.urls import secure
-    from colonnade.client.auth import issuing
+    from colonnade.auth.urls import require_https
+    from colonnade.client.auth import credentials_factory
 
     try:
-        secure(url, "the server's URL")  # what is shown to it must not be read on the way
+        require_https(url, "the server's URL")  # what is shown to it must not be read on the way
     except AuthError as error:
         raise InvalidArgument(f"auth= needs https: {error}", argument="auth") from None
-    return issuing(around.auth, url)
+    return credentials_factory(around.auth, url)
 
 
 # ---------------------------------------------------------------- a list

@@ -26,8 +26,15 @@ from colonnade.protocol.jsonrpc import encode
 from colonnade.protocol.schema.error_messages import join_problems
 from colonnade.protocol.schema.validate import Validator
 from colonnade.providers import anthropic, openai
-from colonnade.providers.schemas import without_fillers
-from colonnade.providers.tool_calls import Call, is_base64, lead_back, parts, safe_name, size
+from colonnade.providers.schemas import remove_null_fillers
+from colonnade.providers.tool_calls import (
+    ModelToolCall,
+    content_parts,
+    decoded_size,
+    is_base64,
+    original_name,
+    safe_name,
+)
 from colonnade.signatures.codecs import Codec
 from colonnade.signatures.signature import codec_for
 from colonnade.signatures.type_hints import Namespace
@@ -113,7 +120,7 @@ def _media(what: str, mime_type: str | None, data: str) -> str:
     kind = (mime_type or "").lower()
     fits = _MEDIA.fullmatch(kind) and len(data) <= MAX_DATA and is_base64(data)
     if not fits:
-        return f"<div>[{what} {shown(mime_type or '')}, {size(data)} bytes]</div>"
+        return f"<div>[{what} {shown(mime_type or '')}, {decoded_size(data)} bytes]</div>"
     source = f"data:{kind};base64,{data}"
     if kind.startswith("image/"):
         return f"<div><img style='max-width: 100%' src='{source}'></div>"
@@ -177,7 +184,7 @@ class ToolResult(Generic[T]):
         self.is_error: bool = result.is_error is True
         self.meta: dict[str, Any] = result.meta or {}
         # The call of a model that this answers; None where a program called.
-        self.call: Call | None = None
+        self.call: ModelToolCall | None = None
         self._structured: Any = result.structured_content
         self._returns = returns
         self._output = output
@@ -232,13 +239,13 @@ class ToolResult(Generic[T]):
         Responses. An error begins with "Error: ".
         """
         form = api or (self.call.form if self.call is not None else "chat")
-        said = parts(self.content, self._structured)
+        said = content_parts(self.content, self._structured)
         return openai.result_entry(said, self.is_error, self._call_id(call_id), form)
 
     def to_anthropic(self, call_id: str | None = None) -> dict[str, Any]:
         """A `tool_result` block for the content of the next user message. What
         `client.call_anthropic` gave knows its call, and needs no argument."""
-        said = parts(self.content, self._structured)
+        said = content_parts(self.content, self._structured)
         return anthropic.result_entry(said, self.is_error, self._call_id(call_id))
 
     def _call_id(self, given: str | None) -> str:
@@ -321,19 +328,22 @@ CallTool: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[ToolResult[Any]]
 
 
 async def call_for_model(
-    call: Call, known: Schemas, relist: Callable[[], Awaitable[Schemas]], call_tool: CallTool
+    call: ModelToolCall,
+    known: Schemas,
+    relist: Callable[[], Awaitable[Schemas]],
+    call_tool: CallTool,
 ) -> ToolResult[Any]:
     """Make a call of a model. `known` are the schemas of the tools that a list has told of."""
-    name = lead_back(call.name, known)
+    name = original_name(call.name, known)
     if name is None:
         known = await relist()
-        name = lead_back(call.name, known)
+        name = original_name(call.name, known)
     if name is None:
         return _refusal(call, _no_such(call.name, known))
     if call.problem:
         return _refusal(call, f"{call.name}: {call.problem}")
     try:
-        result = await call_tool(name, without_fillers(call.arguments, known[name]))
+        result = await call_tool(name, remove_null_fillers(call.arguments, known[name]))
     except RemoteError as error:
         return _refusal(call, f"{call.name} was refused: {error}")
     result.call = call
@@ -347,7 +357,7 @@ def _no_such(wanted: str, known: Schemas) -> str:
     return f"there is no tool {wanted!r}{more}"
 
 
-def _refusal(call: Call, words: str) -> ToolResult[Any]:
+def _refusal(call: ModelToolCall, words: str) -> ToolResult[Any]:
     said = t.CallToolResult(content=[t.TextContent(text=words)], is_error=True)
     result: ToolResult[Any] = ToolResult(call.name, said)
     result.call = call

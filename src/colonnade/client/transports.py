@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from colonnade.client.callback_queue import Hearing
 from colonnade.errors import ConnectionLost
-from colonnade.ports import Carry, Conversation, Hearer, HttpSend, Passport, Service
+from colonnade.ports import Carry, Conversation, Credentials, Hearer, HttpSend, Service
 from colonnade.protocol.link.link import Link
 
 if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # a client of a child never pays for an HTTP stack
 
 Headers = Sequence[tuple[str, str]]
 # Gives a passport for a server, over connections of this kind.
-Issuing = Callable[[HttpSend], Passport]
+Issuing = Callable[[HttpSend], Credentials]
 # Hears every line that a child writes to its standard error.
 OnStderr: TypeAlias = Callable[[str], Any]
 
@@ -215,7 +215,7 @@ class HttpWay:
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
         self._issuing = issuing
-        self._passport: Passport | None = None
+        self._credentials: Credentials | None = None
         self.older: Way | None = SseWay(url, headers, name=self.name, issuing=issuing)
 
     async def reach(self, timeout_s: float) -> Carry:
@@ -224,12 +224,14 @@ class HttpWay:
         from colonnade.transport.http_client.pool import HttpPool
 
         pool = self._pool = self._pool or HttpPool()
-        if self._passport is None and self._issuing is not None:
-            self._passport = self._issuing(pool.send)
-        url, headers, passport = self._url, self._headers, self._passport
+        if self._credentials is None and self._issuing is not None:
+            self._credentials = self._issuing(pool.send)
+        url, headers, credentials = self._url, self._headers, self._credentials
 
         def carry(link: Link, hearer: Hearer) -> Conversation:
-            return HttpConversation(link, hearer, pool, url, headers=headers, passport=passport)
+            return HttpConversation(
+                link, hearer, pool, url, headers=headers, credentials=credentials
+            )
 
         return carry
 
@@ -237,8 +239,8 @@ class HttpWay:
         """Close every connection."""
         if self.older is not None:
             await self.older.close()
-        if self._passport is not None:
-            await self._passport.close()
+        if self._credentials is not None:
+            await self._credentials.close()
         if self._pool is not None:
             await self._pool.close()
 
@@ -261,7 +263,7 @@ class SseWay:
         self._headers = tuple(headers)
         self._pool: HttpPool | None = None
         self._issuing = issuing
-        self._passport: Passport | None = None
+        self._credentials: Credentials | None = None
 
     async def reach(self, timeout_s: float) -> Carry:
         """A stream that has said where to POST. Raises `ChannelError`, `RemoteProtocolError`."""
@@ -269,16 +271,20 @@ class SseWay:
         from colonnade.transport.http_client.pool import HttpPool
 
         pool = self._pool = self._pool or HttpPool()
-        if self._passport is None and self._issuing is not None:
-            self._passport = self._issuing(pool.send)
+        if self._credentials is None and self._issuing is not None:
+            self._credentials = self._issuing(pool.send)
         stream = await SseStream.open(
-            pool, self._url, headers=self._headers, timeout_s=timeout_s, passport=self._passport
+            pool,
+            self._url,
+            headers=self._headers,
+            timeout_s=timeout_s,
+            credentials=self._credentials,
         )
         return stream.carry
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._passport is not None:
-            await self._passport.close()
+        if self._credentials is not None:
+            await self._credentials.close()
         if self._pool is not None:
             await self._pool.close()

@@ -51,7 +51,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import encode_finite
 from colonnade.protocol.revision import NEWEST, error_code
 from colonnade.providers import anthropic, openai
-from colonnade.providers.tool_calls import Call
+from colonnade.providers.tool_calls import ModelToolCall
 
 if TYPE_CHECKING:  # most servers need no authorization, and many hosts no files
     from colonnade.auth.client.login import Auth
@@ -320,7 +320,7 @@ class Host:
 
     async def _call_for_model(
         self,
-        call: Call,
+        call: ModelToolCall,
         caller: str | None,
         timeout_s: float | None,
         on_progress: OnProgress | None,

@@ -20,7 +20,7 @@ from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
 
 
-class Call(NamedTuple):
+class ModelToolCall(NamedTuple):
     """What a model wants: the tool by its safe name, its arguments, and the id of the answer."""
 
     id: str
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     form: str
 
 
-def plain(given: object, what: str) -> dict[str, Any]:
+def as_object(given: object, what: str) -> dict[str, Any]:
     """A call as a plain object: as it came in JSON, or as a provider's own library gives it."""
     if isinstance(given, Mapping):
         return dict(cast("Mapping[str, Any]", given))
@@ -42,7 +42,7 @@ def plain(given: object, what: str) -> dict[str, Any]:
     raise InvalidArgumentType(f"this is no {what}, as JSON or from its library: {type(given)!r}")
 
 
-def text_of(found: dict[str, Any], key: str, what: str) -> str:
+def required_string(found: dict[str, Any], key: str, what: str) -> str:
     """A member that every call has. Raises `LocalProtocolError` where it is missing."""
     value = found.get(key)
     if not isinstance(value, str) or not value:
@@ -50,7 +50,7 @@ def text_of(found: dict[str, Any], key: str, what: str) -> str:
     return value
 
 
-def arguments_of(written: object) -> tuple[dict[str, Any], str]:
+def parse_arguments(written: object) -> tuple[dict[str, Any], str]:
     """The arguments, and what is wrong with them; models write none where there are none."""
     if written is None or written == "":
         return {}, ""
@@ -65,92 +65,92 @@ def arguments_of(written: object) -> tuple[dict[str, Any], str]:
 
 
 # Both providers see these, and no others.
-PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+IMAGE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 PDF: Final = "application/pdf"
 
 
-class Text(NamedTuple):
+class TextPart(NamedTuple):
     """Words."""
 
     text: str
 
 
-class Picture(NamedTuple):
+class ImagePart(NamedTuple):
     """A picture, in base64."""
 
     data: str
     mime_type: str
 
 
-class Document(NamedTuple):
+class PdfPart(NamedTuple):
     """A PDF, in base64, and what it is called."""
 
     data: str
     name: str
 
 
-Part: TypeAlias = Text | Picture | Document
+ContentPart: TypeAlias = TextPart | ImagePart | PdfPart
 
 
-def parts(content: Sequence[t.ContentBlock], structured: Any) -> list[Part]:
+def content_parts(content: Sequence[t.ContentBlock], structured: Any) -> list[ContentPart]:
     """All that a result says. Its data is said where there are no words."""
-    found = [part for block in content for part in _parts(block)]
-    if structured is not UNSET and not any(isinstance(part, Text) for part in found):
-        found.insert(0, Text(encode(structured).decode()))
+    found = [part for block in content for part in _block_parts(block)]
+    if structured is not UNSET and not any(isinstance(part, TextPart) for part in found):
+        found.insert(0, TextPart(encode(structured).decode()))
     return found
 
 
-def in_words(part: Part) -> str:
+def part_as_text(part: ContentPart) -> str:
     """A part for who takes only words."""
-    if isinstance(part, Text):
+    if isinstance(part, TextPart):
         return part.text
-    if isinstance(part, Picture):
-        return named("image", part.mime_type, part.data)
-    return named(f"document {part.name}", PDF, part.data)
+    if isinstance(part, ImagePart):
+        return placeholder("image", part.mime_type, part.data)
+    return placeholder(f"document {part.name}", PDF, part.data)
 
 
-def named(what: str, mime_type: str | None, data: str) -> str:
+def placeholder(what: str, mime_type: str | None, data: str) -> str:
     """What stands for something that cannot be shown."""
     kind = f" {mime_type}" if mime_type else ""
-    return f"[{what}{kind}, {size(data)} bytes: not shown here]"
+    return f"[{what}{kind}, {decoded_size(data)} bytes: not shown here]"
 
 
-def size(data: str) -> int:
+def decoded_size(data: str) -> int:
     """How many bytes are in this base64."""
     return len(data) * 3 // 4 - data.count("=", -2)
 
 
-def _parts(block: t.ContentBlock) -> list[Part]:
+def _block_parts(block: t.ContentBlock) -> list[ContentPart]:
     match block:
         case t.TextContent():
-            return [Text(block.text)] if block.text else []
+            return [TextPart(block.text)] if block.text else []
         case t.ImageContent():
-            return [_seen("image", block.mime_type, block.data)]
+            return [_image_or_placeholder("image", block.mime_type, block.data)]
         case t.AudioContent():
-            return [Text(named("audio", block.mime_type, block.data))]
+            return [TextPart(placeholder("audio", block.mime_type, block.data))]
         case t.ResourceLink():
             kind = f", {block.mime_type}" if block.mime_type else ""
-            return [Text(f"[link {t.display_name(block)}: {block.uri}{kind}]")]
+            return [TextPart(f"[link {t.display_name(block)}: {block.uri}{kind}]")]
         case t.EmbeddedResource():
-            return [_embedded(block.resource)]
+            return [_resource_part(block.resource)]
         case _:
-            return [Text(f"[{block.type}: not shown here]")]
+            return [TextPart(f"[{block.type}: not shown here]")]
 
 
-def _embedded(found: t.ResourceContents) -> Part:
+def _resource_part(found: t.ResourceContents) -> ContentPart:
     if found.blob is None:
-        return Text(f"{found.uri}:\n{found.text}")
+        return TextPart(f"{found.uri}:\n{found.text}")
     if found.mime_type == PDF and is_base64(found.blob):
-        return Document(found.blob, found.uri.rpartition("/")[2] or found.uri)
-    return _seen(f"file {found.uri}", found.mime_type, found.blob)
+        return PdfPart(found.blob, found.uri.rpartition("/")[2] or found.uri)
+    return _image_or_placeholder(f"file {found.uri}", found.mime_type, found.blob)
 
 
-def _seen(what: str, mime_type: str | None, data: str) -> Part:
+def _image_or_placeholder(what: str, mime_type: str | None, data: str) -> ContentPart:
     kind = (mime_type or "").partition(";")[0].strip().lower()
     kind = "image/jpeg" if kind == "image/jpg" else kind
-    if kind in PICTURES and is_base64(data):
-        return Picture(data, kind)
-    return Text(named(what, mime_type, data))
+    if kind in IMAGE_TYPES and is_base64(data):
+        return ImagePart(data, kind)
+    return TextPart(placeholder(what, mime_type, data))
 
 
 def is_base64(data: str) -> bool:
@@ -162,11 +162,11 @@ def is_base64(data: str) -> bool:
 
 
 # What OpenAI and Anthropic both accept; one name beyond it makes them refuse the whole request.
-MAX_NAME: Final = 64
+MAX_NAME_CHARACTERS: Final = 64
 # Of a digest, in hexadecimal digits: 48 bits, so that nobody meets a clash by chance.
-DIGEST: Final = 12
+DIGEST_CHARACTERS: Final = 12
 
-_SAFE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
+_SAFE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_CHARACTERS}}}")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -177,17 +177,17 @@ def is_safe(name: str) -> bool:
 
 def safe_name(name: str) -> str:
     """This name where it is safe; else what can be read of it, with a digest of all of it."""
-    return name if is_safe(name) else digested(name)
+    return name if is_safe(name) else name_with_digest(name)
 
 
-def digested(name: str, room: int = MAX_NAME, unreadable: str = "tool") -> str:
+def name_with_digest(name: str, room: int = MAX_NAME_CHARACTERS, unreadable: str = "tool") -> str:
     """What can be read of a name, with a digest of all of it, in so many characters."""
-    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
-    readable = _UNSAFE.sub("_", name)[: room - DIGEST - 1].strip("_")
+    digest = sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
+    readable = _UNSAFE.sub("_", name)[: room - DIGEST_CHARACTERS - 1].strip("_")
     return f"{readable or unreadable}_{digest}"
 
 
-def lead_back(safe: str, names: Iterable[str]) -> str | None:
+def original_name(safe: str, names: Iterable[str]) -> str | None:
     """Which of these names a model means by a safe name; None where it is none of them.
 
     Raises `LocalProtocolError` where it is several: somebody called a thing what our digest calls

@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.server.protection import (
     LEGACY_WELL_KNOWN,
     WELL_KNOWN,
-    Asked,
+    ProtectedRequest,
     Protection,
-    Surroundings,
+    ProtectionContext,
 )
-from colonnade.auth.ssrf import Fetcher
 from colonnade.ports import Caller, Seal, Store
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.jsonrpc import Batch, Request
@@ -65,14 +65,16 @@ class Door:
         protection = self._protection
         if root:
             return protection.url(f"{root}{WELL_KNOWN}{self._path}")
-        return protection.url(protection.places()[0])
+        return protection.url(protection.metadata_paths()[0])
 
     async def admit(self, method: str, place: str, root: str, headers: Headers) -> Caller:
         """Who sent a request. Raises `Refusal`."""
         protection = self._protection
         url = protection.url(place) if place else protection.resource
-        around = Surroundings(self._fetcher(), self._store(), self._seal())
-        return await protection.admit(Asked(method, url, headers, self._metadata(root)), around)
+        context = ProtectionContext(self._fetcher(), self._store(), self._seal())
+        return await protection.authenticate(
+            ProtectedRequest(method, url, headers, self._metadata(root)), context
+        )
 
     def check(self, frame: Request | Batch, granted: frozenset[str], root: str) -> None:
         """Raise `Refusal` where a message needs more; of a batch everything at once (D26)."""
@@ -81,16 +83,16 @@ class Door:
         wanted = frozenset[str]().union(*needed)
         if not wanted <= granted:
             metadata = self._metadata(root)
-            raise self._protection.challenge(wanted, metadata, granted=granted)
+            raise self._protection.insufficient_scope(wanted, metadata, granted=granted)
 
     async def document(self, path: str, root: str) -> bytes | None:
         """A document for clients that look for the way in."""
-        known = {*self._protection.places(), WELL_KNOWN + self._path}
+        known = {*self._protection.metadata_paths(), WELL_KNOWN + self._path}
         if path in known:
-            return self._protection.described(self._title)
+            return self._protection.metadata(self._title)
         tails = {place.removeprefix(WELL_KNOWN) for place in known}
         if path in {LEGACY_WELL_KNOWN + tail for tail in tails}:
-            return await self._protection.legacy(self._fetcher())
+            return await self._protection.legacy_metadata(self._fetcher())
         return None
 
 

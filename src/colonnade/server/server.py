@@ -582,9 +582,9 @@ class Server(Offering):
         if options:
             check_options("Server.asgi", "http", options)
         if any(one._surroundings.asks for one in (self, *self.mounted)):
-            from colonnade.auth.seal import load
+            from colonnade.auth.seal import load_cipher
 
-            load()  # now, and not while all callers wait for the first who is asked
+            load_cipher()  # now, and not while all callers wait for the first who is asked
         if options.get("access_log") and not self._access_logged:
             from colonnade.middleware import log as logged
 

@@ -29,7 +29,7 @@ _SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StoreLimits:
     """How much a store holds. Callers without a name are one principal: raise it for them."""
 
     # A hundred sessions with their streams, and thousands of handles and single-use answers.
@@ -93,19 +93,20 @@ def _check_name(what: str, name: str) -> None:
         try:
             size = len(name.encode())
         except UnicodeEncodeError:
-            raise Refused(f"the {what} {_shown(name)} is not Unicode text") from None
+            raise Refused(f"the {what} {_display_name(name)} is not Unicode text") from None
         if size > MAX_NAME_BYTES:
             raise _too_long(what, name)
     if "\0" in name:
-        raise Refused(f"the {what} {_shown(name)} has a NUL in it")
+        raise Refused(f"the {what} {_display_name(name)} has a NUL in it")
 
 
 def _too_long(what: str, name: str) -> Refused:
-    words = f"the {what} {_shown(name)} is longer than {MAX_NAME_BYTES} bytes; use a digest of it"
+    shown = _display_name(name)
+    words = f"the {what} {shown} is longer than {MAX_NAME_BYTES} bytes; use a digest of it"
     return Refused(words)
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     return ascii(name[:_SHOWN_CHARACTERS])
 
 
@@ -122,7 +123,7 @@ QUEUE_MESSAGES = 256
 QUEUE_BYTES = 256 * 1024
 
 
-class Listening(AsyncIterator[bytes]):
+class TopicListener(AsyncIterator[bytes]):
     """The messages of one listener. Belongs to the loop of whoever listens."""
 
     def __init__(self) -> None:
@@ -182,13 +183,13 @@ class Topics:
 
     def __init__(self, per_principal: int) -> None:
         self._per_principal = per_principal
-        self._listeners: dict[tuple[str, str], set[Listening]] = {}
+        self._listeners: dict[tuple[str, str], set[TopicListener]] = {}
         self._numbers: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
 
-    def join(self, principal: str, topic: str, listening: Listening) -> None:
+    def join(self, principal: str, topic: str, listening: TopicListener) -> None:
         """Raises `Refused` where too many of a principal listen already."""
         number = self._numbers.get(principal, 0)
         if number >= self._per_principal:
@@ -196,7 +197,7 @@ class Topics:
         self._numbers[principal] = number + 1
         self._listeners.setdefault((principal, topic), set()).add(listening)
 
-    def leave(self, principal: str, topic: str, listening: Listening) -> None:
+    def leave(self, principal: str, topic: str, listening: TopicListener) -> None:
         """Nothing where it is not here."""
         here = self._listeners.get((principal, topic))
         if here is None or listening not in here:
@@ -208,9 +209,9 @@ class Topics:
         if not self._numbers[principal]:
             del self._numbers[principal]
 
-    def at(self, principal: str, topic: str) -> tuple[Listening, ...]:
+    def at(self, principal: str, topic: str) -> tuple[TopicListener, ...]:
         """Those who listen to this now."""
         return tuple(self._listeners.get((principal, topic), ()))
 
-    def everyone(self) -> tuple[Listening, ...]:
+    def everyone(self) -> tuple[TopicListener, ...]:
         return tuple(one for here in self._listeners.values() for one in here)

@@ -19,16 +19,16 @@ from math import ceil
 from typing import Any
 
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, Refused, TimedOut
-from colonnade.store.limits import OVERHEAD_BYTES, Limits
-from colonnade.store.memory import check_marks
+from colonnade.store.limits import OVERHEAD_BYTES, StoreLimits
+from colonnade.store.memory import check_mark_limits
 
 # How long a write waits for those of other processes. A write takes milliseconds.
-BUSY_S = 5.0
+BUSY_TIMEOUT_S = 5.0
 # Messages are kept for other processes, which look every 50 ms; a process that was stopped for
 # longer than this, or while so many came, learns that it missed some.
-KEPT_MESSAGES = 4096
-KEPT_MESSAGE_BYTES = 64 * 1024 * 1024
-KEPT_MESSAGE_S = 30.0
+MAX_STORED_MESSAGES = 4096
+MAX_STORED_MESSAGE_BYTES = 64 * 1024 * 1024
+MESSAGE_TTL_S = 30.0
 # What expired goes in steps of this many, one with each commit: more than a commit can add.
 SWEEP_AT_ONCE = 512
 # What a mark takes in the file, with its index.
@@ -77,14 +77,14 @@ _creating = threading.Lock()
 class StoreFile:
     """The file, while it is open."""
 
-    def __init__(self, path: str, limits: Limits) -> None:
+    def __init__(self, path: str, limits: StoreLimits) -> None:
         """Open or create it. Raises `CannotConnect` and says why."""
         self._path = path
         self._limits = limits
         with self._reached(CannotConnect, "cannot be opened"):
             with _creating:
-                _guard(path)
-                self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+                _create_private(path)
+                self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             try:
                 self._settle()
             except BaseException:
@@ -116,7 +116,7 @@ class StoreFile:
             yield
         except sqlite3.Error as error:
             if _is_busy(error):
-                words = f"another process held the store {self._path} for {BUSY_S:g} s"
+                words = f"another process held the store {self._path} for {BUSY_TIMEOUT_S:g} s"
                 raise TimedOut(words) from error
             raise kind(f"the store {self._path} {verb}: {error}") from error
         except OSError as error:
@@ -149,7 +149,7 @@ class StoreFile:
 
     def _use_wal(self) -> None:
         """Readers and a writer at once. SQLite does not wait for others here: we do."""
-        deadline = time.monotonic() + BUSY_S
+        deadline = time.monotonic() + BUSY_TIMEOUT_S
         while True:
             try:
                 (mode,) = self._one("PRAGMA journal_mode = WAL")
@@ -185,7 +185,11 @@ class StoreFile:
             " AND (expires_at IS NULL OR expires_at > ?)",
             *(principal, ENTRY, name, now),
         )
-        return None if row is None else _unstamp(row[0], principal, name, _bytes_of(row[1]))
+        return (
+            None
+            if row is None
+            else _check_checksum(row[0], principal, name, _encode_number(row[1]))
+        )
 
     def put(
         self,
@@ -202,7 +206,7 @@ class StoreFile:
         if only_new and there is not None:
             return False
         cost = len(principal) + len(name) + len(value) + OVERHEAD_BYTES
-        stamped = _stamp(value, principal, name, _bytes_of(expires_at))
+        stamped = _add_checksum(value, principal, name, _encode_number(expires_at))
         self._keep(there, (principal, ENTRY, name), stamped, 0, cost, now, expires_at)
         return True
 
@@ -244,7 +248,7 @@ class StoreFile:
     def _check_marks(self, principal: bytes) -> None:
         held = self._one("SELECT marks FROM mark_owners WHERE principal = ?", principal)
         (total,) = self._one("SELECT marks FROM mark_owners WHERE id = 0")
-        check_marks(self._limits, (held[0] if held else 0) + 1, total + 1)
+        check_mark_limits(self._limits, (held[0] if held else 0) + 1, total + 1)
         self._check_total(MARK_BYTES)
 
     def _forget_marks(self, which: str, value: object) -> bool:
@@ -280,7 +284,7 @@ class StoreFile:
         cost += left - size + (1 - gone) * OVERHEAD_BYTES
         id = self._keep(there, (principal, LOG, name), b"", left, cost, now, expires_at)
         self._do("DELETE FROM records WHERE thing = ? AND number < ?", id, staying)
-        stamped = _stamp(entry, principal, name, _bytes_of(number))
+        stamped = _add_checksum(entry, principal, name, _encode_number(number))
         self._do("INSERT INTO records VALUES (?, ?, ?)", id, number, stamped)
         return number
 
@@ -292,7 +296,7 @@ class StoreFile:
         ):
             if number - found < limits.log_entries and size <= limits.log_bytes:
                 return found, size
-            size -= length - _STAMP_BYTES
+            size -= length - _CHECKSUM_BYTES
         return number, size
 
     def read(
@@ -307,7 +311,10 @@ class StoreFile:
             "SELECT number, entry FROM records WHERE thing = ? AND number > ? ORDER BY number",
             *(row[0] if row else -1, after),
         )
-        return [(number, _unstamp(e, principal, name, _bytes_of(number))) for number, e in rows]
+        return [
+            (number, _check_checksum(e, principal, name, _encode_number(number)))
+            for number, e in rows
+        ]
 
     # ------------------------------------------------------------ what both have
 
@@ -393,7 +400,7 @@ class StoreFile:
         for row in rows:
             self._remove(*row)
         self._forget_marks("expires_at <= ?", now)
-        self._clear("sent_at <= ?", now - KEPT_MESSAGE_S)
+        self._clear("sent_at <= ?", now - MESSAGE_TTL_S)
         return bool(rows)
 
     def _clear(self, old: str, bound: float) -> None:
@@ -414,11 +421,16 @@ class StoreFile:
         self._do(
             "INSERT INTO messages (id, principal, topic, message, sent_at, ends)"
             " VALUES (?, ?, ?, ?, ?, ?)",
-            *(number, principal, topic, _stamp(message, principal, topic, _bytes_of(number))),
+            *(
+                number,
+                principal,
+                topic,
+                _add_checksum(message, principal, topic, _encode_number(number)),
+            ),
             *(now, ends),
         )
-        self._clear("id <= ?", number - KEPT_MESSAGES)
-        self._clear("ends <= ?", ends - KEPT_MESSAGE_BYTES)
+        self._clear("id <= ?", number - MAX_STORED_MESSAGES)
+        self._clear("ends <= ?", ends - MAX_STORED_MESSAGE_BYTES)
 
     def newest(self) -> int:
         """The number of the last message that was ever published."""
@@ -437,7 +449,7 @@ class StoreFile:
 
     def message(self, number: int, principal: bytes, topic: bytes) -> bytes:
         (found,) = self._one("SELECT message FROM messages WHERE id = ?", number)
-        return _unstamp(found, principal, topic, _bytes_of(number))
+        return _check_checksum(found, principal, topic, _encode_number(number))
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
@@ -447,24 +459,24 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 # ---------------------------------------------------------------- checksums
 
-_STAMP_BYTES = 4
+_CHECKSUM_BYTES = 4
 
 
-def _bytes_of(number: float | None) -> bytes:
+def _encode_number(number: float | None) -> bytes:
     return repr(number).encode()
 
 
 def _checksum(value: bytes, place: tuple[bytes, ...]) -> bytes:
     # Names have no NUL in them, so that no two places join to the same bytes.
-    return zlib.crc32(value, zlib.crc32(b"\0".join(place))).to_bytes(_STAMP_BYTES, "big")
+    return zlib.crc32(value, zlib.crc32(b"\0".join(place))).to_bytes(_CHECKSUM_BYTES, "big")
 
 
-def _stamp(value: bytes, *place: bytes) -> bytes:
+def _add_checksum(value: bytes, *place: bytes) -> bytes:
     return _checksum(value, place) + value
 
 
-def _unstamp(stamped: bytes, *place: bytes) -> bytes:
-    stamp, value = stamped[:_STAMP_BYTES], stamped[_STAMP_BYTES:]
+def _check_checksum(stamped: bytes, *place: bytes) -> bytes:
+    stamp, value = stamped[:_CHECKSUM_BYTES], stamped[_CHECKSUM_BYTES:]
     if _checksum(value, place) != stamp:
         raise ConnectionLost("what the store has here was damaged; restore it, or delete the entry")
     return value
@@ -473,17 +485,17 @@ def _unstamp(stamped: bytes, *place: bytes) -> bytes:
 # ---------------------------------------------------------------- the file itself
 
 
-def _guard(path: str) -> None:
+def _create_private(path: str) -> None:
     """See to it that nobody but its owner can open the file. Raises `OSError`, `CannotConnect`."""
     try:
         # SQLite gives its companions the mode of this file.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
         for name in (path, f"{path}-wal", f"{path}-shm"):
-            _narrow(name)
+            _make_private(name)
 
 
-def _narrow(path: str) -> None:
+def _make_private(path: str) -> None:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""A person logs in: the authorization code, with everything that binds it to us (OAuth 2.1, 4.1).
+"""Authorization code grant with PKCE (OAuth 2.1, 4.1): a user logs in through the browser.
 
-Rules: PKCE with S256 always. What comes back is judged in this order: is it the answer to our
-question (`state`), is it from whom we asked (`iss`), and only then what it says. Of an answer that
-is not, nothing is shown or used.
+Rules: PKCE with S256 always. The authorization response is checked in this order: `state` (is it
+the response to this request), `iss` (is it from this issuer), then its content. Nothing of a
+response that fails a check is shown or used.
 """
 
 import hashlib
@@ -12,152 +12,161 @@ from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from colonnade.auth.client.discovery import S256, Found, Issuer
-from colonnade.auth.client.steps import Chance, Flow, Visit, said
-from colonnade.auth.client.tokens import Holder, Tokens, ask_token, read_tokens
-from colonnade.auth.jose import coded
-from colonnade.auth.urls import secure, shown, with_query
+from colonnade.auth.client.discovery import S256, AuthorizationServer, DiscoveryResult
+from colonnade.auth.client.steps import Flow, FlowContext, OpenAuthorizationPage, printable_text
+from colonnade.auth.client.tokens import ClientIdentity, Tokens, read_tokens, request_token
+from colonnade.auth.jose import base64url_encode
+from colonnade.auth.urls import display_url, require_https, with_query
 from colonnade.errors import AuthError, LoginRequired
 from colonnade.protocol.http.challenges import Challenges
 
-OFFLINE = "offline_access"
-# Every parameter that an answer may have is short, and there are seven at most.
-MAX_ANSWER_CHARACTERS = 16 * 1024
-MAX_ANSWER_PARTS = 32
+OFFLINE_ACCESS = "offline_access"
+# The parameters of an authorization response are short, and there are seven at most.
+MAX_RESPONSE_CHARACTERS = 16 * 1024
+MAX_RESPONSE_PARAMETERS = 32
 # PKCE: 43 to 128 characters (RFC 7636, 4.1).
 MIN_VERIFIER, MAX_VERIFIER = 43, 128
 
 
-class Attempt(Struct, frozen=True):
-    """One question to an authorization server, and whom it was put to (CL-23)."""
+class AuthorizationRequest(Struct, frozen=True):
+    """One authorization request and the issuer that it was sent to (CL-23)."""
 
     issuer: str
-    names_itself: bool
+    iss_in_response: bool
     legacy: bool
     state: str
     verifier: str
 
     def __repr__(self) -> str:
-        return f"Attempt({shown(self.issuer)})"
+        return f"AuthorizationRequest({display_url(self.issuer)})"
 
 
-def check_pkce(issuer: Issuer) -> None:
-    """CL-21: refuse an authorization server that does not say that it knows PKCE with S256."""
+def check_pkce(issuer: AuthorizationServer) -> None:
+    """CL-21: refuse an authorization server that does not announce PKCE with S256."""
     if issuer.legacy and issuer.pkce is None:
-        return  # nobody had to say so then; it is sent all the same
+        return  # 2025-03-26 does not require the announcement; PKCE is used all the same
     if issuer.pkce is None or S256 not in issuer.pkce:
         raise AuthError(
-            f"{shown(issuer.issuer)} does not say that it protects codes by PKCE with S256 "
-            "(code_challenge_methods_supported), so that nobody is sent there"
+            f"{display_url(issuer.issuer)} does not announce PKCE with S256 "
+            "(code_challenge_methods_supported), so the login is refused"
         )
 
 
 def choose_scopes(
-    given: Sequence[str], before: Sequence[str], challenges: Challenges, found: Found
+    given: Sequence[str], before: Sequence[str], challenges: Challenges, discovery: DiscoveryResult
 ) -> tuple[str, ...]:
-    """The scopes to ask for: those of the refusal, else those of the document, with what was asked
-    before (CL-10, CL-30), and a refresh token's where the issuer knows it (CL-29)."""
+    """The scopes to request: those of the challenge, else of the metadata, with those requested
+    before (CL-10, CL-30), and `offline_access` if the issuer supports it (CL-29)."""
     asked: Iterable[str] | None = challenges.scopes
     if asked is None and not given and not before:
-        asked = found.scopes
+        asked = discovery.scopes
     wanted = dict.fromkeys([*given, *before, *(asked or ())])
-    wanted.pop(OFFLINE, None)
-    if OFFLINE in (found.issuer.scopes or ()):
-        wanted[OFFLINE] = None
+    wanted.pop(OFFLINE_ACCESS, None)
+    if OFFLINE_ACCESS in (discovery.issuer.scopes or ()):
+        wanted[OFFLINE_ACCESS] = None
     return tuple(wanted)
 
 
-def log_in(found: Found, holder: Holder, redirect_uri: str, scopes: Sequence[str]) -> Flow[Tokens]:
-    """Send a person to the issuer, and get tokens for the code that comes back."""
-    issuer = found.issuer
+def log_in(
+    discovery: DiscoveryResult, identity: ClientIdentity, redirect_uri: str, scopes: Sequence[str]
+) -> Flow[Tokens]:
+    """Send the user to the issuer, and exchange the authorization code for tokens."""
+    issuer = discovery.issuer
     check_pkce(issuer)
-    page = secure(issuer.authorization_endpoint, "the authorization endpoint")
-    attempt = begin(issuer, holder.chance)
+    page = require_https(issuer.authorization_endpoint, "the authorization endpoint")
+    request = new_authorization_request(issuer, identity.context)
     pairs = [
         ("response_type", "code"),
-        ("client_id", holder.client.client_id),
+        ("client_id", identity.client.client_id),
         ("redirect_uri", redirect_uri),
-        ("code_challenge", challenge_of(attempt.verifier)),
+        ("code_challenge", code_challenge(request.verifier)),
         ("code_challenge_method", S256),
-        ("state", attempt.state),
-        ("resource", found.resource),
+        ("state", request.state),
+        ("resource", discovery.resource),
     ]
     if scopes:
         pairs.append(("scope", " ".join(scopes)))
-    if OFFLINE in scopes:
+    if OFFLINE_ACCESS in scopes:
         pairs.append(("prompt", "consent"))  # OpenID Connect Core, 11
-    if holder.bound is not None:
-        pairs.append(("dpop_jkt", holder.bound.thumbprint))  # RFC 9449, 10
-    query: str = yield Visit(with_query(page, pairs), attempt.state)
-    code = read_answer(query, attempt)
+    if identity.dpop_key is not None:
+        pairs.append(("dpop_jkt", identity.dpop_key.thumbprint))  # RFC 9449, 10
+    query: str = yield OpenAuthorizationPage(with_query(page, pairs), request.state)
+    code = read_authorization_response(query, request)
     pairs = [
         ("grant_type", "authorization_code"),
         ("code", code),
         ("redirect_uri", redirect_uri),
-        ("code_verifier", attempt.verifier),
-        ("resource", found.resource),
+        ("code_verifier", request.verifier),
+        ("resource", discovery.resource),
     ]
-    answer = yield from ask_token(issuer, holder, pairs)
-    return read_tokens(answer, issuer, found.resource, holder, scopes)
+    answer = yield from request_token(issuer, identity, pairs)
+    return read_tokens(answer, issuer, discovery.resource, identity, scopes)
 
 
-def begin(issuer: Issuer, chance: Chance) -> Attempt:
-    """A question of its own: a state and a verifier that nobody has seen before."""
-    verifier = chance.secret()
+def new_authorization_request(
+    issuer: AuthorizationServer, context: FlowContext
+) -> AuthorizationRequest:
+    """A request with a new `state` and a new PKCE verifier."""
+    verifier = context.new_secret()
     assert MIN_VERIFIER <= len(verifier) <= MAX_VERIFIER, "CL-18"
-    state = chance.secret()
-    return Attempt(issuer.issuer, issuer.names_itself, issuer.legacy, state, verifier)
+    state = context.new_secret()
+    return AuthorizationRequest(
+        issuer.issuer, issuer.iss_in_response, issuer.legacy, state, verifier
+    )
 
 
-def challenge_of(verifier: str) -> str:
-    """What is shown of a verifier (RFC 7636, 4.2)."""
-    return coded(hashlib.sha256(verifier.encode()).digest())
+def code_challenge(verifier: str) -> str:
+    """The `code_challenge` of a PKCE verifier (RFC 7636, 4.2)."""
+    return base64url_encode(hashlib.sha256(verifier.encode()).digest())
 
 
-def read_answer(query: str, attempt: Attempt) -> str:
-    """The code in an authorization response. Raises `AuthError`, `LoginRequired` for a refusal."""
-    parts = _parts(query)
+def read_authorization_response(query: str, request: AuthorizationRequest) -> str:
+    """The code of an authorization response. Raises `AuthError`, `LoginRequired` for an error."""
+    parts = _parse_query(query)
     state = parts.get("state", "")
-    if not hmac.compare_digest(state.encode(), attempt.state.encode()):  # CL-20
-        raise AuthError("the browser came back with the answer to another question; log in again")
-    _check_issuer(parts, attempt)
-    error = said(parts.get("error"))
+    if not hmac.compare_digest(state.encode(), request.state.encode()):  # CL-20
+        raise AuthError(
+            "the authorization response has another state than the request; log in again"
+        )
+    _check_issuer(parts, request)
+    error = printable_text(parts.get("error"))
     if error:
-        words = said(parts.get("error_description"))
-        told = f"{error}: {words}" if words else error
-        raise LoginRequired(f"{shown(attempt.issuer)} did not let you in ({told})")
+        words = printable_text(parts.get("error_description"))
+        reason = f"{error}: {words}" if words else error
+        raise LoginRequired(f"{display_url(request.issuer)} refused the login ({reason})")
     code = parts.get("code", "")
     if not code:
-        raise AuthError(f"{shown(attempt.issuer)} sent the browser back without a code")
+        raise AuthError(f"the authorization response of {display_url(request.issuer)} has no code")
     return code
 
 
-def _check_issuer(parts: dict[str, str], attempt: Attempt) -> None:
-    """RFC 9207, 2.4, in all its cases (CL-23 to CL-25): compared as it is written."""
+def _check_issuer(parts: dict[str, str], request: AuthorizationRequest) -> None:
+    """RFC 9207, 2.4, in all its cases (CL-23 to CL-25): compared without normalization."""
     named = parts.get("iss")
     if named is None:
-        if attempt.names_itself:
+        if request.iss_in_response:
             raise AuthError(
-                f"the answer does not say that it is of {shown(attempt.issuer)}, which always "
-                "says so; it may be of somebody else, and is not used"
+                f"the authorization response has no iss, which {display_url(request.issuer)} "
+                "always sends; it may be from another issuer, and is not used"
             )
         return
-    same = (attempt.issuer, attempt.issuer + "/") if attempt.legacy else (attempt.issuer,)
+    same = (request.issuer, request.issuer + "/") if request.legacy else (request.issuer,)
     if named not in same:
         raise AuthError(
-            f"the answer is of another issuer than {shown(attempt.issuer)}, and is not used"
+            f"the authorization response is from another issuer than "
+            f"{display_url(request.issuer)}, and is not used"
         )
 
 
-def _parts(query: str) -> dict[str, str]:
-    if len(query) > MAX_ANSWER_CHARACTERS:
-        raise AuthError("the browser came back with more than any answer holds")
+def _parse_query(query: str) -> dict[str, str]:
+    if len(query) > MAX_RESPONSE_CHARACTERS:
+        raise AuthError("the authorization response is too long")
     try:
         pairs = parse_qsl(
-            query, keep_blank_values=True, errors="strict", max_num_fields=MAX_ANSWER_PARTS
+            query, keep_blank_values=True, errors="strict", max_num_fields=MAX_RESPONSE_PARAMETERS
         )
     except ValueError:
-        raise AuthError("the browser came back with something that is no answer") from None
+        raise AuthError("the authorization response is malformed") from None
     if len({name for name, _ in pairs}) != len(pairs):  # RFC 6749, 3.1
-        raise AuthError("the browser came back with an answer that says something twice")
+        raise AuthError("the authorization response has a parameter twice")
     return dict(pairs)

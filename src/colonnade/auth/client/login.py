@@ -1,14 +1,13 @@
-"""How a client shows who it is: a person who logs in, or a program with credentials of its own.
+"""OAuth logins of a client: `Login` for users, `ClientCredentials` and others for programs.
 
     connect(url, auth=Login())
     connect(url, auth=ClientCredentials(issuer=..., client_id=..., client_secret=...))
 
-Each is a plain value that can be used for many connections; what they have in common is kept in
-its store. How each gets a token is a flow, which yields what it wants.
+Each is a value that can be used for many connections, which share its token storage. How it
+obtains a token is a flow (see `steps`).
 
-Rules: nothing happens when one is made, but that what cannot be right is refused. No secret is in
-a `repr`. Credentials without an issuer are not accepted: a server could name any issuer, and
-would have them sent there.
+Rules: a constructor only checks its arguments. No secret is in a `repr`. Credentials without an
+issuer are not accepted: a server could name any issuer, and have them sent there.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,55 +15,62 @@ from typing import Any, Final, NoReturn, TypeAlias, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from colonnade.auth.client.authorization_code import choose_scopes, log_in
-from colonnade.auth.client.discovery import Found
+from colonnade.auth.client.discovery import DiscoveryResult
 from colonnade.auth.client.machine_grants import (
     ID_TOKEN,
     SAML2,
     Assertion,
-    Provider,
-    assertion_token,
-    enterprise_token,
-    machine_client,
-    own_token,
-    text_of,
+    IdentityProvider,
+    assertion_text,
+    client_credentials_grant,
+    id_jag_grant,
+    jwt_bearer_grant,
+    preregistered_client,
 )
 from colonnade.auth.client.registration import (
     BASIC,
     NONE,
     POST,
-    Given,
-    Registered,
-    insist,
-    known_client,
+    ClientSettings,
+    RegisteredClient,
+    check_issuer,
+    configured_client,
     register,
 )
-from colonnade.auth.client.steps import Chance, Erase, Flow, Listen, Load, Save
-from colonnade.auth.client.storage import client_name, packed, unpacked
-from colonnade.auth.client.tokens import GrantRefused, Holder, Tokens
+from colonnade.auth.client.steps import (
+    DeleteRecord,
+    Flow,
+    FlowContext,
+    LoadRecord,
+    OpenRedirectListener,
+    SaveRecord,
+)
+from colonnade.auth.client.storage import client_key, decode_record, encode_record
+from colonnade.auth.client.tokens import ClientIdentity, GrantRefused, Tokens
 from colonnade.auth.jose import SigningKey, read_private_key
-from colonnade.auth.ssrf import is_this_machine
-from colonnade.auth.urls import secure
-from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import require_https
+from colonnade.errors import AuthError, InvalidArgument
 from colonnade.ports import Store
 from colonnade.protocol.http.challenges import Challenges
 
-# A person finds a password, and a second factor in another room.
-LOGIN_S: Final = 300.0
+# A user has to find a password, and a second factor in another room.
+LOGIN_TIMEOUT_S: Final = 300.0
 CLIENT_NAME: Final = "colonnade"
 
-# Sends a person to a page, and gives the URL that the browser came back to.
+# Sends the user to a page, and returns the URL that the browser was redirected to.
 OnVisit: TypeAlias = Callable[[str], Any]
-# Tells a person of a page.
+# Shows the user the URL of the login page.
 OnShow: TypeAlias = Callable[[str], None]
 
 
 class AuthOptions(TypedDict, total=False):
-    """What every way to log in takes beside what it needs itself.
+    """Options of every authentication class.
 
-    `scopes` to ask for beside those that a server wants; `keep=True` keeps what was got on this
-    machine, `store` and `keys` where you say; `principal` keeps it apart for each of your users;
-    `networks` are ranges of your own in which an issuer may be; with `dpop=True` tokens are bound
-    to a key, also where the server does not ask for that.
+    `scopes` are requested beside those that the server requires. `keep=True` stores tokens in an
+    encrypted file on this machine, `store` and `keys` in a store of yours; `principal` separates
+    your users there. `networks` are private ranges in which an issuer may be. With `dpop=True`
+    tokens are bound to a key, even if the server does not require that.
     """
 
     scopes: Sequence[str]
@@ -77,7 +83,7 @@ class AuthOptions(TypedDict, total=False):
 
 
 class Auth:
-    """What every way to log in has; use one of the others."""
+    """Base of the authentication classes; use one of the others."""
 
     def __init__(
         self,
@@ -92,23 +98,18 @@ class Auth:
         dpop: bool = False,
     ) -> None:
         if isinstance(scopes, str):
-            raise InvalidArgumentType(
-                "scopes is a list of texts, such as ['files:read']", argument="scopes"
-            )
+            raise InvalidArgument("scopes is a list of strings, such as ['files:read']")
         if any(not one or not one.isascii() or set(one) & set(' "\\') for one in scopes):
             raise InvalidArgument(
                 "a scope is a word without spaces, quotes or backslashes", argument="scopes"
             )
         if store is not None and not keys:
             raise InvalidArgument(
-                "what is kept in a store of yours is sealed: pass keys=[secrets.token_bytes(32)] "
-                "and keep them, or keep=True for a file and a key of our own",
-                argument="keys",
+                "tokens in a store are encrypted: pass keys=[secrets.token_bytes(32)] and keep "
+                "them, or keep=True for a file with a key of its own"
             )
         if store is not None and keep:
-            raise InvalidArgument(
-                "keep=True is our own file, and store= is yours; choose one", argument="store"
-            )
+            raise InvalidArgument("pass either keep=True or store=, not both")
         self.issuer: str = issuer
         self.scopes: tuple[str, ...] = tuple(scopes)
         self.store: Store | None = store
@@ -122,52 +123,56 @@ class Auth:
         return f"{type(self).__name__}({self.issuer or 'any issuer'})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("what may hold a secret is not copied or pickled")
+        raise TypeError("an object that may hold a secret cannot be copied or pickled")
 
-    # Whether it logs in with nobody at hand.
+    # Whether it obtains tokens without a user.
     unattended: bool = True
 
     @property
     def account(self) -> str:
-        """Which client it is; kept credentials of another one are none of its business."""
+        """The client id; stored credentials of another client are not used."""
         return ""
 
     @property
     def signer(self) -> SigningKey | None:
-        """The key with which it shows that it is itself, where it has one."""
+        """The private key for client assertions, if there is one."""
         return None
 
     def scopes_for(
-        self, before: Sequence[str], challenges: Challenges, found: Found
+        self, before: Sequence[str], challenges: Challenges, discovery: DiscoveryResult
     ) -> tuple[str, ...]:
-        """What to ask for: offline access is for people who come back."""
-        wanted = choose_scopes(self.scopes, before, challenges, found)
+        """The scopes to request, without `offline_access`, which is for users."""
+        wanted = choose_scopes(self.scopes, before, challenges, discovery)
         return tuple(one for one in wanted if one != "offline_access")
 
     def grant(
-        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
-    ) -> Flow[tuple[Registered, Tokens]]:
-        """Get tokens at an issuer that was found."""
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """Obtain tokens from the discovered issuer."""
         raise NotImplementedError
 
-    def check(self, found: Found) -> None:
-        """Raise `AuthError` where what it has is not this issuer's."""
-        insist(Given(issuer=self.issuer), found.issuer)
+    def check(self, discovery: DiscoveryResult) -> None:
+        """Raise `AuthError` if the credentials belong to another issuer."""
+        check_issuer(ClientSettings(issuer=self.issuer), discovery.issuer)
 
 
 class Login(Auth):
-    """A person logs in: in a browser, or wherever a program sends them.
+    """A user logs in through a browser (authorization code grant with PKCE).
 
-    Without anything it registers itself where the server's issuer lets it. `client_id` (and
-    `client_secret` with its `issuer`) is a client that was registered beforehand;
-    `client_metadata_url` is a document that says who the client is. `scopes` are asked for beside
-    those that the server names. `keep=True` remembers the login in an encrypted file of this
-    machine; else it lasts as long as this value.
+    Without arguments a client is registered dynamically if the issuer supports that. `client_id`
+    (and `client_secret`) with its `issuer` is a pre-registered client; `client_metadata_url` is a
+    client ID metadata document. `scopes` are requested beside those that the server requires.
+    `keep=True` stores the login in an encrypted file on this machine; otherwise it lasts as long
+    as this object.
 
-    `on_visit(url)` is for programs: it sends the person to the page, and gives the URL that they
-    came back to, which begins with `redirect_uri`. Without it the page is opened in a browser
-    (`browser=False`: only told), `on_show(url)` tells the person so, and a listener on this
-    machine waits for the browser to come back.
+    `on_visit(url)` is for programs: it sends the user to the page, and returns the URL that the
+    browser was redirected to, which begins with `redirect_uri`. Without it the page is opened in
+    a browser (not with `browser=False`), `on_show(url)` shows the URL to the user, and a loopback
+    listener waits for the redirect.
     """
 
     unattended: bool = False
@@ -184,18 +189,19 @@ class Login(Auth):
         browser: bool = True,
         on_visit: OnVisit | None = None,
         on_show: OnShow | None = None,
-        login_s: float = LOGIN_S,
+        login_s: float = LOGIN_TIMEOUT_S,
         **options: Unpack[AuthOptions],
     ) -> None:
         super().__init__(issuer=issuer, **options)
-        self._given = Given(client_id, client_secret, issuer, client_metadata_url, client_name)
-        self._given.check()
+        self._settings = ClientSettings(
+            client_id, client_secret, issuer, client_metadata_url, client_name
+        )
+        self._settings.check()
         if redirect_uri:
             check_redirect(redirect_uri, on_visit is not None)
         elif on_visit is not None:
             raise InvalidArgument(
-                "on_visit needs redirect_uri=, where the person comes back to",
-                argument="redirect_uri",
+                "on_visit= needs redirect_uri=, where the browser is redirected to"
             )
         self.redirect_uri: str = redirect_uri
         self.browser: bool = browser
@@ -205,43 +211,51 @@ class Login(Auth):
 
     @property
     def account(self) -> str:
-        """The client that it was given, if any."""
-        return self._given.client_id or self._given.document
+        """The client that it was settings, if any."""
+        return self._settings.client_id or self._settings.metadata_url
 
     def scopes_for(
-        self, before: Sequence[str], challenges: Challenges, found: Found
+        self, before: Sequence[str], challenges: Challenges, discovery: DiscoveryResult
     ) -> tuple[str, ...]:
-        """With offline access where the issuer knows it: a person should not log in again soon."""
-        return choose_scopes(self.scopes, before, challenges, found)
+        """With `offline_access` if the issuer supports it, so that the login lasts."""
+        return choose_scopes(self.scopes, before, challenges, discovery)
 
     def grant(
-        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
-    ) -> Flow[tuple[Registered, Tokens]]:
-        """Register where that is needed, and let the person log in."""
-        client = known_client(self._given, found.issuer)
-        name = client_name(found.server, found.issuer.issuer)
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """Register a client if needed, and let the user log in."""
+        client = configured_client(self._settings, discovery.issuer)
+        name = client_key(discovery.server, discovery.issuer.issuer)
         if client is not None:
-            uri = yield Listen(self.redirect_uri)
+            uri = yield OpenRedirectListener(self.redirect_uri)
             return client, (
-                yield from log_in(found, Holder(client, chance, None, bound), uri, scopes)
+                yield from log_in(
+                    discovery, ClientIdentity(client, context, None, dpop_key), uri, scopes
+                )
             )
-        kept = unpacked(Registered, (yield Load(name)))
+        kept = decode_record(RegisteredClient, (yield LoadRecord(name)))
         if kept is not None and (
-            kept.issuer != found.issuer.issuer or not kept.lasts(chance.now())
+            kept.issuer != discovery.issuer.issuer or not kept.is_valid(context.now())
         ):
             kept = None
-        uri = yield Listen(self.redirect_uri or (kept.redirect_uri if kept is not None else ""))
+        uri = yield OpenRedirectListener(
+            self.redirect_uri or (kept.redirect_uri if kept is not None else "")
+        )
         for attempt in range(2):
             client = kept if kept is not None and kept.redirect_uri == uri else None
             fresh = client is None
             if client is None:
-                client = yield from register(self._given, found.issuer, uri)
-                yield Save(name, packed(client))
-            holder = Holder(client, chance, None, bound)
+                client = yield from register(self._settings, discovery.issuer, uri)
+                yield SaveRecord(name, encode_record(client))
+            identity = ClientIdentity(client, context, None, dpop_key)
             try:
-                return client, (yield from log_in(found, holder, uri, scopes))
+                return client, (yield from log_in(discovery, identity, uri, scopes))
             except GrantRefused as refused:
-                # It has forgotten a client that it registered some time ago.
+                # The issuer no longer knows a client that was registered before.
                 if (
                     fresh
                     or attempt
@@ -249,15 +263,15 @@ class Login(Auth):
                 ):
                     raise
                 kept = None
-                yield Erase(name)
+                yield DeleteRecord(name)
         raise AssertionError("the second attempt is with a fresh client")
 
 
 class ClientCredentials(Auth):
-    """A program logs in as itself: with a secret, or with a private key (PEM), which is better.
+    """Client credentials grant: with a client secret, or with a private key (PEM), which is better.
 
-    The client was registered with the issuer beforehand. `method` is `client_secret_basic` or
-    `client_secret_post` where the issuer's document does not say which one it takes.
+    The client is pre-registered at the issuer. `method` is `client_secret_basic` or
+    `client_secret_post` if the metadata of the issuer does not name the supported ones.
     """
 
     def __init__(
@@ -272,11 +286,11 @@ class ClientCredentials(Auth):
         method: str = "",
         **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(issuer=_needed(issuer), **options)
+        super().__init__(issuer=_require_issuer(issuer), **options)
         if bool(client_secret) is bool(private_key):
-            raise InvalidArgument("pass either client_secret= or private_key=, a PEM text")
+            raise InvalidArgument("pass either client_secret= or private_key= (PEM)")
         if method not in ("", BASIC, POST):
-            raise InvalidArgument(f"method is {BASIC} or {POST}", argument="method")
+            raise InvalidArgument(f"method must be {BASIC} or {POST}")
         self._client_id = client_id
         self._secret = client_secret
         self._method = method
@@ -297,23 +311,27 @@ class ClientCredentials(Auth):
         return self._key
 
     def grant(
-        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
-    ) -> Flow[tuple[Registered, Tokens]]:
-        """A token for the program itself."""
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """Client credentials grant."""
         by_key = self._key is not None
-        client = machine_client(
-            found.issuer, self._client_id, self._secret, key=by_key, method=self._method
+        client = preregistered_client(
+            discovery.issuer, self._client_id, self._secret, key=by_key, method=self._method
         )
-        holder = Holder(client, chance, self._key, bound)
-        return client, (yield from own_token(found, holder, scopes))
+        identity = ClientIdentity(client, context, self._key, dpop_key)
+        return client, (yield from client_credentials_grant(discovery, identity, scopes))
 
 
 class EnterpriseLogin(Auth):
-    """A user of an enterprise, vouched for by its identity provider (ID-JAG).
+    """A user of an enterprise, by an identity assertion of its identity provider (ID-JAG).
 
-    `identity` is what the provider gave at sign-on, an ID token (or with `saml=True` a SAML
-    assertion), or a function that gives it. `issuer`, `client_id` and `client_secret` are what the
-    client is to the server's own authorization server.
+    `identity` is the ID token (with `saml=True` the SAML assertion) of the single sign-on, or a
+    function that returns it. `issuer`, `client_id` and `client_secret` are the authorization
+    server of the MCP server and the client there.
     """
 
     def __init__(
@@ -329,33 +347,39 @@ class EnterpriseLogin(Auth):
         saml: bool = False,
         **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(issuer=_needed(issuer), **options)
-        _secured(idp_token_endpoint, "idp_token_endpoint=")
+        super().__init__(issuer=_require_issuer(issuer), **options)
+        _check_https(idp_token_endpoint, "idp_token_endpoint=")
         self._client_id = client_id
         self._secret = client_secret
-        # How it authenticates there: by what the specification shows, in the body.
+        # Client authentication at the identity provider: in the body, as the specification shows.
         method = POST if idp_client_secret else NONE
-        known = Registered(idp_token_endpoint, idp_client_id, idp_client_secret, method)
-        self._provider = Provider(idp_token_endpoint, known, identity, SAML2 if saml else ID_TOKEN)
+        known = RegisteredClient(idp_token_endpoint, idp_client_id, idp_client_secret, method)
+        self._provider = IdentityProvider(
+            idp_token_endpoint, known, identity, SAML2 if saml else ID_TOKEN
+        )
 
     @property
     def account(self) -> str:
-        """The client that it is at the server's issuer."""
+        """The client id at the issuer of the server."""
         return self._client_id
 
     def grant(
-        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
-    ) -> Flow[tuple[Registered, Tokens]]:
-        """The provider's word first, then a token for it."""
-        client = machine_client(found.issuer, self._client_id, self._secret)
-        holder = Holder(client, chance, None, bound)
-        return client, (yield from enterprise_token(found, holder, self._provider, scopes))
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """An ID-JAG from the identity provider, then an access token for it."""
+        client = preregistered_client(discovery.issuer, self._client_id, self._secret)
+        identity = ClientIdentity(client, context, None, dpop_key)
+        return client, (yield from id_jag_grant(discovery, identity, self._provider, scopes))
 
 
 class WorkloadIdentity(Auth):
-    """A workload, vouched for by the platform that runs it: its JWT is exchanged for a token.
+    """A workload with a JWT of its platform, which is exchanged for an access token (RFC 7523).
 
-    `assertion` is the JWT, or a function that gives a new one: platforms rotate them.
+    `assertion` is the JWT, or a function that returns a new one: platforms rotate them.
     """
 
     def __init__(
@@ -367,53 +391,55 @@ class WorkloadIdentity(Auth):
         client_secret: str = "",
         **options: Unpack[AuthOptions],
     ) -> None:
-        super().__init__(issuer=_needed(issuer), **options)
+        super().__init__(issuer=_require_issuer(issuer), **options)
         self._client_id = client_id
         self._secret = client_secret
         self._assertion = assertion
 
     @property
     def account(self) -> str:
-        """The client that it is, where it is one."""
+        """The client id, if there is one."""
         return self._client_id
 
     def grant(
-        self, found: Found, chance: Chance, bound: SigningKey | None, scopes: Sequence[str]
-    ) -> Flow[tuple[Registered, Tokens]]:
-        """A token for the platform's word."""
-        assertion = yield from text_of(self._assertion, "the assertion of the workload")
-        client = machine_client(found.issuer, self._client_id, self._secret)
-        holder = Holder(client, chance, None, bound)
-        return client, (yield from assertion_token(found, holder, assertion, scopes))
+        self,
+        discovery: DiscoveryResult,
+        context: FlowContext,
+        dpop_key: SigningKey | None,
+        scopes: Sequence[str],
+    ) -> Flow[tuple[RegisteredClient, Tokens]]:
+        """JWT bearer grant with the assertion of the platform."""
+        assertion = yield from assertion_text(self._assertion, "the assertion of the workload")
+        client = preregistered_client(discovery.issuer, self._client_id, self._secret)
+        identity = ClientIdentity(client, context, None, dpop_key)
+        return client, (yield from jwt_bearer_grant(discovery, identity, assertion, scopes))
 
 
 def check_redirect(uri: str, anywhere: bool) -> None:
-    """CL-26: on this machine, or https where a program serves it. Raises `LocalProtocolError`."""
-    _secured(uri, "redirect_uri=")
+    """CL-26: a loopback host, or https if a program serves it. Raises `LocalProtocolError`."""
+    _check_https(uri, "redirect_uri=")
     parts = urlsplit(uri)
     if "#" in uri:
-        raise InvalidArgument("redirect_uri= has no fragment", argument="redirect_uri")
-    if not anywhere and (parts.scheme != "http" or not is_this_machine(parts.hostname or "")):
+        raise InvalidArgument("redirect_uri= must have no fragment")
+    if not anywhere and (parts.scheme != "http" or not is_loopback_host(parts.hostname or "")):
         raise InvalidArgument(
-            "redirect_uri= is on this machine (http://127.0.0.1:8123/callback), unless on_visit= "
-            "says where the person came back to",
-            argument="redirect_uri",
+            "redirect_uri= must be a loopback URL (http://127.0.0.1:8123/callback), unless "
+            "on_visit= returns the URL of the redirect"
         )
 
 
-def _needed(issuer: str) -> str:
-    """CL-16: credentials that belong to nobody are nobody's. Raises `LocalProtocolError`."""
+def _require_issuer(issuer: str) -> str:
+    """CL-16: credentials without an issuer are refused. Raises `LocalProtocolError`."""
     if not issuer:
         raise InvalidArgument(
             "issuer= is the authorization server that these credentials belong to; without it, "
-            "whichever server you connect to could have them sent anywhere",
-            argument="issuer",
+            "a server could name any issuer and have them sent there"
         )
-    return _secured(issuer, "issuer=")
+    return _check_https(issuer, "issuer=")
 
 
-def _secured(url: str, what: str) -> str:
+def _check_https(url: str, what: str) -> str:
     try:
-        return secure(url, what)
+        return require_https(url, what)
     except AuthError as error:
         raise InvalidArgument(str(error)) from None

@@ -1,8 +1,8 @@
-"""A listener on this machine that waits for one browser to come back, and the browser itself.
+"""Loopback redirect listener (RFC 8252, 7.3): receives the redirect of the browser after a login.
 
-Rules: on the loopback address alone. It answers nothing but the state that it waits for, and that
-once: anybody on this machine, and any web page, can send a browser here. Its pages are fixed and
-hold nothing of what came in; nothing of it is logged. Sizes and times of what comes in are bounded.
+Rules: bound to the loopback address only. It accepts the expected `state`, once: any program on
+this machine, and any web page, can send requests here. Its pages are static and contain nothing of
+the request; no request is logged. Sizes and times are limited.
 """
 
 import asyncio
@@ -11,15 +11,14 @@ import hmac
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from colonnade.errors import AuthError, LocalProtocolError, LoginRequired
+from colonnade.errors import AuthError, InvalidArgument, LoginRequired
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"
-# A code of some kilobytes is the longest that is met; a browser sends cookies beside it.
+# The longest codes have some kilobytes; a browser sends cookies beside them.
 MAX_HEAD_BYTES = 64 * 1024
-# Whoever connects has something to say.
-HEAD_S = 10.0
-# Browsers open some connections ahead; more are somebody else's.
+HEADER_TIMEOUT_S = 10.0
+# Browsers open a few connections in advance.
 MAX_CONNECTIONS = 32
 
 _PAGE = (
@@ -27,7 +26,7 @@ _PAGE = (
     "<p style='font-family:sans-serif'>{words}</p>"
 )
 _DONE = _PAGE.format(title="Logged in", words="You can close this window.")
-_NOTHING = _PAGE.format(title="Nothing here", words="Nobody waits for this.")
+_NOT_FOUND = _PAGE.format(title="Not found", words="No login is waiting for this request.")
 _HEADERS = (
     "content-type: text/html; charset=utf-8\r\n"
     "cache-control: no-store\r\n"
@@ -39,8 +38,8 @@ _HEADERS = (
 )
 
 
-class Loopback:
-    """Waits for one answer of an authorization server."""
+class RedirectListener:
+    """Waits for one authorization response."""
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -50,49 +49,47 @@ class Loopback:
         self._answer: asyncio.Future[str] | None = None
         self._writers: set[asyncio.StreamWriter] = set()
 
-    async def open(self, again: str = "", *, insist: bool = False) -> str:
-        """Begin to listen; the redirect URI. `again` is one to use if its port is free, with
-        `insist` it must be. Raises `AuthError`."""
-        parts = urlsplit(again)
+    async def open(self, preferred: str = "", *, required: bool = False) -> str:
+        """Start to listen; the redirect URI. `preferred` is used if its port is free; if it is
+        `required`, another port is an error. Raises `AuthError`."""
+        parts = urlsplit(preferred)
         host, port = parts.hostname or HOST, parts.port or 0
-        self._path = parts.path or (PATH if not again else "/")
-        # The name is resolved by nobody: whatever it says, this is the address.
+        self._path = parts.path or (PATH if not preferred else "/")
+        # The host name is not resolved: the listener is always on the loopback address.
         address = "::1" if host == "::1" else HOST
         try:
             self._server = await asyncio.start_server(self._take, address, port)
         except OSError as error:
-            if insist:
-                raise AuthError(
-                    f"port {port} of this machine is taken, and the redirect URI needs it"
-                ) from error
+            if required:
+                raise AuthError(f"port {port} is in use, and the redirect URI needs it") from error
             self._path, host = PATH, HOST
             self._server = await asyncio.start_server(self._take, HOST, 0)
         bound = self._server.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         self._hosts = frozenset({f"{shown}:{bound}", f"{HOST}:{bound}", f"localhost:{bound}"})
-        if insist and parts.port is None:
-            return again  # any port will do there (RFC 8252, 7.3)
+        if required and parts.port is None:
+            return preferred  # any port is allowed (RFC 8252, 7.3)
         return f"http://{shown}:{bound}{self._path}"
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port of the listener."""
         assert self._server is not None
         return self._server.sockets[0].getsockname()[1]
 
     async def wait(self, state: str, timeout_s: float) -> str:
-        """The query that the browser comes back with. Raises `LoginRequired`."""
+        """The query of the redirect. Raises `LoginRequired` after the timeout."""
         self._state = state
         self._answer = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._answer
         except TimeoutError:
-            words = f"nobody logged in within {timeout_s:g} s; try again"
+            words = f"the login was not completed within {timeout_s:g} s; try again"
             raise LoginRequired(words) from None
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -107,8 +104,8 @@ class Loopback:
         self._writers.add(writer)
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(HEAD_S):
-                    head = await _head(reader)
+                async with asyncio.timeout(HEADER_TIMEOUT_S):
+                    head = await _read_head(reader)
                     status, page = self._judge(head)
                     data = page.encode()
                     first = f"HTTP/1.1 {status}\r\ncontent-length: {len(data)}\r\n{_HEADERS}\r\n"
@@ -119,18 +116,18 @@ class Loopback:
             writer.close()
 
     def _judge(self, head: list[str]) -> tuple[str, str]:
-        """What to answer to a request, and whether it is the one."""
+        """The status and page for a request; sets the result if it is the expected redirect."""
         words = head[0].split(" ") if head else []
         if len(words) != 3 or words[0] != "GET":
-            return "405 Method Not Allowed", _NOTHING
+            return "405 Method Not Allowed", _NOT_FOUND
         names = [line.partition(":")[2].strip() for line in head[1:] if line[:5].lower() == "host:"]
         path, _, query = words[1].partition("?")
-        # A name that leads here is no name of ours: a page could have sent a browser by it.
+        # DNS rebinding: a web page may use a host name of its own that resolves to loopback.
         if len(names) != 1 or names[0].lower() not in self._hosts or path != self._path:
-            return "404 Not Found", _NOTHING
+            return "404 Not Found", _NOT_FOUND
         answer = self._answer
         if answer is None or answer.done() or not self._is_ours(query):
-            return "400 Bad Request", _NOTHING
+            return "400 Bad Request", _NOT_FOUND
         answer.set_result(query)
         return "200 OK", _DONE
 
@@ -145,7 +142,7 @@ class Loopback:
         return len(states) == 1 and hmac.compare_digest(states[0].encode(), expected)
 
 
-async def _head(reader: asyncio.StreamReader) -> list[str]:
+async def _read_head(reader: asyncio.StreamReader) -> list[str]:
     data = b""
     while b"\r\n\r\n" not in data:
         more = await reader.read(MAX_HEAD_BYTES)
@@ -156,11 +153,11 @@ async def _head(reader: asyncio.StreamReader) -> list[str]:
 
 
 async def open_browser(url: str) -> bool:
-    """Open a page in the person's browser, without a shell; whether there is one."""
+    """Open a page in the user's browser, without a shell; whether that was possible."""
     import webbrowser
 
     if not url.startswith(("https://", "http://")):  # CL-09, which python -O must not take away
-        raise LocalProtocolError("what was to be opened is no web page")
+        raise InvalidArgument("only http and https URLs are opened in a browser")
     try:
         return await asyncio.to_thread(webbrowser.open, url)
     except (OSError, webbrowser.Error):

@@ -1,7 +1,7 @@
-"""Programs log in, with nobody at hand: by a secret, a key, an assertion of somebody who vouches.
+"""Grants without a user: client credentials, JWT bearer (RFC 7523), ID-JAG by token exchange.
 
-Rules: whoever has credentials says whose they are, by issuer; they are shown to that issuer alone.
-Nothing else is tried where one way is refused.
+Rules: credentials are configured together with their issuer, and sent to that issuer alone. There
+is no fallback from one grant to another.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,18 +9,18 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from colonnade.auth.client.discovery import Found, Issuer
+from colonnade.auth.client.discovery import AuthorizationServer, DiscoveryResult
 from colonnade.auth.client.registration import (
     BASIC,
     NONE,
     POST,
     PRIVATE_KEY,
-    Registered,
-    method_for,
+    RegisteredClient,
+    choose_auth_method,
 )
-from colonnade.auth.client.steps import Flow, Obtain, text_in
-from colonnade.auth.client.tokens import Holder, Tokens, ask_token, read_tokens
-from colonnade.auth.urls import secure, shown
+from colonnade.auth.client.steps import Flow, GetAssertion, string_member
+from colonnade.auth.client.tokens import ClientIdentity, Tokens, read_tokens, request_token
+from colonnade.auth.urls import display_url, require_https
 from colonnade.errors import AuthError
 
 TOKEN_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
@@ -29,99 +29,123 @@ ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
 SAML2: Final = "urn:ietf:params:oauth:token-type:saml2"
 
-# A text, or what gives one when it is needed: assertions end soon.
+# A string, or a function that returns one when it is needed: assertions expire soon.
 Assertion = str | Callable[[], Any]
 
 
-class Provider(Struct, frozen=True):
-    """The identity provider of an enterprise, and what we are to it."""
+class IdentityProvider(Struct, frozen=True):
+    """The identity provider of an enterprise, and the client that is registered there."""
 
     token_endpoint: str
-    client: Registered
+    client: RegisteredClient
     subject: Assertion
     subject_type: str = ID_TOKEN
 
     def __repr__(self) -> str:
-        return f"Provider({shown(self.token_endpoint)})"
+        return f"IdentityProvider({display_url(self.token_endpoint)})"
 
 
-def machine_client(
-    issuer: Issuer, client_id: str, secret: str, *, key: bool = False, method: str = ""
-) -> Registered:
-    """A client that was registered beforehand, as this issuer lets it authenticate."""
+def preregistered_client(
+    issuer: AuthorizationServer, client_id: str, secret: str, *, key: bool = False, method: str = ""
+) -> RegisteredClient:
+    """A pre-registered client with an authentication method that the issuer supports."""
     if key:
         chosen = PRIVATE_KEY
-        if issuer.methods is not None and PRIVATE_KEY not in issuer.methods:
-            raise AuthError(f"{shown(issuer.issuer)} does not take {PRIVATE_KEY}; use a secret")
+        if issuer.auth_methods is not None and PRIVATE_KEY not in issuer.auth_methods:
+            raise AuthError(
+                f"{display_url(issuer.issuer)} does not support {PRIVATE_KEY}; use a secret"
+            )
     else:
-        chosen = method or method_for(bool(secret), issuer)
-        if secret and issuer.methods is not None and not {BASIC, POST} & {*issuer.methods}:
-            raise AuthError(f"{shown(issuer.issuer)} takes no secret; use a private key")
-    return Registered(issuer.issuer, client_id, secret if not key else "", chosen)
+        chosen = method or choose_auth_method(bool(secret), issuer)
+        if (
+            secret
+            and issuer.auth_methods is not None
+            and not {BASIC, POST} & {*issuer.auth_methods}
+        ):
+            raise AuthError(
+                f"{display_url(issuer.issuer)} does not support client secrets; use a private key"
+            )
+    return RegisteredClient(issuer.issuer, client_id, secret if not key else "", chosen)
 
 
-def own_token(found: Found, holder: Holder, scopes: Sequence[str]) -> Flow[Tokens]:
-    """A token for the client itself (OAuth 2.1, 4.2)."""
-    if holder.client.method == NONE:
-        raise AuthError("a client without a secret or a key has nothing to log in with")
-    pairs = [("grant_type", "client_credentials"), *_about(found, scopes)]
-    answer = yield from ask_token(found.issuer, holder, pairs)
-    return _read(answer, found, holder, scopes)
-
-
-def assertion_token(
-    found: Found, holder: Holder, assertion: str, scopes: Sequence[str]
+def client_credentials_grant(
+    discovery: DiscoveryResult, identity: ClientIdentity, scopes: Sequence[str]
 ) -> Flow[Tokens]:
-    """A token for somebody's word for us (RFC 7523, 2.1)."""
-    pairs = [("grant_type", JWT_BEARER), ("assertion", assertion), *_about(found, scopes)]
-    answer = yield from ask_token(found.issuer, holder, pairs)
-    return _read(answer, found, holder, scopes)
+    """Client credentials grant (OAuth 2.1, 4.2)."""
+    if identity.client.method == NONE:
+        raise AuthError("the client credentials grant needs a client secret or a private key")
+    pairs = [("grant_type", "client_credentials"), *_resource_and_scope(discovery, scopes)]
+    answer = yield from request_token(discovery.issuer, identity, pairs)
+    return _read_without_refresh(answer, discovery, identity, scopes)
 
 
-def enterprise_token(
-    found: Found, holder: Holder, provider: Provider, scopes: Sequence[str]
+def jwt_bearer_grant(
+    discovery: DiscoveryResult, identity: ClientIdentity, assertion: str, scopes: Sequence[str]
 ) -> Flow[Tokens]:
-    """A token by way of an identity provider: its word for the user (ID-JAG), then a token."""
-    secure(provider.token_endpoint, "the token endpoint of the identity provider")
-    subject = yield from text_of(provider.subject, "the identity assertion")
+    """JWT bearer grant (RFC 7523, 2.1): an access token for an assertion."""
+    pairs = [
+        ("grant_type", JWT_BEARER),
+        ("assertion", assertion),
+        *_resource_and_scope(discovery, scopes),
+    ]
+    answer = yield from request_token(discovery.issuer, identity, pairs)
+    return _read_without_refresh(answer, discovery, identity, scopes)
+
+
+def id_jag_grant(
+    discovery: DiscoveryResult,
+    identity: ClientIdentity,
+    provider: IdentityProvider,
+    scopes: Sequence[str],
+) -> Flow[Tokens]:
+    """Token exchange at the identity provider for an ID-JAG, then the JWT bearer grant."""
+    require_https(provider.token_endpoint, "the token endpoint of the identity provider")
+    subject = yield from assertion_text(provider.subject, "the identity assertion")
     pairs = [
         ("grant_type", TOKEN_EXCHANGE),
         ("requested_token_type", ID_JAG),
-        ("audience", found.issuer.issuer),
-        ("resource", found.resource),
+        ("audience", discovery.issuer.issuer),
+        ("resource", discovery.resource),
         ("subject_token", subject),
         ("subject_token_type", provider.subject_type),
     ]
     if scopes:
         pairs.append(("scope", " ".join(scopes)))
-    asking = Holder(provider.client, holder.chance, holder.signer)
-    answer = yield from ask_token(found.issuer, asking, pairs, at=provider.token_endpoint)
+    asking = ClientIdentity(provider.client, identity.context, identity.signer)
+    answer = yield from request_token(discovery.issuer, asking, pairs, at=provider.token_endpoint)
     if answer.get("issued_token_type") != ID_JAG:
-        raise AuthError(f"{shown(provider.token_endpoint)} gave something else than an ID-JAG")
-    grant = text_in(answer, "access_token")
+        raise AuthError(
+            f"{display_url(provider.token_endpoint)} issued something else than an ID-JAG"
+        )
+    grant = string_member(answer, "access_token")
     if grant is None:
-        raise AuthError(f"{shown(provider.token_endpoint)} answered without a grant")
-    return (yield from assertion_token(found, holder, grant, scopes))
+        raise AuthError(f"{display_url(provider.token_endpoint)} responded without a grant")
+    return (yield from jwt_bearer_grant(discovery, identity, grant, scopes))
 
 
-def text_of(assertion: Assertion, what: str) -> Flow[str]:
-    """An assertion as text, asked of the program where it gives them one by one."""
+def assertion_text(assertion: Assertion, what: str) -> Flow[str]:
+    """The assertion as a string, from the program's function if it is one."""
     text: object = assertion
     if callable(assertion):
-        text = yield Obtain(assertion)
+        text = yield GetAssertion(assertion)
     if not isinstance(text, str) or not text:
-        raise AuthError(f"{what} is no text, or is empty")
+        raise AuthError(f"{what} must be a non-empty string")
     return text
 
 
-def _about(found: Found, scopes: Sequence[str]) -> list[tuple[str, str]]:
-    pairs = [("resource", found.resource)]
+def _resource_and_scope(discovery: DiscoveryResult, scopes: Sequence[str]) -> list[tuple[str, str]]:
+    pairs = [("resource", discovery.resource)]
     if scopes:
         pairs.append(("scope", " ".join(scopes)))
     return pairs
 
 
-def _read(answer: dict[str, Any], found: Found, holder: Holder, scopes: Sequence[str]) -> Tokens:
-    # OAuth 2.1, 4.2.3: a program can ask again, and keeps no refresh token.
+def _read_without_refresh(
+    answer: dict[str, Any],
+    discovery: DiscoveryResult,
+    identity: ClientIdentity,
+    scopes: Sequence[str],
+) -> Tokens:
+    # OAuth 2.1, 4.2.3: the grant can be repeated, so no refresh token is stored.
     answer.pop("refresh_token", None)
-    return read_tokens(answer, found.issuer, found.resource, holder, scopes)
+    return read_tokens(answer, discovery.issuer, discovery.resource, identity, scopes)

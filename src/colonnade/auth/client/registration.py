@@ -1,8 +1,8 @@
-"""Who we are to an authorization server: registered before, by a document, or now.
+"""OAuth client registration: pre-registered, client ID metadata document, or dynamic (RFC 7591).
 
-Rules: what one issuer has given is never shown to another one (R: authorization server binding).
-A client that was registered by hand is an error where it does not fit, never a reason to try
-something else in silence.
+Rules: credentials of one issuer are never sent to another (R: authorization server binding). A
+pre-registered client that does not fit the issuer is an error, never a reason to fall back to
+another kind of registration.
 """
 
 from collections.abc import Sequence
@@ -12,10 +12,17 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from colonnade.auth.client.discovery import Issuer
-from colonnade.auth.client.steps import JSON, Flow, fetch, member, refusal_in, text_in
-from colonnade.auth.ssrf import is_this_machine
-from colonnade.auth.urls import same_issuer, secure, shown
+from colonnade.auth.client.discovery import AuthorizationServer
+from colonnade.auth.client.steps import (
+    JSON,
+    Flow,
+    oauth_error,
+    require_json_object,
+    send_request,
+    string_member,
+)
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import display_url, require_https, same_issuer
 from colonnade.errors import (
     AuthError,
     ConnectionLost,
@@ -28,13 +35,13 @@ BASIC: Final = "client_secret_basic"
 POST: Final = "client_secret_post"
 PRIVATE_KEY: Final = "private_key_jwt"
 
-# What a registration of ours may be told to use, in the order in which we like it.
-_METHODS = (NONE, BASIC, POST)
+# Authentication methods for dynamic registration, in order of preference.
+_AUTH_METHODS = (NONE, BASIC, POST)
 CREATED = (200, 201)
 
 
-class Registered(Struct, frozen=True, omit_defaults=True):
-    """A client as one issuer knows it. `expires_at` is when its secret ends; 0 for never."""
+class RegisteredClient(Struct, frozen=True, omit_defaults=True):
+    """A client registered at one issuer. `expires_at` is the expiry of its secret; 0 for never."""
 
     issuer: str
     client_id: str
@@ -42,135 +49,139 @@ class Registered(Struct, frozen=True, omit_defaults=True):
     method: str = ""
     redirect_uri: str = ""
     expires_at: float = 0.0
-    # Whether we registered it ourselves, and may do so again.
+    # Whether it was registered dynamically, and may be registered again.
     dynamic: bool = False
 
     def __repr__(self) -> str:
-        return f"Registered({self.client_id!r} at {shown(self.issuer)})"
+        return f"RegisteredClient({self.client_id!r} at {display_url(self.issuer)})"
 
-    def lasts(self, now: float) -> bool:
-        """Whether it can still be used."""
+    def is_valid(self, now: float) -> bool:
+        """Whether its secret has not expired."""
         return not self.expires_at or now < self.expires_at
 
 
-class Given(Struct, frozen=True):
-    """What a program says of the client that it is."""
+class ClientSettings(Struct, frozen=True):
+    """The client that a program configured; `metadata_url` is a client ID metadata document."""
 
     client_id: str = ""
     client_secret: str = ""
     issuer: str = ""
-    document: str = ""
+    metadata_url: str = ""
     name: str = "colonnade"
 
     def __repr__(self) -> str:
-        return f"Given({self.client_id or self.document or self.name!r})"
+        return f"ClientSettings({self.client_id or self.metadata_url or self.name!r})"
 
     def check(self) -> None:
-        """Raise `LocalProtocolError` for what cannot be right."""
+        """Raise `LocalProtocolError` for invalid settings."""
         if (self.client_secret and not self.client_id) or (self.client_id and not self.issuer):
             raise InvalidArgument(
-                "a client that was registered beforehand is one of one issuer: pass client_id= and "
-                "issuer=, or whichever server you connect to could have its secret sent anywhere",
-                argument="issuer",
+                "a pre-registered client belongs to one issuer: pass client_id= and issuer=; "
+                "otherwise a server could name any issuer and have the client secret sent there"
             )
-        if self.document:
-            check_document_url(self.document)
+        if self.metadata_url:
+            check_metadata_url(self.metadata_url)
         if self.issuer:
             try:
-                secure(self.issuer, "issuer=")
+                require_https(self.issuer, "issuer=")
             except AuthError as error:
                 raise InvalidArgument(str(error)) from None
 
 
-def check_document_url(url: str) -> None:
+def check_metadata_url(url: str) -> None:
     """CL-12: https, with a path. Raises `LocalProtocolError`."""
     parts = urlsplit(url)
     path = parts.path
     dots = any(part in (".", "..") for part in path.split("/"))
     if parts.scheme != "https" or not parts.hostname or path in ("", "/") or dots:
-        raise InvalidArgument("a client metadata document is an https URL with a path")
+        raise InvalidArgument("client_metadata_url= must be an https URL with a path")
     if "#" in url or parts.username is not None:
-        raise InvalidArgument("the URL of a client metadata document has no fragment or name")
+        raise InvalidArgument("client_metadata_url= must have no fragment and no user name")
 
 
-def insist(given: Given, issuer: Issuer) -> None:
-    """Raise `AuthError` where a client is not this issuer's (CL-15)."""
-    if given.issuer and not same_issuer(given.issuer, issuer.issuer):
+def check_issuer(settings: ClientSettings, issuer: AuthorizationServer) -> None:
+    """Raise `AuthError` if the configured client belongs to another issuer (CL-15)."""
+    if settings.issuer and not same_issuer(settings.issuer, issuer.issuer):
         raise AuthError(
-            f"this client belongs to the issuer {shown(given.issuer)}, and the server now names "
-            f"{shown(issuer.issuer)}; nothing was sent there. If the server has moved, register a "
-            "client with the new issuer"
+            f"this client belongs to the issuer {display_url(settings.issuer)}, but the server now "
+            f"names {display_url(issuer.issuer)}; nothing was sent there. If the server has moved, "
+            "register a client with the new issuer"
         )
 
 
-def known_client(given: Given, issuer: Issuer) -> Registered | None:
-    """The client that needs no registration here (CL-13): given, or a document."""
-    insist(given, issuer)
-    if given.client_id:
-        secret = given.client_secret
-        method = method_for(bool(secret), issuer)
-        return Registered(issuer.issuer, given.client_id, secret, method)
-    if given.document and issuer.takes_documents:
-        return Registered(issuer.issuer, given.document, method=NONE)
+def configured_client(
+    settings: ClientSettings, issuer: AuthorizationServer
+) -> RegisteredClient | None:
+    """The client that needs no registration (CL-13): pre-registered, or by metadata document."""
+    check_issuer(settings, issuer)
+    if settings.client_id:
+        secret = settings.client_secret
+        method = choose_auth_method(bool(secret), issuer)
+        return RegisteredClient(issuer.issuer, settings.client_id, secret, method)
+    if settings.metadata_url and issuer.supports_metadata_documents:
+        return RegisteredClient(issuer.issuer, settings.metadata_url, method=NONE)
     return None
 
 
-def method_for(secret: bool, issuer: Issuer) -> str:
-    """How a client shows that it is itself. RFC 8414: without a word, by basic."""
+def choose_auth_method(secret: bool, issuer: AuthorizationServer) -> str:
+    """The client authentication method. RFC 8414: the default is `client_secret_basic`."""
     if not secret:
         return NONE
-    offered = issuer.methods or (BASIC,)
+    offered = issuer.auth_methods or (BASIC,)
     return next((one for one in (BASIC, POST) if one in offered), BASIC)
 
 
-def register(given: Given, issuer: Issuer, redirect_uri: str) -> Flow[Registered]:
-    """Register a client now (RFC 7591, CL-14). Raises `AuthError` where that is refused."""
+def register(
+    settings: ClientSettings, issuer: AuthorizationServer, redirect_uri: str
+) -> Flow[RegisteredClient]:
+    """Register a client dynamically (RFC 7591, CL-14). Raises `AuthError` if it is refused."""
     if not issuer.registration_endpoint:
         raise LoginRequired(
-            f"{shown(issuer.issuer)} knows no client that it was not told of before: register one "
-            "there, and pass its client_id= and issuer= "
+            f"{display_url(issuer.issuer)} does not support dynamic client registration: register "
+            "a client there, and pass its client_id= and issuer= "
             "(colonnade login --client-id ID --issuer URL)"
         )
-    offered = issuer.methods
-    methods: Sequence[str] = _METHODS if offered is None else [m for m in _METHODS if m in offered]
-    local = is_this_machine(urlsplit(redirect_uri).hostname or "")
+    offered = issuer.auth_methods
+    methods: Sequence[str] = (
+        _AUTH_METHODS if offered is None else [m for m in _AUTH_METHODS if m in offered]
+    )
+    local = is_loopback_host(urlsplit(redirect_uri).hostname or "")
     wanted = {
-        "client_name": given.name,
+        "client_name": settings.name,
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": methods[0] if methods else NONE,
         "application_type": "native" if local else "web",
     }
-    reply = yield from fetch(
+    response = yield from send_request(
         "POST",
         issuer.registration_endpoint,
         (("content-type", JSON), ("accept", JSON)),
         msgspec.json.encode(wanted),
-        secret=True,
     )
-    where = shown(issuer.registration_endpoint)
-    if reply.status >= 500 or reply.status == 429:
-        raise ConnectionLost(f"{where} answered with {reply.status}; try again later")
-    if reply.status not in CREATED:
-        error, words = refusal_in(reply)
-        told = ": ".join(one for one in (error, words) if one) or "without a reason"
+    where = display_url(issuer.registration_endpoint)
+    if response.status >= 500 or response.status == 429:
+        raise ConnectionLost(f"{where} responded with {response.status}; try again later")
+    if response.status not in CREATED:
+        error, words = oauth_error(response)
+        reason = ": ".join(one for one in (error, words) if one) or "no reason given"
         raise AuthError(
-            f"{where} does not register us ({reply.status}, {told}); register a client by hand, "
-            "and pass its client_id= and issuer="
+            f"{where} refused the registration ({response.status}, {reason}); register a client "
+            "by hand, and pass its client_id= and issuer="
         )
-    found = member(reply.body, f"what {where} answered")
-    client_id = text_in(found, "client_id")
+    found = require_json_object(response.body, f"the response of {where}")
+    client_id = string_member(found, "client_id")
     if client_id is None:
-        raise AuthError(f"{where} registered us without a client_id")
-    secret = text_in(found, "client_secret") or ""
-    method = text_in(found, "token_endpoint_auth_method")
+        raise AuthError(f"the registration response of {where} has no client_id")
+    secret = string_member(found, "client_secret") or ""
+    method = string_member(found, "token_endpoint_auth_method")
     ends = found.get("client_secret_expires_at")
-    return Registered(
+    return RegisteredClient(
         issuer.issuer,
         client_id,
         secret if method != NONE else "",
-        method or method_for(bool(secret), issuer),
+        method or choose_auth_method(bool(secret), issuer),
         redirect_uri,
         float(ends) if isinstance(ends, int | float) and secret else 0.0,
         dynamic=True,

@@ -1,11 +1,11 @@
-"""The steps of authorization, as a generator yields them: one text for every shell and every test.
+"""Steps of an OAuth flow: what a flow generator yields, and the HTTP responses it is sent back.
 
     flow = some_flow(...)
-    step = next(flow)          # Fetch, Listen, Visit, Load, Save, Erase
-    step = flow.send(outcome)  # what came of it, or flow.throw(error)
+    step = next(flow)          # SendRequest, OpenRedirectListener, LoadRecord, ...
+    step = flow.send(outcome)  # the result of the step, or flow.throw(error)
 
-Rules: no I/O, no clock of its own, no lock: whoever drives a flow does what it says, and may stop
-at any step. What a stranger wrote is cleaned before a person reads it.
+Rules: no I/O, no clock, no lock. The driver of a flow executes each step, and may stop at any of
+them. Text from an authorization server is sanitized before it is shown to a user.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,36 +14,34 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from colonnade.auth.urls import shown
+from colonnade.auth.urls import display_url
 from colonnade.errors import AuthError
 from colonnade.text import has_hidden, visible
 
 T = TypeVar("T")
 
-# Of what a stranger says of an error.
-MAX_SAID_CHARACTERS = 200
+# Of an error description that an authorization server sent.
+MAX_DESCRIPTION_CHARACTERS = 200
 
 OK: Final = 200
 FORM: Final = "application/x-www-form-urlencoded"
 JSON: Final = "application/json"
 
 
-class Fetch(Struct, frozen=True):
-    """Send a request; the outcome is a `Reply`. `secret` where what it holds must go nowhere else:
-    then no redirect is followed."""
+class SendRequest(Struct, frozen=True):
+    """Send an HTTP request; the outcome is a `FlowResponse`."""
 
     method: str
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    secret: bool = False
 
     def __repr__(self) -> str:
-        return f"Fetch({self.method} {shown(self.url)})"
+        return f"SendRequest({self.method} {display_url(self.url)})"
 
 
-class Reply(Struct, frozen=True):
-    """What came back: names of headers in lower case, the body whole."""
+class FlowResponse(Struct, frozen=True):
+    """An HTTP response: header names in lower case, the complete body."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
@@ -54,87 +52,92 @@ class Reply(Struct, frozen=True):
         return next((value for one, value in self.headers if one == name), None)
 
     def __repr__(self) -> str:
-        return f"Reply({self.status}, {len(self.body)} bytes)"
+        return f"FlowResponse({self.status}, {len(self.body)} bytes)"
 
 
-class Listen(Struct, frozen=True):
-    """Be ready for a browser to come back; the outcome is the redirect URI to use. `again` is one
-    that was used before, and is kept where that is possible."""
+class OpenRedirectListener(Struct, frozen=True):
+    """Listen for the redirect of the browser; the outcome is the redirect URI to use.
 
-    again: str = ""
+    `previous` is the redirect URI of an earlier login, used again if its port is free.
+    """
+
+    previous: str = ""
 
 
-class Visit(Struct, frozen=True):
-    """Send a person to this page; the outcome is the query that the browser came back with."""
+class OpenAuthorizationPage(Struct, frozen=True):
+    """Send the user to the authorization endpoint; the outcome is the query of the redirect."""
 
     url: str
     state: str
 
     def __repr__(self) -> str:
-        return f"Visit({shown(self.url)})"
+        return f"OpenAuthorizationPage({display_url(self.url)})"
 
 
-class Load(Struct, frozen=True):
-    """Look up what is kept under a name; the outcome is bytes or None."""
+class LoadRecord(Struct, frozen=True):
+    """Read a record from the token storage; the outcome is bytes, or None if there is none."""
 
     name: str
 
 
-class Save(Struct, frozen=True):
-    """Keep this under a name."""
+class SaveRecord(Struct, frozen=True):
+    """Write a record to the token storage."""
 
     name: str
     value: bytes
 
     def __repr__(self) -> str:
-        return f"Save({self.name!r}, {len(self.value)} bytes)"
+        return f"SaveRecord({self.name!r}, {len(self.value)} bytes)"
 
 
-class Erase(Struct, frozen=True):
-    """Keep nothing under a name."""
+class DeleteRecord(Struct, frozen=True):
+    """Delete a record from the token storage."""
 
     name: str
 
 
-class Obtain(Struct, frozen=True):
-    """Ask the program for something of its own, such as an assertion; the outcome is its text."""
+class GetAssertion(Struct, frozen=True):
+    """Call a function of the program that returns an assertion; the outcome is its result."""
 
-    what: Callable[[], Any]
-
-
-Step: TypeAlias = Fetch | Listen | Visit | Load | Save | Erase | Obtain
-Flow: TypeAlias = Generator[Step, Any, T]
+    function: Callable[[], Any]
 
 
-class Chance(Struct, frozen=True):
-    """What a flow cannot know by itself: the time of day, and what nobody can guess."""
+FlowStep: TypeAlias = (
+    SendRequest
+    | OpenRedirectListener
+    | OpenAuthorizationPage
+    | LoadRecord
+    | SaveRecord
+    | DeleteRecord
+    | GetAssertion
+)
+Flow: TypeAlias = Generator[FlowStep, Any, T]
+
+
+class FlowContext(Struct, frozen=True):
+    """What a flow needs from outside: the time in seconds, and unguessable random strings."""
 
     now: Callable[[], float]
-    secret: Callable[[], str]
+    new_secret: Callable[[], str]
 
 
-def fetch(
-    method: str,
-    url: str,
-    headers: Sequence[tuple[str, str]] = (),
-    body: bytes = b"",
-    *,
-    secret: bool = False,
-) -> Flow[Reply]:
-    """One request. Raises what its shell raises: `ChannelError`, `AuthError`."""
-    return (yield Fetch(method, url, tuple(headers), body, secret))
+def send_request(
+    method: str, url: str, headers: Sequence[tuple[str, str]] = (), body: bytes = b""
+) -> Flow[FlowResponse]:
+    """Send one HTTP request. Raises what the driver raises: `ChannelError`, `AuthError`."""
+    return (yield SendRequest(method, url, tuple(headers), body))
 
 
-def member(body: bytes, what: str) -> dict[str, Any]:
-    """A JSON object. Raises `AuthError` for anything else."""
-    found = object_in(body)
+def require_json_object(body: bytes, what: str) -> dict[str, Any]:
+    """Decode a JSON object. Raises `AuthError` for anything else."""
+    found = json_object(body)
     if found is None:
-        raise AuthError(f"{what} is no JSON object")
+        raise AuthError(f"{what} is not a JSON object")
     return found
 
 
-def object_in(body: bytes) -> dict[str, Any] | None:
-    """The JSON object that a body is; None for anything else."""
+def json_object(body: bytes) -> dict[str, Any] | None:
+    """Decode a JSON object; None for anything else."""
     try:
         found: object = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -142,14 +145,14 @@ def object_in(body: bytes) -> dict[str, Any] | None:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
-def text_in(found: Mapping[str, Any], name: str) -> str | None:
-    """A member that is a text and not empty."""
+def string_member(found: Mapping[str, Any], name: str) -> str | None:
+    """A member that is a non-empty string; None otherwise."""
     value = found.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def texts_in(found: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    """A member that is a list of texts; what else is in it is left out. None where it is none."""
+def string_list_member(found: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    """The non-empty strings of a member that is an array; None if it is not an array."""
     value = found.get(name)
     if not isinstance(value, list):
         return None
@@ -157,17 +160,17 @@ def texts_in(found: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
     return tuple(one for one in listed if isinstance(one, str) and one)
 
 
-def said(text: object) -> str:
-    """What a stranger wrote, for a person: short, printable, one line."""
+def printable_text(text: object) -> str:
+    """Sanitize text from an authorization server for a user: short, printable, one line."""
     if not isinstance(text, str):
         return ""
-    seen = visible(text[: 4 * MAX_SAID_CHARACTERS])
-    # What is left of those that are not seen joins two others.
+    seen = visible(text[: 4 * MAX_DESCRIPTION_CHARACTERS])
+    # `visible` keeps invisible characters only where they join two others.
     clean = "".join(one if one.isprintable() or has_hidden(one) else " " for one in seen)
-    return " ".join(clean.split())[:MAX_SAID_CHARACTERS]
+    return " ".join(clean.split())[:MAX_DESCRIPTION_CHARACTERS]
 
 
-def refusal_in(reply: Reply) -> tuple[str, str]:
-    """The error of an OAuth endpoint and what it says of it; empty where it does not say."""
-    found = object_in(reply.body) or {}
-    return said(found.get("error")), said(found.get("error_description"))
+def oauth_error(response: FlowResponse) -> tuple[str, str]:
+    """`error` and `error_description` of an OAuth error response; empty if missing."""
+    found = json_object(response.body) or {}
+    return printable_text(found.get("error")), printable_text(found.get("error_description"))

@@ -1,46 +1,42 @@
-"""A server that only some may use: whose tokens it believes, and what it tells those without one.
+"""OAuth 2.1 protected resource: authentication and authorization of the requests to a server.
 
     Server("notes", auth=Protection("https://notes.example.com/mcp", Jwt("https://login.example.com")))
 
-An OAuth 2.1 resource server: RFC 6750 for tokens, RFC 9728 for its own document, RFC 9449 for
-tokens that are bound to a key.
+Bearer tokens (RFC 6750), protected resource metadata (RFC 9728), DPoP-bound tokens (RFC 9449).
 
-Rules: every request is verified, whatever came before it on its connection or in its session. A
-token comes in the `Authorization` header, and goes nowhere else: not to a handler, not to another
-server, not into a log. Only its digest is remembered, for seconds.
+Rules: every request is authenticated, whatever came before it on its connection or in its session.
+An access token is accepted in the `Authorization` header only, and passed on to nothing: no
+handler, no other server, no log. Only its digest is cached, for seconds.
 """
 
 import asyncio
 import hashlib
 import logging
 import re
-import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
+from colonnade.auth.fetcher import Fetcher
 from colonnade.auth.jose import (
     ALGORITHMS,
     MAX_TOKEN_CHARACTERS,
-    BadToken,
-    Signed,
-    coded,
-    parse,
-    quoted,
-    read_key,
-    verify,
+    InvalidToken,
+    UnverifiedJwt,
+    quote_claim,
 )
-from colonnade.auth.server.issuers import Trust, Trusted, checked_url, read_token
-from colonnade.auth.ssrf import Fetcher, is_this_machine
+from colonnade.auth.server.dpop import DpopNonces, DpopProof, InvalidProof, NonceRequired
+from colonnade.auth.server.issuer_metadata import check_url
+from colonnade.auth.server.verifier import TokenVerifier, VerifiedToken, parse_if_jwt
+from colonnade.auth.ssrf import is_loopback_host
 from colonnade.errors import (
     CannotFetch,
     ChannelError,
     ColonnadeError,
-    Fault,
     FaultKind,
     InvalidArgument,
 )
@@ -54,119 +50,12 @@ from colonnade.protocol.http.security import (
     HttpError,
 )
 
-# RFC 9449, 11.1: seconds, not minutes; clocks of clients are worse than those of servers.
-PROOF_S: Final = 60.0
-# Replicas that share a store have clocks that differ; a proof is remembered for so much longer.
-CLOCKS_S: Final = 10.0
-# A nonce is taken for so long, so that a client needs a new one now and then, not each time.
-NONCE_S: Final = 300.0
-MAX_PROOF_CHARACTERS: Final = 4096
-MAX_ID_CHARACTERS: Final = 256
-PROOF_TYPE: Final = "dpop+jwt"
-_TIME = struct.Struct(">d")
-_PURPOSE: Final = b"a nonce for DPoP "
-PORTS: Final = {"http": 80, "https": 443}
-
-
-class BadProof(BadToken):
-    """The proof is not to be trusted."""
-
-
-class NonceWanted(BadProof):
-    """The proof needs a nonce of ours, which it does not have."""
-
-
-class Proof:
-    """One proof, as far as it is right by itself."""
-
-    def __init__(self, text: str, method: str, url: str, token: str, now: float) -> None:
-        """Raises `BadProof` for one that is not for this request."""
-        if len(text) > MAX_PROOF_CHARACTERS:
-            raise BadProof("the proof is too long")
-        try:
-            signed = parse(text)
-            jwk = signed.header.get("jwk")
-            key = read_key(jwk)
-            if signed.header.get("typ") != PROOF_TYPE or key is None:
-                raise BadProof("the proof is malformed, or shows no public key")
-            verify(signed, key, ALGORITHMS)
-        except BadProof:
-            raise
-        except BadToken:
-            raise BadProof("the proof is malformed, or not signed by its key") from None
-        claims = signed.claims
-        self.thumbprint: str = key.thumbprint
-        self.id: str = _text(claims.get("jti"))
-        self.nonce: str = _text(claims.get("nonce", "none"))
-        if claims.get("htm") != method or _normal(_text(claims.get("htu"))) != _normal(url):
-            raise BadProof("the proof is for another request")
-        at = claims.get("iat")
-        # Compared, never subtracted: there are numbers in JSON that no float can hold.
-        if isinstance(at, bool) or not isinstance(at, int | float):
-            raise BadProof("the proof is malformed")
-        if not now - PROOF_S <= at <= now + PROOF_S:
-            raise BadProof("the proof is not of this minute")
-        self.at: float = at
-        if claims.get("ath") != coded(hashlib.sha256(token.encode()).digest()):
-            raise BadProof("the proof is for another token")
-
-    async def use(self, principal: str, store: Store, now: float) -> None:
-        """Use it up. Raises `BadProof` where it was used before, here or at another replica.
-
-        Raises what a store raises where that cannot be known.
-        """
-        digest = hashlib.sha256(f"{self.thumbprint} {self.id}".encode()).digest()
-        # For as long as it could be accepted, which is longer where its sender's clock is ahead.
-        ttl_s = self.at + PROOF_S - now + CLOCKS_S
-        if not await store.use_once(principal, b"dpop " + digest, ttl_s):
-            raise BadProof("the proof was used before")
-
-
-class Nonces:
-    """Nonces that need no memory: the time, sealed with the keys that replicas share."""
-
-    def __init__(self, seal: Seal) -> None:
-        self._seal = seal
-
-    def make(self, now: float) -> str:
-        """A nonce for the next minutes."""
-        return self._seal.seal(_PURPOSE + _TIME.pack(now))
-
-    def check(self, nonce: str, now: float) -> None:
-        """Raises `NonceWanted` for one that is not ours, or old."""
-        try:
-            made = self._seal.unseal(nonce)
-        except Fault:
-            raise NonceWanted("the proof needs a nonce") from None
-        start, stamp = made[: len(_PURPOSE)], made[len(_PURPOSE) :]
-        if start != _PURPOSE or len(stamp) != _TIME.size:
-            raise NonceWanted("the proof needs a nonce")
-        if not 0 <= now - _TIME.unpack(stamp)[0] <= NONCE_S:
-            raise NonceWanted("the proof needs a new nonce")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= 8 * MAX_ID_CHARACTERS:
-        raise BadProof("the proof is malformed")
-    return value
-
-
-def _normal(url: str) -> tuple[str, str, int | None, str]:
-    """A URL for comparison (RFC 9449, 4.3): without query and fragment, ports and case alike."""
-    try:
-        parts = urlsplit(url)
-        scheme, port = parts.scheme.lower(), parts.port
-    except ValueError:
-        raise BadProof("the proof is for another request") from None
-    return scheme, parts.hostname or "", port or PORTS.get(scheme), parts.path or "/"
-
-
 log: logging.Logger = logging.getLogger("colonnade.auth")
 
-# Tokens that were verified and are good for some seconds more; each entry takes some 300 bytes.
-MAX_REMEMBERED: Final = 10_000
-# Different tokens that are being verified; to ask an issuer is slow, and to make up a token free.
-MAX_ASKING: Final = 1024
+# Each cached token takes some 300 bytes.
+MAX_CACHED_TOKENS: Final = 10_000
+# Different tokens verified at once: asking an issuer is slow, and made-up tokens cost nothing.
+MAX_PENDING_VERIFICATIONS: Final = 1024
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 LEGACY_WELL_KNOWN: Final = "/.well-known/oauth-authorization-server"
 
@@ -180,25 +69,28 @@ BEARER: Final = "Bearer"
 DPOP: Final = "DPoP"
 
 
-class Surroundings(Struct, frozen=True):
-    """What a protection needs of the server that it stands before."""
+class ProtectionContext(Struct, frozen=True):
+    """What `Protection` needs of the server: fetcher, store and seal."""
 
     fetcher: Fetcher
     store: Store
     seal: Seal
 
 
-class _Line(Struct):
-    """Those who wait until one token is verified."""
+class _PendingVerification(Struct):
+    """The verification of one token, shared by all requests that present it."""
 
     lock: asyncio.Lock
-    length: int = 0
-    # What came of it for the first of them, where it was nothing good.
-    failed: BadToken | HttpError | None = None
+    waiting: int = 0
+    # The error of the first request, if the token was rejected.
+    error: InvalidToken | HttpError | None = None
 
 
-class Asked(Struct, frozen=True):
-    """One request as far as it matters here; `metadata` is where our document is for its sender."""
+class ProtectedRequest(Struct, frozen=True):
+    """The parts of an HTTP request that authentication needs.
+
+    `metadata` is the URL of the protected resource metadata, as the client sees it.
+    """
 
     method: str
     url: str
@@ -207,19 +99,19 @@ class Asked(Struct, frozen=True):
 
 
 class Protection:
-    """Who may use a server. `resource` is its URL, as clients write it; tokens are made for it.
+    """Protects a server by access tokens for `resource`, its URL as clients write it.
 
-    `trusts` are those whose tokens are believed. `scopes` are needed for everything; tools,
-    resources and prompts have their own beside them. `implies` says which scopes hold others:
+    `verifiers` verify the tokens of the trusted issuers. `scopes` are required for every request,
+    beside those of a tool, resource or prompt. `implies` names scopes that include others:
     `{"admin": {"notes:read", "notes:write"}}`. With `dpop="required"` a token must be bound to a
-    key; a bound one is always checked, and with `nonces=True` only with a nonce of ours.
-    Raises `LocalProtocolError` for settings that cannot be meant.
+    key; the proof of a bound token is always checked, with `nonces=True` also for a nonce of this
+    server. Raises `LocalProtocolError` for invalid settings.
     """
 
     def __init__(
         self,
         resource: str,
-        *trusts: Trust,
+        *verifiers: TokenVerifier,
         scopes: Iterable[str] = (),
         implies: Mapping[str, Iterable[str]] | None = None,
         documentation: str | None = None,
@@ -227,14 +119,14 @@ class Protection:
         nonces: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.resource: str = checked_url(resource, "the resource").rstrip("/")
-        if not trusts:
+        self.resource: str = check_url(resource, "the resource").rstrip("/")
+        if not verifiers:
             raise InvalidArgument(
-                "nobody's tokens are believed, so nobody could come in; name an issuer: "
+                "no issuer is trusted, so every request would be rejected; name one: "
                 "Jwt('https://login.example.com')"
             )
-        self.trusts: tuple[Trust, ...] = trusts
-        self.scopes: tuple[str, ...] = _checked_scopes(scopes)
+        self.verifiers: tuple[TokenVerifier, ...] = verifiers
+        self.scopes: tuple[str, ...] = _check_scopes(scopes)
         self._implies = {name: frozenset(more) for name, more in (implies or {}).items()}
         self._documentation = documentation
         if dpop not in ("accepted", "required"):
@@ -242,24 +134,24 @@ class Protection:
         self._dpop_required = dpop == "required"
         self._nonces = nonces
         self.clock = clock
-        self._known: dict[bytes, tuple[Trusted, float]] = {}
-        self._lines: dict[bytes, _Line] = {}
-        here = is_this_machine(urlsplit(resource).hostname or "")
-        if any(one.issuer is None for one in trusts) and not here:
+        self._verified: dict[bytes, tuple[VerifiedToken, float]] = {}
+        self._pending: dict[bytes, _PendingVerification] = {}
+        here = is_loopback_host(urlsplit(resource).hostname or "")
+        if any(one.issuer is None for one in verifiers) and not here:
             log.warning("StaticTokens never expire; for %s use an issuer", resource)
 
     def __repr__(self) -> str:
-        return f"Protection({self.resource!r}, {', '.join(map(repr, self.trusts))})"
+        return f"Protection({self.resource!r}, {', '.join(map(repr, self.verifiers))})"
 
     @property
     def issuers(self) -> list[str]:
-        """Who gives out tokens for this server."""
-        return [one.issuer for one in self.trusts if one.issuer is not None]
+        """The authorization servers that issue tokens for this server."""
+        return [one.issuer for one in self.verifiers if one.issuer is not None]
 
-    # ------------------------------------------------------------ documents
+    # ------------------------------------------------------------ metadata
 
-    def described(self, title: str) -> bytes | None:
-        """Our own document (RFC 9728); None where nobody gives out tokens."""
+    def metadata(self, title: str) -> bytes | None:
+        """The protected resource metadata (RFC 9728); None without an authorization server."""
         if not self.issuers:
             return None
         document: dict[str, object] = {
@@ -277,160 +169,168 @@ class Protection:
             document["dpop_bound_access_tokens_required"] = True
         return msgspec.json.encode(document)
 
-    async def legacy(self, fetcher: Fetcher) -> bytes | None:
-        """A copy of our issuer's metadata: clients of 2025-03-26 look for it at our origin."""
-        for trust in self.trusts:
+    async def legacy_metadata(self, fetcher: Fetcher) -> bytes | None:
+        """A copy of the issuer's metadata: clients of 2025-03-26 look for it at our origin."""
+        for verifier in self.verifiers:
             try:
-                found = await trust.published(self.clock(), fetcher)
+                found = await verifier.metadata(self.clock(), fetcher)
             except ChannelError as error:
-                log.warning("the issuer's metadata cannot be copied: %s", error)
+                log.warning("cannot fetch the metadata of the issuer: %s", error)
             else:
                 if found is not None:
                     return found
         return None
 
-    def places(self) -> tuple[str, str]:
-        """The paths of our document: with that of the resource, and without."""
+    def metadata_paths(self) -> tuple[str, str]:
+        """The well-known paths of the metadata: with the path of the resource, and without."""
         return WELL_KNOWN + urlsplit(self.resource).path, WELL_KNOWN
 
     def url(self, path: str) -> str:
-        """A URL at our own origin."""
+        """A URL at the origin of this server."""
         parts = urlsplit(self.resource)
         return f"{parts.scheme}://{parts.netloc}{path}"
 
-    # ------------------------------------------------------------ who comes in
+    # ------------------------------------------------------------ authentication
 
-    async def admit(self, asked: Asked, around: Surroundings) -> Caller:
-        """Who sent a request. Raises `Refusal`."""
-        scheme, token = self._credentials(asked)
+    async def authenticate(self, request: ProtectedRequest, context: ProtectionContext) -> Caller:
+        """Authenticate a request; its caller. Raises `Refusal`."""
+        scheme, token = self._credentials(request)
         now = self.clock()
         try:
-            trusted = await self._believed(token, now, around)
-            await self._check_binding(trusted, scheme, token, asked, now, around)
-        except NonceWanted as error:
-            self._refuse(asked, "use_dpop_nonce", str(error), DPOP, Nonces(around.seal).make(now))
-        except BadProof as error:
-            self._refuse(asked, "invalid_dpop_proof", str(error), DPOP)
-        except BadToken as error:
-            self._refuse(asked, "invalid_token", str(error), scheme, detail=error.detail)
-        scopes = self.implied(trusted.scopes)
+            verified = await self._verify_cached(token, now, context)
+            await self._check_binding(verified, scheme, token, request, now, context)
+        except NonceRequired as error:
+            self._reject(
+                request, "use_dpop_nonce", str(error), DPOP, DpopNonces(context.seal).make(now)
+            )
+        except InvalidProof as error:
+            self._reject(request, "invalid_dpop_proof", str(error), DPOP)
+        except InvalidToken as error:
+            self._reject(request, "invalid_token", str(error), scheme, detail=error.detail)
+        scopes = self.expand_scopes(verified.scopes)
         if not scopes.issuperset(self.scopes):
-            raise self.challenge(frozenset(self.scopes), asked.metadata, scheme, scopes)
-        return Caller(trusted.principal, scopes, trusted.expires_at, trusted.claims)
+            raise self.insufficient_scope(frozenset(self.scopes), request.metadata, scheme, scopes)
+        return Caller(verified.principal, scopes, verified.expires_at, verified.claims)
 
-    def _credentials(self, asked: Asked) -> tuple[str, str]:
-        """The scheme and the token that a request shows. Raises `Refusal` where it shows none."""
-        given = asked.headers.get(b"authorization")
-        # RS-04: whatever is in the query or the body is not looked at.
+    def _credentials(self, request: ProtectedRequest) -> tuple[str, str]:
+        """The scheme and the token of a request. Raises `Refusal` if it has none."""
+        given = request.headers.get(b"authorization")
+        # RS-04: a token in the query or the body is ignored.
         if given is None or given.split(b" ", 1)[0].lower() not in (*_SCHEMES, b"\x00"):
-            raise HttpError(UNAUTHORIZED, "log in to use this server", headers=self._ways(asked))
+            raise HttpError(
+                UNAUTHORIZED, "authentication required", headers=self._challenge_headers(request)
+            )
         found = _CREDENTIALS.fullmatch(given)
         if found is None or len(found[2]) > MAX_TOKEN_CHARACTERS:
             words = "the Authorization header is malformed, or was sent twice"
-            ways = self._ways(asked, "invalid_request", words)
+            ways = self._challenge_headers(request, "invalid_request", words)
             raise HttpError(BAD_REQUEST, words, headers=ways)
         return (BEARER if found[1].lower() == b"bearer" else DPOP), found[2].decode("ascii")
 
-    async def _believed(self, token: str, now: float, around: Surroundings) -> Trusted:
-        """What a token says. Raises `BadToken`, and 503 where nobody can say."""
+    async def _verify_cached(
+        self, token: str, now: float, context: ProtectionContext
+    ) -> VerifiedToken:
+        """Verify a token, or find it in the cache. Raises `InvalidToken`, and `Refusal` (503)."""
         digest = hashlib.sha256(token.encode()).digest()
-        known = self._recalled(digest, now)
+        known = self._cached(digest, now)
         if known is not None:
             return known
-        line = self._lines.get(digest)
-        if line is None:
-            if len(self._lines) >= MAX_ASKING:
+        pending = self._pending.get(digest)
+        if pending is None:
+            if len(self._pending) >= MAX_PENDING_VERIFICATIONS:
                 raise _unavailable()
-            line = self._lines[digest] = _Line(asyncio.Lock())
-        line.length += 1
+            pending = self._pending[digest] = _PendingVerification(asyncio.Lock())
+        pending.waiting += 1
         try:
-            async with line.lock:  # whoever shows the same token finds it verified, or refused
-                if line.failed is not None:
-                    raise _again(line.failed)
-                return self._recalled(digest, now) or await self._asked(digest, token, now, around)
-        except (BadToken, HttpError) as error:
-            line.failed = error
+            async with pending.lock:  # later requests with this token find it cached, or rejected
+                if pending.error is not None:
+                    raise _copy_error(pending.error)
+                return self._cached(digest, now) or await self._verify(digest, token, now, context)
+        except (InvalidToken, HttpError) as error:
+            pending.error = error
             raise
         finally:
-            line.length -= 1
-            if not line.length:
-                self._lines.pop(digest, None)
+            pending.waiting -= 1
+            if not pending.waiting:
+                self._pending.pop(digest, None)
 
-    def _recalled(self, digest: bytes, now: float) -> Trusted | None:
-        known = self._known.get(digest)
+    def _cached(self, digest: bytes, now: float) -> VerifiedToken | None:
+        known = self._verified.get(digest)
         return known[0] if known is not None and now < known[1] else None
 
-    async def _asked(self, digest: bytes, token: str, now: float, around: Surroundings) -> Trusted:
-        signed = read_token(token)
+    async def _verify(
+        self, digest: bytes, token: str, now: float, context: ProtectionContext
+    ) -> VerifiedToken:
+        signed = parse_if_jwt(token)
         problem = self._untrusted(signed)
-        self._known.pop(digest, None)
-        for trust in self.trusts:
-            if not trust.takes(token, signed):
+        self._verified.pop(digest, None)
+        for verifier in self.verifiers:
+            if not verifier.accepts(token, signed):
                 continue
             try:
-                trusted = await trust.verify(token, signed, self.resource, now, around.fetcher)
-            except BadToken as error:
+                verified = await verifier.verify(token, signed, self.resource, now, context.fetcher)
+            except InvalidToken as error:
                 problem = error
             except ColonnadeError as error:
                 why = error.why if isinstance(error, CannotFetch) else ""
-                log.error("a token cannot be verified: %s %s", error, why)
+                log.error("cannot verify a token: %s %s", error, why)
                 raise _unavailable() from None
             else:
-                if not isinstance(trusted.principal, str) or not trusted.principal:  # pyright: ignore[reportUnnecessaryIsInstance]
-                    # All such callers would be one; the name "" is that of anonymous ones.
-                    log.error("%r names no principal for a token", trust)
-                    raise BadToken("the token does not say whose it is")
-                self._remember(digest, trusted, now, trust.remembers_s)
-                return trusted
+                if not isinstance(verified.principal, str) or not verified.principal:  # pyright: ignore[reportUnnecessaryIsInstance]
+                    # All such callers would be one principal; "" is the anonymous one.
+                    log.error("%r returned no principal for a token", verifier)
+                    raise InvalidToken("the token has no subject")
+                self._cache(digest, verified, now, verifier.cache_ttl_s)
+                return verified
         raise problem
 
-    def _untrusted(self, signed: Signed | None) -> BadToken:
-        found = f"iss {quoted(signed.claims.get('iss'))}" if signed is not None else "no JWT"
+    def _untrusted(self, signed: UnverifiedJwt | None) -> InvalidToken:
+        found = f"iss {quote_claim(signed.claims.get('iss'))}" if signed is not None else "no JWT"
         expected = " or ".join(self.issuers) or "a static token"
-        return BadToken(
+        return InvalidToken(
             "the issuer of the token is not trusted here", f"{found}, trusted {expected}"
         )
 
-    def _remember(self, digest: bytes, trusted: Trusted, now: float, for_s: float) -> None:
+    def _cache(self, digest: bytes, verified: VerifiedToken, now: float, for_s: float) -> None:
         until = now + for_s
-        if trusted.expires_at is not None:
-            until = min(until, trusted.expires_at)
+        if verified.expires_at is not None:
+            until = min(until, verified.expires_at)
         if until > now:
-            while len(self._known) >= MAX_REMEMBERED:
-                self._known.pop(next(iter(self._known)))
-            self._known[digest] = (trusted, until)
+            while len(self._verified) >= MAX_CACHED_TOKENS:
+                self._verified.pop(next(iter(self._verified)))
+            self._verified[digest] = (verified, until)
 
     async def _check_binding(
         self,
-        trusted: Trusted,
+        verified: VerifiedToken,
         scheme: str,
         token: str,
-        asked: Asked,
+        request: ProtectedRequest,
         now: float,
-        around: Surroundings,
+        context: ProtectionContext,
     ) -> None:
-        """Raise where a bound token comes without its proof, or a proof with a free token."""
-        if not trusted.bound_to:
+        """Raise for a bound token without its proof, and for the DPoP scheme without binding."""
+        if not verified.dpop_thumbprint:
             if scheme == DPOP:
-                raise BadToken("the token is not bound to a key; send it as Bearer")
+                raise InvalidToken("the token is not bound to a key; send it as Bearer")
             if self._dpop_required:
-                raise BadToken("the token must be bound to a key (DPoP)")
+                raise InvalidToken("the token must be bound to a key (DPoP)")
             return
         if scheme != DPOP:
-            raise BadToken("the token is bound to a key; send it as DPoP, with a proof")
-        # Two proofs are joined by a comma, which none has in it.
-        text = asked.headers.get(b"dpop", b"").decode("latin-1")
-        proof = Proof(text, asked.method, asked.url, token, now)
-        if proof.thumbprint != trusted.bound_to:
-            raise BadProof("the proof is signed by another key than the token is bound to")
+            raise InvalidToken("the token is bound to a key; send it as DPoP, with a proof")
+        # Two DPoP headers are joined by a comma, which no proof contains.
+        text = request.headers.get(b"dpop", b"").decode("latin-1")
+        proof = DpopProof(text, request.method, request.url, token, now)
+        if proof.thumbprint != verified.dpop_thumbprint:
+            raise InvalidProof("the proof is signed by another key than the token is bound to")
         if self._nonces:
-            Nonces(around.seal).check(proof.nonce, now)
-        await _use(proof, trusted.principal, around.store, now)
+            DpopNonces(context.seal).check(proof.nonce, now)
+        await _mark_proof_used(proof, verified.principal, context.store, now)
 
     # ------------------------------------------------------------ scopes
 
-    def implied(self, granted: Iterable[str]) -> frozenset[str]:
-        """What was granted, and all that it implies (R0732)."""
+    def expand_scopes(self, granted: Iterable[str]) -> frozenset[str]:
+        """The granted scopes and all that they imply (R0732)."""
         found: set[str] = set()
         waiting = list(granted)
         while waiting:
@@ -440,59 +340,69 @@ class Protection:
                 waiting += self._implies.get(scope, ())
         return frozenset(found)
 
-    def challenge(
+    def insufficient_scope(
         self,
         needed: frozenset[str],
         metadata: str,
         scheme: str = BEARER,
         granted: frozenset[str] = frozenset(),
     ) -> HttpError:
-        """403: what a request needs, all of it at once (R0730)."""
+        """403 `insufficient_scope`: all scopes that a request needs, at once (R0730)."""
         scopes = sorted({*needed, *self.scopes})
         words = f"this needs the scope {' '.join(scopes)}"
-        line = _line(scheme, metadata if self.issuers else "", scopes, "insufficient_scope", words)
-        detail = f"granted {quoted(sorted(granted))}"
+        line = _challenge_header(
+            scheme, metadata if self.issuers else "", scopes, "insufficient_scope", words
+        )
+        detail = f"granted {quote_claim(sorted(granted))}"
         return HttpError(FORBIDDEN, words, headers=(("WWW-Authenticate", line),), detail=detail)
 
-    # ------------------------------------------------------------ what strangers are told
+    # ------------------------------------------------------------ error responses
 
-    def _ways(self, asked: Asked, error: str = "", words: str = "") -> tuple[tuple[str, str], ...]:
-        metadata = asked.metadata if self.issuers else ""
+    def _challenge_headers(
+        self, request: ProtectedRequest, error: str = "", words: str = ""
+    ) -> tuple[tuple[str, str], ...]:
+        metadata = request.metadata if self.issuers else ""
         schemes = [DPOP] if self._dpop_required else [BEARER]
-        lines = [_line(scheme, metadata, self.scopes, error, words) for scheme in schemes]
+        lines = [
+            _challenge_header(scheme, metadata, self.scopes, error, words) for scheme in schemes
+        ]
         return tuple(("WWW-Authenticate", line) for line in lines)
 
-    def _refuse(
+    def _reject(
         self,
-        asked: Asked,
+        request: ProtectedRequest,
         error: str,
         words: str,
         scheme: str,
         nonce: str = "",
         detail: str = "",
     ) -> NoReturn:
-        metadata = asked.metadata if self.issuers else ""
-        headers = [("WWW-Authenticate", _line(scheme, metadata, self.scopes, error, words))]
+        metadata = request.metadata if self.issuers else ""
+        headers = [
+            ("WWW-Authenticate", _challenge_header(scheme, metadata, self.scopes, error, words))
+        ]
         if nonce:
             headers.append(("DPoP-Nonce", nonce))
         raise HttpError(UNAUTHORIZED, words, headers=tuple(headers), detail=detail) from None
 
 
-async def _use(proof: Proof, principal: str, store: Store, now: float) -> None:
-    """Raises `BadProof` for a proof that was used before, and 503 where the store cannot say."""
+async def _mark_proof_used(proof: DpopProof, principal: str, store: Store, now: float) -> None:
+    """Raises `InvalidProof` if the proof was used before, `Refusal` (503) if the store fails."""
     try:
         await proof.use(principal, store, now)
-    except BadProof:
+    except InvalidProof:
         raise
     except Exception as error:
-        # Our own errors have no secret in them; those of other stores may.
+        # Errors of Colonnade contain no secret; those of other stores may.
         why = str(error) if isinstance(error, ColonnadeError) else type(error).__name__
-        log.error("the store cannot say whether a proof was used: %s", why)
+        log.error("the store failed while a DPoP proof was checked for replay: %s", why)
         raise _unavailable() from None
 
 
-def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: str) -> str:
-    """One challenge (RFC 6750, 3; RFC 9728, 5.1). Nothing in it was written by a stranger."""
+def _challenge_header(
+    scheme: str, metadata: str, scopes: Iterable[str], error: str, words: str
+) -> str:
+    """A `WWW-Authenticate` value (RFC 6750, 3; RFC 9728, 5.1), without any text of the client."""
     pairs = {
         "error": error,
         "error_description": words if error else "",
@@ -504,27 +414,23 @@ def _line(scheme: str, metadata: str, scopes: Iterable[str], error: str, words: 
     return f"{scheme} {said}" if said else scheme
 
 
-def _again(error: BadToken | HttpError) -> BadToken | HttpError:
-    """The same for somebody else: a traceback belongs to one."""
-    if isinstance(error, BadToken):
-        return BadToken(str(error), error.detail)
+def _copy_error(error: InvalidToken | HttpError) -> InvalidToken | HttpError:
+    """A copy of an error for another request: each raise needs a traceback of its own."""
+    if isinstance(error, InvalidToken):
+        return InvalidToken(str(error), error.detail)
     return _unavailable()
 
 
-def _checked_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
+def _check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
     words = [scopes] if isinstance(scopes, str) else list(scopes)
     for word in words:
         if not _SCOPE.fullmatch(word):
-            raise InvalidArgument(
-                f"{word!r} is no scope: a word without spaces and quotes", argument="scopes"
-            )
-    if "offline_access" in words:  # R0728: it is about the client's own comfort
-        raise InvalidArgument(
-            "offline_access is for clients to ask for; leave it out", argument="scopes"
-        )
+            raise InvalidArgument(f"{word!r} is not a scope: no spaces, quotes or backslashes")
+    if "offline_access" in words:  # R0728: a refresh token is the client's concern
+        raise InvalidArgument("offline_access is requested by clients; leave it out")
     return tuple(dict.fromkeys(words))
 
 
 def _unavailable() -> HttpError:
-    words = "who you are cannot be verified now; try again later"
+    words = "the access token cannot be verified now; try again later"
     return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=(("Retry-After", "5"),))

@@ -560,6 +560,6 @@ def _command_warnings(line: tuple[str, ...]) -> list[str]:
 
 
 def _is_secret(text: str) -> bool:
-    from colonnade.logs import redacted
+    from colonnade.logs import redact
 
-    return redacted(text) != text
+    return redact(text) != text

@@ -20,7 +20,7 @@ from colonnade.host.agent.openai_model import OpenAICompatible
 from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.providers.tool_calls import in_words, parts
+from colonnade.providers.tool_calls import content_parts, part_as_text
 from colonnade.text import clean, one_line
 
 # The most characters of a call that are shown at once; `show` prints the rest.
@@ -147,7 +147,11 @@ async def approve_sampling(
     for message in params.messages:
         given: Any = message.content
         blocks = cast("list[t.ContentBlock]", given if isinstance(given, list) else [given])
-        terminal.note(_format_message(message.role, "\n".join(map(in_words, parts(blocks, UNSET)))))
+        terminal.note(
+            _format_message(
+                message.role, "\n".join(map(part_as_text, content_parts(blocks, UNSET)))
+            )
+        )
     terminal.note(f"  (at most {params.max_tokens} tokens)\n")
     await _agree(terminal, "  send it to the model? yes or no [no] ")
     try:

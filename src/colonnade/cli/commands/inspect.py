@@ -57,12 +57,12 @@ from colonnade.protocol.uritemplate import UriTemplate
 from colonnade.providers import anthropic
 from colonnade.providers.schemas import (
     OPENAI,
-    ROOT_REFUSED,
-    Unfit,
-    applied,
+    ROOT_FORBIDDEN,
+    NoStrictForm,
+    inline_references,
+    reachable_subschemas,
     references,
-    strict,
-    written_out,
+    strict_schema,
 )
 from colonnade.providers.tool_calls import is_safe, safe_name
 from colonnade.text import clean, first_line, one_line, width
@@ -204,7 +204,7 @@ def _lint_schema(tool: t.Tool) -> Iterator[Finding]:
     def warn(rule: str, message: str) -> Finding:
         return Finding("warning", rule, tool.name, message)
 
-    at_root = [word for word in ROOT_REFUSED if word in schema]
+    at_root = [word for word in ROOT_FORBIDDEN if word in schema]
     if at_root or schema.get("type") != "object":
         what = f"has {listed(at_root)} at its root" if at_root else "is not an object at its root"
         yield warn(
@@ -212,7 +212,7 @@ def _lint_schema(tool: t.Tool) -> Iterator[Finding]:
         )
     referred = list(references(schema))
     if referred:
-        is_endless = any(True for _ in references(written_out(schema)))
+        is_endless = any(True for _ in references(inline_references(schema)))
         more = ", and it is recursive" if is_endless else "; inline the definition"
         yield warn("ref", f"uses $ref to {listed(referred)}: some clients do not resolve it{more}")
     bare = [name for name, one in _arrays(schema) if "items" not in one]
@@ -223,8 +223,8 @@ def _lint_schema(tool: t.Tool) -> Iterator[Finding]:
     except UnusableSchema as error:
         yield warn("schema", f"clients cannot validate arguments with its schema: {error}")
     try:
-        strict(schema, OPENAI)
-    except Unfit as error:
+        strict_schema(schema, OPENAI)
+    except NoStrictForm as error:
         if not at_root:
             yield Finding("note", "strict", tool.name, f"cannot use strict mode of OpenAI: {error}")
 
@@ -235,7 +235,7 @@ def _arrays(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         if isinstance(one, dict):
             # `$ref` is resolved against the whole schema.
             parts = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
-            for part in applied({**parts, **cast("dict[str, Any]", one)}):
+            for part in reachable_subschemas({**parts, **cast("dict[str, Any]", one)}):
                 kinds = part.get("type")
                 if kinds == "array" or (isinstance(kinds, list) and "array" in kinds):
                     yield name, part

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from colonnade.auth.client.storage import Held
-from colonnade.auth.client.tokens import NO_END
-from colonnade.auth.urls import shown
-from colonnade.cli.credentials import CommandLogin, StoredLogin, show_login_url
+from colonnade.auth.client.storage import StoredLogin
+from colonnade.auth.client.tokens import NO_EXPIRY
+from colonnade.auth.urls import display_url
+from colonnade.cli.credentials import CommandLogin, NonInteractiveLogin, show_login_url
 from colonnade.cli.errors import AUTHORIZATION, CliError
 from colonnade.cli.loader import CONFIG_SUFFIXES, parse_server_file
 from colonnade.cli.options import (
@@ -30,7 +30,7 @@ from colonnade.cli.options import (
 )
 from colonnade.cli.session import CommandSession, cli_errors, run_connected, show_json
 from colonnade.cli.terminal import Terminal
-from colonnade.client.auth import kept_login, log_out
+from colonnade.client.auth import log_out, stored_login
 from colonnade.errors import RemoteError
 from colonnade.text import one_line
 
@@ -134,12 +134,14 @@ def login_target(options: ConnectionOptions, given: LoginOptions) -> int:
     async def action(session: CommandSession) -> int:
         with contextlib.suppress(RemoteError):
             await session.servers.list_tools()  # some servers respond with 401 only now
-        held = await kept_login(auth, resolve_target(options).target)
+        held = await stored_login(auth, resolve_target(options).target)
         where = one_line(resolve_target(options).shown)
         if held is None:
             session.terminal.show(f"{where} does not require authentication")
         else:
-            session.terminal.show(f"logged in to {where}, by {one_line(shown(held.client.issuer))}")
+            session.terminal.show(
+                f"logged in to {where}, by {one_line(display_url(held.client.issuer))}"
+            )
         return 0
 
     return run_connected(options, action, auth=auth)
@@ -207,17 +209,17 @@ def whoami_target(options: ConnectionOptions) -> int:
     return 0
 
 
-def _facts(held: Held) -> dict[str, Any]:
+def _facts(held: StoredLogin) -> dict[str, Any]:
     """What is shown of stored credentials: nothing that is secret."""
     import datetime
 
     tokens = held.tokens
     expires = "unknown"
-    if tokens.expires_at != NO_END:
+    if tokens.expires_at != NO_EXPIRY:
         at = datetime.datetime.fromtimestamp(tokens.expires_at, datetime.UTC)
         expires = at.isoformat(timespec="seconds")
     return {
-        "server": held.found.server,
+        "server": held.discovery.server,
         "issuer": tokens.issuer,
         "client": held.client.client_id,
         "scopes": " ".join(tokens.granted),
@@ -227,9 +229,11 @@ def _facts(held: Held) -> dict[str, Any]:
     }
 
 
-def _stored(options: ConnectionOptions) -> Held | None:
+def _stored(options: ConnectionOptions) -> StoredLogin | None:
     with cli_errors(options):
-        return asyncio.run(kept_login(StoredLogin(keep=True), resolve_target(options).target))
+        return asyncio.run(
+            stored_login(NonInteractiveLogin(keep=True), resolve_target(options).target)
+        )
 
 
 def logout_target(options: ConnectionOptions) -> int:
@@ -237,7 +241,9 @@ def logout_target(options: ConnectionOptions) -> int:
     options = _with_url(options, "logout")
     where = one_line(resolve_target(options).shown)
     with cli_errors(options):
-        revoked = asyncio.run(log_out(StoredLogin(keep=True), resolve_target(options).target))
+        revoked = asyncio.run(
+            log_out(NonInteractiveLogin(keep=True), resolve_target(options).target)
+        )
     if revoked is None:
         raise CliError(f"not logged in to {where}", AUTHORIZATION)
     note = "" if revoked else "; the token could not be revoked, and is valid until it expires"

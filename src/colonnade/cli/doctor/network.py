@@ -19,9 +19,10 @@ from urllib.parse import urljoin, urlsplit
 
 from colonnade.auth.client.authorization_code import check_pkce
 from colonnade.auth.client.discovery import discover
-from colonnade.auth.client.steps import Fetch, Flow, Reply
-from colonnade.auth.ssrf import Fetcher, is_this_machine
-from colonnade.auth.urls import origin, shown
+from colonnade.auth.client.steps import Flow, FlowResponse, SendRequest
+from colonnade.auth.fetcher import Fetcher
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import display_url, origin
 from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.errors import AUTHORIZATION, PROTOCOL, UNREACHABLE, USAGE
 from colonnade.client.connect import own_name
@@ -185,7 +186,7 @@ def _redirected(found: HttpProbe) -> Check:
         near = origin(place) == origin(found.url)
     except ValueError:
         near, place = False, "an invalid URL"
-    there = one_line(shown(place))
+    there = one_line(display_url(place))
     if near and found.status in KEEPING:
         return warned(HTTP, f"it redirects to {there} ({found.status})", "use that URL")
     message = f"it redirects to {there} ({found.status}), which is not followed"
@@ -232,7 +233,7 @@ async def at_usual_path(pool: HttpPool, failure: Check, url: str, timeout_s: flo
 async def metadata_check(pool: HttpPool, found: HttpProbe) -> Check:
     """Check that the authorization server can be discovered."""
     url = found.url
-    here = is_this_machine(urlsplit(url).hostname or "")
+    here = is_loopback_host(urlsplit(url).hostname or "")
     fetcher = Fetcher(pool.send, loopback=here)
     flow = discover(url, found.challenges)
     try:
@@ -245,13 +246,13 @@ async def metadata_check(pool: HttpPool, found: HttpProbe) -> Check:
     except ChannelError as error:
         fix = "check that the host is up, and reachable from here"
         return failed(METADATA, UNREACHABLE, one_line(str(error)), fix)
-    named = one_line(shown(issuer.issuer))
+    named = one_line(display_url(issuer.issuer))
     if issuer.legacy:
         message = f"none, as in 2025-03-26: the authorization server is {named} itself"
         return ok(METADATA, message)
     if not issuer.registration_endpoint:
         message = f"the authorization server is {named}, which has no dynamic client registration"
-        fix = f"register a client: colonnade login {shown(url)} --client-id ID --issuer URL"
+        fix = f"register a client: colonnade login {display_url(url)} --client-id ID --issuer URL"
         return warned(METADATA, message, fix)
     return ok(METADATA, f"the authorization server is {named}")
 
@@ -261,13 +262,13 @@ async def _run_discovery(flow: Flow[T], fetcher: Fetcher) -> T:
     try:
         step = next(flow)
         while True:
-            assert isinstance(step, Fetch)
+            assert isinstance(step, SendRequest)
             try:
                 fetched = await fetcher.fetch(step.method, step.url, step.headers, step.body)
             except CannotFetch as error:
                 step = flow.throw(CannotConnect(f"{error}: {error.why}"))
             else:
-                reply = Reply(fetched.status, tuple(fetched.headers.items()), fetched.body)
+                reply = FlowResponse(fetched.status, tuple(fetched.headers.items()), fetched.body)
                 step = flow.send(reply)
     except StopIteration as ended:
         return ended.value
@@ -287,7 +288,7 @@ def authorization_check(
     url: str, asked: bool, what: SentCredentials, error: ColonnadeError | None
 ) -> Check:
     """Check that the credentials are accepted; `asked` if the server requires any."""
-    where = one_line(shown(url))
+    where = one_line(display_url(url))
     reason = f": {one_line(error.reason)}" if isinstance(error, AuthError) and error.reason else ""
     if isinstance(error, AuthError) and error.status == 403:
         return _forbidden(error, what, where, reason)
@@ -449,7 +450,7 @@ def tcp_failure(place: HostPort, error: OSError | None, seconds: float) -> Check
 
 
 def _no_tls(place: HostPort) -> Check:
-    if is_this_machine(place.host):
+    if is_loopback_host(place.host):
         return skipped(TLS, "not needed on this machine")
     message = f"http is not encrypted: others can read and change what is sent to {place.host}"
     return warned(TLS, message, "serve it over https, and use https://")

@@ -12,10 +12,10 @@ from contextlib import aclosing
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from colonnade.auth.ssrf import is_this_machine
-from colonnade.auth.urls import PORTS
+from colonnade.auth.ssrf import is_loopback_host
+from colonnade.auth.urls import DEFAULT_PORTS
 from colonnade.cli.config_target import TrustPrompt, configuration
-from colonnade.cli.credentials import StoredLogin
+from colonnade.cli.credentials import NonInteractiveLogin
 from colonnade.cli.doctor.check import Check, Checks, failed, ok, skipped, warned
 from colonnade.cli.doctor.command import COMMAND, PROCESS, command_check
 from colonnade.cli.doctor.conversation import (
@@ -56,7 +56,7 @@ from colonnade.cli.options import (
     shown_configuration,
 )
 from colonnade.cli.terminal import Terminal
-from colonnade.client.auth import kept_login
+from colonnade.client.auth import stored_login
 from colonnade.client.connect import PROGRAMS, Surroundings, way_to
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
 from colonnade.host.config.settings import Config, Entry, Place, Problem
@@ -151,7 +151,7 @@ async def url_checks(server: CheckedServer) -> Checks:
     """All checks of a server at a URL."""
     url, headers = _url_and_headers(server)
     parts = urlsplit(url)
-    there = HostPort(parts.scheme, parts.hostname or "", parts.port or PORTS[parts.scheme])
+    there = HostPort(parts.scheme, parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme])
     timeout_s = server.timeout_s
     async with aclosing(network_checks(there, timeout_s)) as checks:
         async for check in checks:
@@ -191,11 +191,11 @@ async def _response_checks(
         yield await _try_default_path(pool, http, found, server)
         return
     own_token = any(name.lower() == "authorization" for name, _ in headers)
-    secure = url.startswith("https:") or is_this_machine(urlsplit(url).hostname or "")
-    auth = None if own_token or not secure else StoredLogin(keep=True)
+    secure = url.startswith("https:") or is_loopback_host(urlsplit(url).hostname or "")
+    auth = None if own_token or not secure else NonInteractiveLogin(keep=True)
     stored = storage_error = None
     try:
-        stored = await kept_login(auth, url) if auth is not None else None
+        stored = await stored_login(auth, url) if auth is not None else None
     except ColonnadeError as error:  # the stored login cannot be read
         storage_error = error
     result = await _converse(

@@ -41,8 +41,8 @@ from colonnade.protocol import types as t
 from colonnade.protocol.schema.error_messages import suggestion
 from colonnade.providers import openai
 from colonnade.providers.openai import read_call
-from colonnade.providers.schemas import without_fillers
-from colonnade.providers.tool_calls import Call
+from colonnade.providers.schemas import remove_null_fillers
+from colonnade.providers.tool_calls import ModelToolCall
 from colonnade.text import cut, first_line
 
 # Models choose well among some dozens; providers refuse more than 128.
@@ -346,13 +346,13 @@ class _Turn:
         if self._on_message is not None:
             self._on_message(message)
 
-    def _leave(self, wanted: list[Call], why: str) -> None:
+    def _leave(self, wanted: list[ModelToolCall], why: str) -> None:
         """Answer calls that are not made: a conversation with a call that nobody answered cannot
         go on, and whoever reads this one may want to."""
         for call in wanted:
             self._add(_refusal(call, f"{call.name} was not called: {why}").to_openai())
 
-    async def _make(self, wanted: list[Call]) -> None:
+    async def _make(self, wanted: list[ModelToolCall]) -> None:
         made = [self._begun(call) for call in wanted]
         self.run.calls += made
         try:
@@ -365,16 +365,16 @@ class _Turn:
             told = one.result.to_openai()
             self._add(told | {"content": shorten(told["content"], self._max_characters)})
 
-    def _begun(self, call: Call) -> ModelCall:
+    def _begun(self, call: ModelToolCall) -> ModelCall:
         tool = self._toolbox.get(call.name)
         arguments = call.arguments
         if tool is not None:
-            arguments = without_fillers(arguments, tool.input_schema)
+            arguments = remove_null_fillers(arguments, tool.input_schema)
             self._toolbox.used(tool.name)
         server = tool.server if tool is not None else ""
         return ModelCall(id=call.id, name=call.name, server=server, arguments=arguments, tool=tool)
 
-    async def _settle(self, call: Call, made: ModelCall) -> None:
+    async def _settle(self, call: ModelToolCall, made: ModelCall) -> None:
         async with self._at_once:
             started = monotonic()
             try:
@@ -388,7 +388,7 @@ class _Turn:
         if self._on_result is not None:
             await _done(self._on_result(made))
 
-    async def _result(self, call: Call, made: ModelCall) -> ToolResult[Any]:
+    async def _result(self, call: ModelToolCall, made: ModelCall) -> ToolResult[Any]:
         if self._toolbox.search and call.name == self._toolbox.search:
             return _said(call.name, await self._search(made.arguments))
         if made.tool is None:
@@ -442,7 +442,7 @@ def _said(name: str, words: str, *, is_error: bool = False) -> ToolResult[Any]:
     return ToolResult(name, said)
 
 
-def _refusal(call: Call, words: str) -> ToolResult[Any]:
+def _refusal(call: ModelToolCall, words: str) -> ToolResult[Any]:
     result = _said(call.name, words, is_error=True)
     result.call = call
     return result

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET
 
-from colonnade.auth.urls import secure
+from colonnade.auth.urls import require_https
 from colonnade.errors import (
     AuthError,
     InvalidArgument,
@@ -33,7 +33,14 @@ from colonnade.errors import (
 )
 from colonnade.protocol import types as t
 from colonnade.protocol.jsonrpc import encode
-from colonnade.providers.tool_calls import Part, Picture, in_words, parts, plain, safe_name
+from colonnade.providers.tool_calls import (
+    ContentPart,
+    ImagePart,
+    as_object,
+    content_parts,
+    part_as_text,
+    safe_name,
+)
 from colonnade.transport.http_client.pool import HttpPool, usual_tls
 
 # A message of a conversation, as JSON has it.
@@ -53,16 +60,16 @@ def read_reply(given: object) -> tuple[Message, str]:
     """
     if isinstance(given, str):
         return {"role": "assistant", "content": given}, ""
-    found, reason = plain(given, REPLY), ""
+    found, reason = as_object(given, REPLY), ""
     if "choices" in found:
         choices: object = found["choices"]
         if not isinstance(choices, list) or not choices:
             raise RemoteProtocolError(
                 "the model's answer has no choice in it, so there is no reply"
             )
-        choice = plain(cast("list[object]", choices)[0], "choice of a completion")
+        choice = as_object(cast("list[object]", choices)[0], "choice of a completion")
         reason = str(choice.get("finish_reason") or "")
-        found = plain(choice.get("message"), REPLY)
+        found = as_object(choice.get("message"), REPLY)
     if "content" not in found and not found.get("tool_calls"):
         raise RemoteProtocolError("the model's reply has neither words nor calls in it")
     # A library fills in what was not there; null stands nowhere else but for words.
@@ -86,8 +93,8 @@ def _calls(given: object) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
     seen: set[str] = set()
     for number, one in enumerate(listed):
-        found = plain(one, "call of a tool")
-        function = plain(found.get("function") or {}, "call of a tool")
+        found = as_object(one, "call of a tool")
+        function = as_object(found.get("function") or {}, "call of a tool")
         arguments: object = function.get("arguments")
         written = arguments if isinstance(arguments, str) else encode(arguments or {}).decode()
         id = found.get("id")
@@ -117,7 +124,7 @@ def conversation(messages: str | Iterable[object]) -> list[Message]:
     """Messages as plain objects; words alone are what a user says."""
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
-    return [plain(one, "message of a conversation") for one in messages]
+    return [as_object(one, "message of a conversation") for one in messages]
 
 
 def shorten(text: str, most: int) -> str:
@@ -128,12 +135,12 @@ def shorten(text: str, most: int) -> str:
     return f"{text[:most]}\n[shorten here: {left} more characters are left out; ask for less of it]"
 
 
-def seen(part: Part, most: int) -> dict[str, Any]:
+def seen(part: ContentPart, most: int) -> dict[str, Any]:
     """A part of what a user says: a picture is shown, all else is said, in so many characters."""
-    if isinstance(part, Picture):
+    if isinstance(part, ImagePart):
         url = f"data:{part.mime_type};base64,{part.data}"
         return {"type": "image_url", "image_url": {"url": url}}
-    return {"type": "text", "text": shorten(in_words(part), most)}
+    return {"type": "text", "text": shorten(part_as_text(part), most)}
 
 
 def answered(messages: Iterable[Message], words: str) -> list[Message]:
@@ -184,9 +191,9 @@ def asked_of_model(params: t.CreateMessageRequestParams, length: str) -> dict[st
 
 def _message(one: t.SamplingMessage) -> Message:
     blocks: list[Any] = one.content if isinstance(one.content, list) else [one.content]
-    found = parts(blocks, UNSET)
-    if one.role != "user" or not any(isinstance(part, Picture) for part in found):
-        return {"role": one.role, "content": "\n".join(map(in_words, found))}
+    found = content_parts(blocks, UNSET)
+    if one.role != "user" or not any(isinstance(part, ImagePart) for part in found):
+        return {"role": one.role, "content": "\n".join(map(part_as_text, found))}
     return {"role": one.role, "content": [seen(part, MAX_CHARACTERS) for part in found]}
 
 
@@ -361,7 +368,7 @@ class OpenAICompatible:
 def _endpoint(url: str) -> str:
     """The address of the interface. Raises `LocalProtocolError` for one that must not be used."""
     try:
-        secure(url, "the URL of the model")
+        require_https(url, "the URL of the model")
     except AuthError as error:
         raise InvalidArgument(str(error)) from None
     if "?" in url or "#" in url:

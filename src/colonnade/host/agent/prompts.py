@@ -23,7 +23,7 @@ from colonnade.host.agent.openai_model import Message, seen, shorten
 from colonnade.host.servers.listings import HostTool
 from colonnade.host.servers.naming import BETWEEN
 from colonnade.protocol import types as t
-from colonnade.providers.tool_calls import Part, Picture, in_words, parts
+from colonnade.providers.tool_calls import ContentPart, ImagePart, content_parts, part_as_text
 
 # Of one resource, or one message of a prompt, in characters; as much as of a result.
 MAX_CHARACTERS: Final = 50_000
@@ -73,7 +73,7 @@ async def prompt_messages(host: Having, line: str) -> list[Message]:
         usage = " ".join(f"{key}=…" for key in missing)
         raise InvalidArgument(f"{name} needs {', '.join(missing)}: /{name} {usage}")
     result = await host.get_prompt(name, arguments)
-    return [_message(one.role, parts([one.content], UNSET)) for one in result.messages]
+    return [_message(one.role, content_parts([one.content], UNSET)) for one in result.messages]
 
 
 def read_command(line: str) -> tuple[str, dict[str, str]]:
@@ -112,13 +112,13 @@ async def resource_message(host: Having, uri: str, server: str | None = None) ->
     """What a resource holds, as context for a model."""
     result = await host.read_resource(uri, server)
     blocks = [t.EmbeddedResource(resource=one) for one in result.contents]
-    return _message("user", parts(blocks, UNSET), f"I picked the resource {uri}. It holds:")
+    return _message("user", content_parts(blocks, UNSET), f"I picked the resource {uri}. It holds:")
 
 
-def _message(role: str, found: list[Part], lead: str = "") -> Message:
+def _message(role: str, found: list[ContentPart], lead: str = "") -> Message:
     """A message of Chat Completions. Pictures are seen where it is the user who shows them."""
-    words = "\n".join([lead, *map(in_words, found)] if lead else map(in_words, found))
-    if role != "user" or not any(isinstance(part, Picture) for part in found):
+    words = "\n".join([lead, *map(part_as_text, found)] if lead else map(part_as_text, found))
+    if role != "user" or not any(isinstance(part, ImagePart) for part in found):
         return {"role": role, "content": shorten(words, MAX_CHARACTERS)}
     said = [{"type": "text", "text": lead}] if lead else []
     return {"role": role, "content": [*said, *(seen(part, MAX_CHARACTERS) for part in found)]}

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from colonnade.host.config.entry import Draft, Said
 from colonnade.host.config.references import Reference, Template, plain
-from colonnade.logs import BLOT, redacted
+from colonnade.logs import REDACTED, redact
 
 # A long word of letters and digits alone is more often a key than anything that people read.
 _KEY: Final = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9_-]{20,}")
@@ -51,7 +51,7 @@ def safe(template: Template, name: str = "") -> str:
     if not template.references:
         return _literal(template.text, name)
     return "".join(
-        reference(part, name) if isinstance(part, Reference) else redacted(part)
+        reference(part, name) if isinstance(part, Reference) else redact(part)
         for part in template.parts
     )
 
@@ -62,16 +62,16 @@ def reference(part: Reference, name: str = "") -> str:
     if part.words:
         return f"(what {shlex.join(safe_words([plain(word) for word in part.words]))} prints)"
     if part.default and any(part.default != _literal(part.default, n) for n in (part.name, name)):
-        return part.text.replace(part.default, BLOT)
+        return part.text.replace(part.default, REDACTED)
     return part.text
 
 
 def _literal(text: str, name: str) -> str:
     if _ODD.fullmatch(text):
         return text
-    if _NAME.search(name) or (name and redacted(f"{name}={text}") != f"{name}={text}"):
-        return BLOT
-    return BLOT if name and _KEY.fullmatch(text) else redacted(text)
+    if _NAME.search(name) or (name and redact(f"{name}={text}") != f"{name}={text}"):
+        return REDACTED
+    return REDACTED if name and _KEY.fullmatch(text) else redact(text)
 
 
 def safe_words(given: list[Template]) -> list[str]:
@@ -97,9 +97,9 @@ def safe_url(url: Template) -> str:
     try:
         parts = urlsplit(text)
     except ValueError:
-        return BLOT
+        return REDACTED
     query = "&".join(
-        f"{pair.partition('=')[0]}={pair.partition('=')[2] if '${' in pair else BLOT}"
+        f"{pair.partition('=')[0]}={pair.partition('=')[2] if '${' in pair else REDACTED}"
         for pair in parts.query.split("&")
         if pair
     )

@@ -245,7 +245,7 @@ async def _looked_up(part: Reference, origin: Origin, around: Surroundings) -> s
     if part.kind == "input":
         return await around.inputs.answer(around.questions[origin.file][part.name])
     if part.kind == "keyring":
-        from colonnade.auth.client.storage import keyring_password
+        from colonnade.auth.client.keyring import keyring_password
 
         service, _, name = part.name.rpartition("/")
         return await asyncio.to_thread(keyring_password, service, name)

@@ -260,9 +260,9 @@ class _Kept(Struct):
 
 def folder() -> Path:
     """Where it is kept: beside the logins."""
-    from colonnade.client.auth import home
+    from colonnade.client.auth import storage_folder
 
-    return home() / FOLDER
+    return storage_folder() / FOLDER
 
 
 def _file(key: str) -> Path:

@@ -19,7 +19,12 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, TypeAlias
 
 from colonnade.host.config.settings import Problem, Settings
-from colonnade.providers.tool_calls import DIGEST, MAX_NAME, digested, is_safe
+from colonnade.providers.tool_calls import (
+    DIGEST_CHARACTERS,
+    MAX_NAME_CHARACTERS,
+    is_safe,
+    name_with_digest,
+)
 
 BETWEEN: Final = "__"
 # Half of a name: the rest is enough for most tools, and a digest with words before it fits.
@@ -27,7 +32,7 @@ MAX_NAMESPACE: Final = 32
 # Duplicate names that one message lists.
 MAX_NAMED: Final = 5
 
-_DIGESTED = re.compile(rf".+_[0-9a-f]{{{DIGEST}}}")
+_DIGESTED = re.compile(rf".+_[0-9a-f]{{{DIGEST_CHARACTERS}}}")
 _UNDERSCORES = re.compile(r"__+")
 
 # The key of a server, its settings, and the names that it lists, in its order.
@@ -38,27 +43,27 @@ def qualified_name(namespace: str, name: str) -> str:
     """The qualified name of a tool or prompt: always valid for model providers, always with
     `__`."""
     first = _first(namespace)
-    room = MAX_NAME - len(first) - len(BETWEEN)
+    room = MAX_NAME_CHARACTERS - len(first) - len(BETWEEN)
     is_plain = (
         is_safe(name)
         and len(name) <= room
         and not name.startswith("_")  # three underscores in a row are misread
         and not _DIGESTED.fullmatch(name)
     )
-    return f"{first}{BETWEEN}{name if is_plain else digested(name, room, 'item')}"
+    return f"{first}{BETWEEN}{name if is_plain else name_with_digest(name, room, 'item')}"
 
 
 def _first(namespace: str) -> str:
     if namespace_problem(namespace) is None:
         return namespace
-    return _UNDERSCORES.sub("_", digested(namespace, MAX_NAMESPACE, "server"))
+    return _UNDERSCORES.sub("_", name_with_digest(namespace, MAX_NAMESPACE, "server"))
 
 
 def namespace_problem(namespace: str) -> str | None:
     """Why a namespace cannot be used in names as it is written; None if it can."""
     if not namespace:
         return "a namespace must not be empty"
-    if not is_safe(namespace[:MAX_NAME]):
+    if not is_safe(namespace[:MAX_NAME_CHARACTERS]):
         return f"the namespace {namespace!r} may have letters a-z, digits, '_' and '-' only"
     if len(namespace) > MAX_NAMESPACE:
         return f"the namespace {namespace!r} is longer than {MAX_NAMESPACE} characters"
@@ -76,8 +81,8 @@ def alias_problem(alias: str) -> str | None:
     """Why this cannot be an alias; None if it can."""
     if not is_safe(alias):
         return (
-            f"the alias {alias!r} may have 1 to {MAX_NAME} letters a-z, digits, '_' and '-' only: "
-            "model providers reject other names"
+            f"the alias {alias!r} may have 1 to {MAX_NAME_CHARACTERS} letters a-z, digits, '_' "
+            "and '-' only: model providers reject other names"
         )
     if BETWEEN in alias:
         return f"the alias {alias!r} contains '__', which is for names with a namespace; use '_'"

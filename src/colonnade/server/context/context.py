@@ -259,12 +259,12 @@ class Context(Situation):
             exchange.logs = self._home.logs  # what counts is what is declared by now
         if not exchange.wants(level) or not self._may_say("log messages"):
             return
-        from colonnade.logs import blotted  # on use: most servers never get here
+        from colonnade.logs import redact_data  # on use: most servers never get here
 
         try:
-            frame = exchange.log(level, blotted(msgspec.to_builtins(data)), logger)
+            frame = exchange.log(level, redact_data(msgspec.to_builtins(data)), logger)
         except (LocalProtocolError, TypeError, ValueError, RecursionError):
-            frame = exchange.log(level, blotted(clean(str(data))), logger)
+            frame = exchange.log(level, redact_data(clean(str(data))), logger)
         await self._send(frame)
 
     @hinted

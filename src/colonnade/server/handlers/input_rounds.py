@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from colonnade.auth.seal import Depot, SingleUse
+from colonnade.auth.seal import RequestStateStorage, SingleUse
 from colonnade.ports import Seal, Turn
 from colonnade.protocol import types as t
 from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
@@ -36,7 +36,7 @@ class Interviewer:
         home: Home,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._depot = Depot(seal, lambda: home.store)
+        self._depot = RequestStateStorage(seal, lambda: home.store)
         self._home = home
         self._clock = clock
 
@@ -81,7 +81,7 @@ class Interviewer:
         if exchange.peer.revision.input_requests is not InputRequests.IN_RESULT:
             return InputRounds(exchange.peer, exchange.method)
         if params.request_state is not None:
-            secret = await self._depot.collect(params.request_state, exchange.principal)
+            secret = await self._depot.load(params.request_state, exchange.principal)
             memory = open_request_state(
                 params.request_state,
                 lambda _: secret,
@@ -109,7 +109,7 @@ class Interviewer:
             subject=subject_of(exchange.request.params),
             expires_at=self._clock() + STATE_LIFETIME_S,
         )
-        state = await self._depot.deposit(secret, exchange.principal, STATE_LIFETIME_S)
+        state = await self._depot.save(secret, exchange.principal, STATE_LIFETIME_S)
         return interview.input_required(state)
 
 

@@ -27,7 +27,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import Hearer, Passport, Progressing
+from colonnade.ports import Credentials, Hearer, Progressing
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE, JSON_TYPE
@@ -170,11 +170,11 @@ class HttpConversation:
         url: str,
         *,
         headers: Headers = (),
-        passport: Passport | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.link = link
         self._hearer = hearer
-        self._endpoint = Endpoint(pool, url, headers, passport, self._held)
+        self._endpoint = Endpoint(pool, url, headers, credentials, self._held)
         self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
         # Whether the server has ever had a stream for us by GET.

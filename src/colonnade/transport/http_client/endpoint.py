@@ -25,7 +25,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     ScopeRequired,
 )
-from colonnade.ports import Passport, Shown
+from colonnade.ports import Credentials, RequestCredentials
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.http.challenges import INSUFFICIENT_SCOPE, read_challenges
 from colonnade.protocol.http.security import JSON_TYPE
@@ -75,11 +75,11 @@ class Endpoint:
         pool: HttpPool,
         url: str,
         headers: Headers = (),
-        passport: Passport | None = None,
+        credentials: Credentials | None = None,
         patience: Patience = nullcontext,
     ) -> None:
         self._pool = pool
-        self._passport = passport
+        self._credentials = credentials
         self._patience = patience
         self._use(url)
         own = list(headers)
@@ -130,31 +130,31 @@ class Endpoint:
         to another one; with a passport `AuthError`, where nobody could log in.
         """
         headers = [*self._own, *lines]
-        if self._passport is not None:
-            return await self._shown(self._passport, method, headers, data, url)
+        if self._credentials is not None:
+            return await self._shown(self._credentials, method, headers, data, url)
         return await self._sent(method, headers, data, url)
 
     async def _shown(
-        self, passport: Passport, method: str, headers: Headers, data: bytes, url: str | None
+        self, credentials: Credentials, method: str, headers: Headers, data: bytes, url: str | None
     ) -> Answer:
         """Send a request with what says who we are, again where that was not enough."""
-        so_far: list[Shown] = []
+        so_far: list[RequestCredentials] = []
         while True:
-            shown = passport.at_hand(method, url or self.url)
+            shown = credentials.cached(method, url or self.url)
             if shown is None:
                 with self._patience():
-                    shown = await passport.show(method, url or self.url)
+                    shown = await credentials.obtain(method, url or self.url)
             so_far.append(shown)
-            answer = await self._sent(method, [*headers, *shown.lines], data, url)
+            answer = await self._sent(method, [*headers, *shown.headers], data, url)
             nonce = answer.header("dpop-nonce") or ""
             if answer.status not in REFUSALS:
                 if nonce:
-                    passport.heard(nonce)
+                    credentials.set_nonce(nonce)
                 return answer
             asked = answer.header("www-authenticate")
             try:
                 with self._patience():
-                    again = await passport.refused(
+                    again = await credentials.handle_rejection(
                         so_far, answer.status, [asked] if asked else [], nonce
                     )
             except BaseException:

@@ -25,7 +25,7 @@ from colonnade.errors import (
     RemoteProtocolError,
     TimedOut,
 )
-from colonnade.ports import Hearer, Passport
+from colonnade.ports import Credentials, Hearer
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.security import EVENTS_TYPE
 from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
@@ -77,7 +77,7 @@ class SseStream:
         *,
         headers: Headers = (),
         timeout_s: float = ENDPOINT_S,
-        passport: Passport | None = None,
+        credentials: Credentials | None = None,
     ) -> "SseStream":
         """Open a stream, and wait until the server has said where to POST.
 
@@ -86,7 +86,7 @@ class SseStream:
         """
         seconds = min(timeout_s, ENDPOINT_S)
         limits: list[asyncio.Timeout] = []
-        endpoint = Endpoint(pool, url, headers, passport, lambda: _standing_still(limits))
+        endpoint = Endpoint(pool, url, headers, credentials, lambda: _standing_still(limits))
         try:
             async with asyncio.timeout(seconds) as limit:
                 limits.append(limit)

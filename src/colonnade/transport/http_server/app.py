@@ -309,7 +309,7 @@ class HttpApp:
             except (ClientDisconnected, ConnectionLost):
                 return True
             except Exception as error:
-                await self._refuse(incoming, _guard_failed(error))
+                await self._refuse(incoming, _unverified("guard", error))
                 return True
         if path == self._metadata:
             await self._not_found(receive, send, "this resource has no metadata document")
@@ -383,7 +383,7 @@ class HttpApp:
             except (Fault, AuthError):
                 raise
             except Exception as error:
-                raise _guard_failed(error) from None
+                raise _unverified("guard", error) from None
         else:
             caller = await self._verified(turn.headers)
             turn.principal, turn.scopes = caller.principal, caller.scopes
@@ -400,8 +400,7 @@ class HttpApp:
         except (Fault, AuthError):
             raise
         except Exception as error:
-            log.error("the verifier raised %s", type(error).__name__, exc_info=error)
-            raise overload("the credentials cannot be verified now; try again later") from None
+            raise _unverified("verifier", error) from None
         name = caller.principal if isinstance(caller, Caller) else caller
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             # A lookup returns None for an unknown token, which must not authenticate anything.
@@ -739,10 +738,12 @@ def _address(client: Any) -> str:
     return str(client[0])[:64] if client else "an unknown address"
 
 
-def _guard_failed(error: Exception) -> HttpError:
-    """503 for a guard that failed. The log says where; the message may hold a token."""
+def _unverified(what: str, error: Exception) -> HttpError:
+    """503 for a guard or a verifier that raised. Its message may contain a token: the log has the
+    type of the error and the place where it was raised."""
     *_, last = traceback.extract_tb(error.__traceback__)
-    log.error("the guard raised %s at %s:%d", type(error).__name__, last.filename, last.lineno or 0)
+    place = f"{last.filename}:{last.lineno or 0}"
+    log.error("the %s raised %s at %s", what, type(error).__name__, place)
     return overload("the credentials cannot be verified now; try again later")
 
 
