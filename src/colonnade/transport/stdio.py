@@ -329,6 +329,8 @@ def _logging_sparingly() -> Generator[None]:
         yield
         return
     handler = SparingHandler(logging.WARNING)
+    if logging.lastResort is not None:  # it stands in for that one, so it looks the same
+        handler.setFormatter(logging.lastResort.formatter)
     logger.addHandler(handler)
     try:
         yield
