@@ -259,7 +259,7 @@ def told(folder: Path, *arguments: str) -> tuple[int, str]:
 
 def test_a_name_that_is_none_is_told_what_there_is(folder: Path) -> None:
     begin = (
-        "names begin with their server: mine__…, gone__…, other__…, dies__…; "
+        "names start with the server: mine__…, gone__…, other__…, dies__…; "
         "colonnade ls mcp.json lists them\n"
     )
     assert told(folder, "call", "mcp.json", "write") == (
@@ -340,7 +340,7 @@ def test_a_prompt_and_its_completion_are_those_of_their_server(folder: Path) -> 
 def test_every_server_is_inspected_in_its_own_words(folder: Path) -> None:
     done = command(folder, "inspect", "mcp.json")
     assert done.returncode == 0
-    assert "mine: notes 1\n  revision  2026-07-28\n" in done.stdout
+    assert "mine: notes 1\n  revision      2026-07-28\n" in done.stdout
     assert "\nother: notes 1\n" in done.stdout
     assert "  write(name: string, count: integer = 1) -> string\n" in done.stdout
     assert done.stderr.startswith(GONE)
@@ -381,7 +381,7 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         done = command(folder, verb[0], name, *verb[1:])
         assert done.returncode == 2, verb
         told = done.stdout if verb == ("doctor",) else done.stderr
-        assert f"look at it, and then: colonnade config trust {file}" in told, verb
+        assert f"colonnade config trust {file}" in told, verb
     assert were_started(folder) == []
     with PseudoTerminal(folder, "ls", name) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "n")
@@ -465,13 +465,13 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
         assert (done.returncode, done.stderr) == (
             2,
             (
-                f"colonnade: web.json has several servers; say which: {verb} web.json --server KEY; "
-                "there are web, mine\n"
+                f"colonnade: web.json has several servers; choose one: {verb} web.json --server KEY; "
+                "servers are web, mine\n"
             ),
         )
         done = command(folder, verb, file, "--server", "mine")
         assert done.returncode == 2
-        assert f"{verb} is for an address" in done.stderr
+        assert f"{verb} is for URLs" in done.stderr
     done = command(folder, "whoami", file, "--server", "web")
     assert (done.returncode, done.stderr) == (
         3,

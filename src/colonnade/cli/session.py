@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:  # most commands use a single server
 # The longest error message; it may include the last lines of a server's stderr.
 MAX_ERROR_CHARACTERS = 8000
 JSON_INDENT = 2
+# The path at which most servers have their endpoint.
+DEFAULT_PATH = "/mcp"
 
 
 class CommandSession(NamedTuple):
@@ -139,9 +142,23 @@ async def _run_single(
         auth=auth,
         **found.options,
     )
-    async with connecting as client:
-        clients.append(client)
-        return await action(CommandSession(SingleServer(client), terminal))
+    try:
+        async with connecting as client:
+            clients.append(client)
+            return await action(CommandSession(SingleServer(client), terminal))
+    except ColonnadeError as error:
+        if error.status == 404 and not error.hint:
+            error.hint = _path_hint(found.target)
+        raise
+
+
+def _path_hint(url: str) -> str:
+    """The URL with the default path of MCP endpoints; empty if it has that path."""
+    parts = urlsplit(url)
+    if parts.path.rstrip("/").endswith(DEFAULT_PATH):
+        return ""
+    host = parts.netloc.rpartition("@")[2]
+    return f"check the path of the URL; try {parts.scheme}://{host}{DEFAULT_PATH}"
 
 
 async def _run_configured(

@@ -329,6 +329,8 @@ def _logging_sparingly() -> Generator[None]:
         yield
         return
     handler = SparingHandler(logging.WARNING)
+    if logging.lastResort is not None:  # it stands in for that one, so it looks the same
+        handler.setFormatter(logging.lastResort.formatter)
     logger.addHandler(handler)
     try:
         yield
@@ -426,13 +428,11 @@ def run_stdio(
 def explain(service: Service, reading: int, instead: str) -> None:
     """Tell a person at a terminal what is waited for, and what to type instead."""
     if os.isatty(reading):
-        from colonnade.protocol.negotiation import (
-            name_and_version,  # on use: programs ask far more often
-        )
+        from colonnade.protocol.negotiation import called  # on use: programs ask far more often
 
         info = service.identity.info
         sys.stderr.write(
-            f"{name_and_version(info)} waits here for the messages of an MCP client, which "
+            f"{called(info)} waits here for the messages of an MCP client, which "
             f"starts it itself; for HTTP, use {instead}; Ctrl-C ends it\n"
         )
         sys.stderr.flush()
