@@ -254,7 +254,7 @@ async def test_without_answers_the_client_cannot_be_asked(revision: str) -> None
 async def test_a_question_that_nobody_expected_fails_the_test(revision: str) -> None:
     for answers, why in (
         ([], r"all scripted answers are used up \(0 requests before\)"),
-        ({"another": "x"}, r"none of the scripted answers is for it: \['another'\]"),
+        ({"another": "x"}, r"no scripted answer matches it: \['another'\]"),
     ):
         expected = f"unexpected request of the server, 'a word': {why}"
         with pytest.raises(AssertionError, match=expected):
@@ -477,7 +477,7 @@ async def test_a_clock_says_what_it_cannot_do() -> None:
     with clock:
         with pytest.raises(LocalProtocolError, match="needs seconds from 0"):
             await clock.advance(-1)
-        with pytest.raises(LocalProtocolError, match="this loop has a clock already"), Clock():
+        with pytest.raises(LocalProtocolError, match="this loop already has a clock"), Clock():
             pass
         with clock:
             await clock.advance(1)
