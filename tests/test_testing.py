@@ -482,7 +482,7 @@ async def test_a_clock_says_what_it_cannot_do() -> None:
         with clock:
             await clock.advance(1)
         await clock.advance(1)
-    with pytest.raises(LocalProtocolError, match="nobody looks"):
+    with pytest.raises(LocalProtocolError, match="not in use"):
         await clock.advance(1)
 
 
