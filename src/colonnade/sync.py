@@ -196,7 +196,7 @@ _open: "set[Client]" = set()
 @atexit.register
 def _close_all() -> None:
     for client in list(_open):
-        with suppress(Exception):  # there is nobody left to tell
+        with suppress(Exception):  # no caller is left to raise it to
             client.close()
 
 

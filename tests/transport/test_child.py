@@ -383,7 +383,9 @@ async def test_who_waits_for_all_processes_takes_nothing_but_the_status() -> Non
         await stage.call()
         os.kill(stage.child.pid, 9)
         os.waitpid(stage.child.pid, 0)  # as some programs do for every child
-        with pytest.raises(ConnectionLost, match=r"server 'git' \(pid \d+\) ended with an unknown status"):
+        with pytest.raises(
+            ConnectionLost, match=r"server 'git' \(pid \d+\) ended with an unknown status"
+        ):
             await stage.call()
 
 

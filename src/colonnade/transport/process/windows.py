@@ -1,12 +1,12 @@
-"""A child process on Windows: the loop's own pipes, and a job that holds all that it starts.
+"""A child process on Windows: pipes of the event loop, and a job object for its descendants.
 
-A job is ended as a whole, and Windows ends it when the last handle to it is closed: also when we
-are killed. There is no polite signal: a child without a console of ours hears none, so that the
-end of its input is the only word it gets.
+A job is ended as a whole, and Windows ends it when its last handle is closed: also when this
+process is killed. There is no signal to ask for an exit: a child without a console of ours gets none, so
+the end of its input is all that it gets.
 
-Rules: no batch file is started with words that Windows would run. `LoopProcess` runs on any
-system, and is tested on others with a stand-in for the job; `Job` and what finds a program were
-never run by us.
+Rules: no batch file is started with arguments that Windows would run. `LoopProcess` runs on any
+system, and is tested on others with a stand-in for the job; `WindowsJob` and the search for a
+program have not been run on Windows.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from colonnade.transport.process.command import Command, cannot_start, refuse_ba
 from colonnade.transport.process.output import ProcessCallbacks
 from colonnade.transport.stdio import DRAIN_BYTES, MAX_UNREAD_BYTES
 
-# How often a job is asked whether anybody is left in it.
+# How often the processes of a job are counted.
 POLL_S = 0.02
-# For the pipes of a process that has ended to say that they have, too; others may hold them open.
+# For the pipes of an exited process to end; descendants may hold them open.
 REST_S = 0.1
 
 _CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x0000_0200, 0x0800_0000
 
 
 class ProcessJob(Protocol):
-    """All that a child starts, as one thing."""
+    """A job object: a child and its descendants."""
 
     def add(self, process: Any) -> None: ...
 
@@ -43,7 +43,7 @@ class ProcessJob(Protocol):
 
 
 class TransportOutlet:
-    """Lines into the standard input of a child, by the loop's own transport."""
+    """The stdin of a child, over a transport of the event loop."""
 
     def __init__(self, whom: str, callbacks: ProcessCallbacks) -> None:
         self._whom = whom
@@ -55,18 +55,18 @@ class TransportOutlet:
         self._lost: str | None = None
 
     def open(self, transport: asyncio.WriteTransport) -> None:
-        """It can be written to from here on."""
+        """Start writing to this transport."""
         transport.set_write_buffer_limits(high=DRAIN_BYTES, low=0)
         self._transport = transport
 
     @property
     def flushed(self) -> int:
-        """How much has gone so far."""
+        """How many bytes were written."""
         waits = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return self._written - waits
 
     def write(self, frame: bytes) -> None:
-        """Write one line, now if the other side can take it."""
+        """Write one line, or buffer it."""
         if self._lost is not None or self._transport is None:
             return
         self._written += len(frame) + 1
@@ -90,7 +90,7 @@ class TransportOutlet:
         self._room.set()
 
     def lose(self, what: str) -> None:
-        """Nobody reads any more: what the child did."""
+        """The child does not read any more; `what` is what it did."""
         if self._lost is None:
             self.shut(f"{self._whom} {what}")
             self._callbacks.input_lost(what)
@@ -107,7 +107,7 @@ class TransportOutlet:
 
 
 class LoopProcess(asyncio.SubprocessProtocol):
-    """One child by the means of the loop, in a job."""
+    """A child process of asyncio, in a job."""
 
     def __init__(self, command: Command, callbacks: ProcessCallbacks, job: ProcessJob) -> None:
         self.pid: int = 0
