@@ -1,8 +1,8 @@
 """A child process on Windows: pipes of the event loop, and a job object for its descendants.
 
 A job is ended as a whole, and Windows ends it when its last handle is closed: also when this
-process is killed. There is no signal to ask for an exit: a child without a console of ours gets none, so
-the end of its input is all that it gets.
+process is killed. There is no signal to ask for an exit: a child without a console gets none,
+so the end of its input is all that it gets.
 
 Rules: no batch file is started with arguments that Windows would run. `LoopProcess` runs on any
 system, and is tested on others with a stand-in for the job; `WindowsJob` and the search for a
