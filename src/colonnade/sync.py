@@ -1,16 +1,16 @@
-"""The client for programs without a loop: the same names, and every call waits.
+"""The synchronous client: the same names, and every call blocks.
 
     from colonnade.sync import connect
 
     with connect("server.py") as client:
         client.call_tool("add", {"a": 1, "b": 2}).data
 
-It is the same client, in a loop of its own in a thread of its own: so it works in notebooks, where
-a loop runs already, in plain tests, and in many threads at once. The thread is there for as long as
-somebody is connected; whoever forgets to close is closed at exit.
+It is the asynchronous client in an event loop of its own, in a thread of its own: so it works in
+notebooks, where a loop is already running, in plain tests, and in several threads at once. The
+thread runs as long as a client is connected; clients that were not closed are closed at exit.
 
-Rules: nothing is decided here, only waited for. What is interrupted is cancelled, and the server
-learns so. A handler runs in a thread of its own, so that it may block, and may use the client.
+Rules: this module only waits. A call that is interrupted is cancelled, and the server is notified.
+A callback runs in a thread of its own, so that it may block, and may use the client.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Changes", "Client", "Completer", "connect"]
 
-# Handlers at work at the same time: there is one user, and news comes in order.
+# Concurrent callbacks: there is one user, and notifications come in order.
 HANDLERS = 8
-# For what was interrupted to tell its server so.
+# For the cancellation of an interrupted call to be sent.
 FAREWELL_S = 5.0
-# How long an interrupt may go unseen.
+# How late an interrupt may be seen.
 SLICE_S = 1.0
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 def _result(future: Future[T]) -> T:
-    """What comes of it. An interrupt that comes just before the wait begins is seen by the next."""
+    """The result of a future. An interrupt just before the wait is seen at the next slice."""
     while True:
         try:
             return future.result(SLICE_S)
@@ -70,7 +70,7 @@ def _result(future: Future[T]) -> T:
 
 
 class _Thread:
-    """A loop in a thread, for as long as somebody needs it."""
+    """An event loop in a thread, as long as a client uses it."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
@@ -90,7 +90,7 @@ class _Thread:
             self.loop.close()
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of this in the loop. Interrupting cancels it, and waits for that."""
+        """Run a coroutine in the loop and wait for it; an interrupt cancels it."""
         if threading.current_thread() is self._thread or self.pid != os.getpid():
             work.close()
             raise LocalProtocolError(
@@ -107,14 +107,14 @@ class _Thread:
             raise
 
     def stop(self) -> None:
-        """Nobody needs it any more."""
+        """A client is closed: stop the loop with the last one."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join(FAREWELL_S)
         self.handlers.shutdown(wait=False)
 
     def in_thread(self, handler: Callable[..., T] | None) -> Callable[..., Any] | None:
-        """A handler that blocks, as one that the loop can wait for."""
+        """A blocking callback as an asynchronous one."""
         if handler is None or inspect.iscoroutinefunction(handler):
             return handler
         asked: Callable[..., T] = handler
@@ -130,8 +130,8 @@ class _Thread:
 
 
 class _Job(Generic[T]):
-    """Something that a thread waits for. It may be interrupted at any moment, also before this
-    has begun."""
+    """A coroutine that a thread waits for. The wait may be interrupted at any moment, also before
+    the coroutine has begun."""
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._work = work
@@ -150,7 +150,7 @@ class _Job(Generic[T]):
             self._over.set()
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits any more: let it come to its end."""
+        """The wait was interrupted: cancel it, and wait for its end."""
         self._unwanted = True
         if self._task is not None and not self._over.is_set():
             loop.call_soon_threadsafe(self._task.cancel)
@@ -158,7 +158,7 @@ class _Job(Generic[T]):
 
 
 async def _cancel_all() -> None:
-    """End what is still at work: somebody closed while others waited."""
+    """Cancel what still runs: the client was closed while other threads waited."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -196,7 +196,7 @@ _open: "set[Client]" = set()
 @atexit.register
 def _close_all() -> None:
     for client in list(_open):
-        with suppress(Exception):  # there is nobody left to tell
+        with suppress(Exception):  # no caller is left to raise it to
             client.close()
 
 
@@ -269,7 +269,7 @@ def connect(
 
 
 class Client:
-    """One server, as a program sees it that waits for every answer. See `colonnade.Client`."""
+    """A synchronous client of one server. See `colonnade.Client`."""
 
     def __init__(self, client: AsyncClient, thread: _Thread) -> None:
         self._client = client
@@ -288,7 +288,7 @@ class Client:
         return f"Client({self.name!r})"
 
     def close(self, why: str = "the client was closed") -> None:
-        """End the conversation. At any time, in any thread, and twice."""
+        """Close the connection; from any thread, and more than once."""
         with self._closing:
             if self._closed:
                 return
@@ -305,31 +305,31 @@ class Client:
             raise ConnectionLost("the client was closed")
         return self._thread.wait_for(work)
 
-    # ------------------------------------------------------------ who is there
+    # ------------------------------------------------------------ the server
 
     @property
     def name(self) -> str:
-        """What this server is called in errors."""
+        """The name of this server in errors."""
         return self._client.name
 
     @property
     def revision(self) -> str:
-        """The revision that the two speak."""
+        """The negotiated revision."""
         return self._client.revision
 
     @property
     def server(self) -> t.Implementation | None:
-        """What the server says it is: for people and logs, never for decisions."""
+        """The name and version of the server: for display and logs, never for decisions."""
         return self._client.server
 
     @property
     def capabilities(self) -> t.ServerCapabilities:
-        """What the server offered when it was last asked."""
+        """The capabilities of the server."""
         return self._client.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """What the server says of its use."""
+        """The instructions of the server."""
         return self._client.instructions
 
     # ------------------------------------------------------------ tools
@@ -402,11 +402,11 @@ class Client:
     # ------------------------------------------------------------ resources
 
     def list_resources(self, *, fresh: bool = False) -> list[t.Resource]:
-        """Every resource that has an address of its own, from all pages."""
+        """Every resource, from all pages."""
         return self._wait(self._client.list_resources(fresh=fresh))
 
     def list_resource_templates(self, *, fresh: bool = False) -> list[t.ResourceTemplate]:
-        """Every template of addresses, from all pages."""
+        """Every resource template, from all pages."""
         return self._wait(self._client.list_resource_templates(fresh=fresh))
 
     def read_resource(
@@ -416,11 +416,11 @@ class Client:
         return self._wait(self._client.read_resource(uri, timeout_s=timeout_s, fresh=fresh))
 
     def subscribe(self, uri: str) -> None:
-        """Ask for news of a resource, where the revision has sessions; `listen` works in all."""
+        """Subscribe to a resource, in revisions with sessions; `listen` works in all."""
         self._wait(self._client.subscribe(uri))
 
     def unsubscribe(self, uri: str) -> None:
-        """Ask for no more news of a resource."""
+        """Unsubscribe from a resource."""
         self._wait(self._client.unsubscribe(uri))
 
     # ------------------------------------------------------------ prompts and completions
@@ -448,7 +448,7 @@ class Client:
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
-        """What an argument of a prompt, or a variable of a template, may become."""
+        """Completions of an argument of a prompt, or of a variable of a template."""
         return self._wait(
             self._client.complete(
                 argument, value, prompt=prompt, template=template, context=context
@@ -463,7 +463,7 @@ class Client:
         template: str | None = None,
         context: Mapping[str, str] | None = None,
     ) -> "Completer":
-        """Completion for somebody who types: asks after a pause, and not twice for the same."""
+        """Completion while a user types: requests after a pause, and no value twice."""
         completer = self._client.completer(
             argument, prompt=prompt, template=template, context=context
         )
@@ -496,15 +496,15 @@ class Client:
     # ------------------------------------------------------------ the conversation itself
 
     def ping(self) -> None:
-        """See whether the server is there."""
+        """Check whether the server responds."""
         self._wait(self._client.ping())
 
     def set_log_level(self, level: t.LoggingLevel) -> None:
-        """How much is to be logged from now on."""
+        """Set the least level of log messages."""
         self._wait(self._client.set_log_level(level))
 
     def roots_changed(self, roots: Rooted | None = None) -> None:
-        """Others are the roots now: these, or what the handler says that was given for them."""
+        """Notify the server that the roots have changed: to these, or what the callback returns."""
         self._wait(self._client.roots_changed(roots))
 
     @contextmanager
@@ -516,7 +516,7 @@ class Client:
         resource_list: bool = False,
         resources: Iterable[str] = (),
     ) -> Generator["Changes"]:
-        """Changes of lists and of these resources, from the moment this is entered.
+        """Notifications of changed lists and of these resources, from the moment this is entered.
 
         >>> with client.listen(tools=True) as changes:
         ...     for change in changes: ...
@@ -536,20 +536,20 @@ Wait: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 class Completer:
-    """Completes one argument: `completer("par")`, from as many threads as somebody types in."""
+    """Completes one argument: `completer("par")`, from any thread."""
 
     def __init__(self, completer: AsyncCompleter, wait: Wait) -> None:
         self._completer = completer
         self._wait = wait
 
     def __call__(self, value: str) -> t.Completion | None:
-        """What this may become; None where something newer was asked for meanwhile."""
+        """The completions of a value; None if a newer one was requested meanwhile."""
         found: t.Completion | None = self._wait(self._completer(value))
         return found
 
 
 class Changes:
-    """Changes as they come: `for change in changes`. Ends when the server ends it."""
+    """Iterates over changes: `for change in changes`. Ends when the server ends it."""
 
     def __init__(self, changes: AsyncIterator[Change], wait: Wait) -> None:
         self._changes = changes

@@ -36,7 +36,7 @@ from colonnade.client.auth import log_out, stored_login
 from colonnade.ports import RequestCredentials
 from colonnade.protocol.revision import Revision
 from colonnade.store.memory import MemoryStore
-from colonnade.transport.http_client.endpoint import Endpoint
+from colonnade.transport.http_client.endpoint import HttpEndpoint
 from colonnade.transport.http_client.pool import HttpPool
 from colonnade.transport.http_server.runner import HttpRunner
 from http_hand import Visitor, answering, by_hand, pooled, whole
@@ -425,7 +425,7 @@ async def test_cl_27_no_redirect_takes_a_token_to_another_origin(status: int) ->
                 await visitor.say(whole(status, b"", "text/plain", f"Location: {other.url}"))
 
         async with by_hand(moved) as hand:
-            endpoint = Endpoint(pool, hand.url, credentials=Careless())
+            endpoint = HttpEndpoint(pool, hand.url, credentials=Careless())
             for method in ("POST", "GET", "DELETE"):
                 with pytest.raises(RemoteProtocolError, match=r"another server|not followed"):
                     await endpoint.send(method, [], b"{}" if method == "POST" else b"")

@@ -167,7 +167,7 @@ async def test_a_proxy_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
     assert failure(await looked_at("https://mcp.example/mcp")) == (
         "dns",
-        "https_proxy is no proxy that is known here; they look like http://host:port",
+        "https_proxy is not the URL of an HTTP proxy; write http://host:port",
         "fix the environment variable, or unset it",
         2,
     )

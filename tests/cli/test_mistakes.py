@@ -171,8 +171,8 @@ def test_8_an_address_that_is_a_web_page(folder: Path, page: int) -> None:
     code, words = told(folder, "ls", f"http://127.0.0.1:{page}/")
     assert code == 5
     assert words == (
-        f"colonnade: 127.0.0.1:{page} answered initialize with 200 and text/html, which is no MCP "
-        f"but a web page; is http://127.0.0.1:{page}/ the endpoint? Its path is often /mcp. "
+        f"colonnade: 127.0.0.1:{page} answered initialize with 200 and text/html, which is a web "
+        f"page and not MCP; is http://127.0.0.1:{page}/ the endpoint? Its path is often /mcp. "
         "It begins: '<!doctype html><title>Weather</title>'\n"
     )
 

@@ -366,7 +366,7 @@ def refusing(status: int) -> Generator[tuple[str, list[dict[str, str]]]]:
 
 STATUSES = {
     401: (3, "requires authentication; log in: colonnade login http://127.0.0.1:"),
-    403: (3, "you may not do this"),
+    403: (3, "permission denied"),
     503: (4, "try again later"),
     404: (5, "is http://127.0.0.1:"),
 }

@@ -41,7 +41,7 @@ SECRET = "canary-4711"
 )
 @on_asyncio
 async def test_what_is_no_command_is_refused_and_never_taken_apart(argv: Any, env: Any) -> None:
-    with pytest.raises(LocalProtocolError, match=r"a list of words|a word of|environment"):
+    with pytest.raises(LocalProtocolError, match=r"a list of strings|a word of|environment"):
         await start_child(argv, env=env)
 
 

@@ -36,7 +36,7 @@ from colonnade.transport.process.child import (
     hurried_steps,
     start_child,
 )
-from colonnade.transport.process.posix import PosixProcess, row_of
+from colonnade.transport.process.posix import PosixProcess, entry_of
 from transport.child_stage import (
     SHORT_S,
     WAIT_S,
@@ -239,11 +239,11 @@ async def test_a_number_that_another_process_has_by_now_is_not_signalled() -> No
         assert isinstance(process, PosixProcess)
         stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         try:
-            row = row_of(stranger.pid)
+            row = entry_of(stranger.pid)
             assert row is not None
-            process._kin[stranger.pid] = row.start - 1  # as one of ours had it before
+            process._descendants[stranger.pid] = row.start - 1  # as one of ours had it before
             process.kill(force=True)
-            assert stranger.pid not in process._kin
+            assert stranger.pid not in process._descendants
             assert stranger.poll() is None
         finally:
             stranger.communicate(b"\n")

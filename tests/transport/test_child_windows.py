@@ -17,7 +17,7 @@ from colonnade.errors import CannotConnect, ConnectionLost
 from colonnade.transport.process import windows as child_windows
 from colonnade.transport.process.child import Child
 from colonnade.transport.process.command import Command
-from colonnade.transport.process.output import Ears
+from colonnade.transport.process.output import ProcessCallbacks
 from colonnade.transport.process.posix import members
 from colonnade.transport.process.windows import LoopProcess
 from transport.child_stage import Stage, on_asyncio, until, zoo
@@ -53,7 +53,7 @@ class GroupForJob:
 
 
 async def started(mode: str, job: GroupForJob, **options: Any) -> Stage:
-    async def starter(command: Command, ears: Ears) -> LoopProcess:
+    async def starter(command: Command, ears: ProcessCallbacks) -> LoopProcess:
         loop = asyncio.get_running_loop()
         execute = loop.subprocess_exec
 

@@ -256,8 +256,8 @@ async def test_an_answer_that_does_not_arrive_is_logged_and_ends_nothing() -> No
             assert (await client.call_tool("t")).text == "done"
             await until(lambda: bool(records.lines))
     (line,) = records.lines
-    assert line.startswith("WARNING an answer did not arrive: 127.0.0.1:")
-    assert "answered the answer to roots/list with 400" in line
+    assert line.startswith("WARNING a response did not arrive: 127.0.0.1:")
+    assert "answered the response to roots/list with 400" in line
 
 
 @live
@@ -279,7 +279,7 @@ async def test_a_flood_of_pings_is_answered_as_far_as_it_does_no_harm() -> None:
             await until(lambda: pongs == http_conversation.MAX_COURTESIES)
         assert hand.visits <= http_conversation.MAX_COURTESIES + 5
     (line,) = records.lines  # once: or whoever asks could fill a log
-    assert "is not answered: it asks too much at once" in line
+    assert "sends too many requests at once" in line
 
 
 @live
@@ -459,7 +459,7 @@ async def test_a_session_that_the_server_has_forgotten_is_said_so(body: bytes) -
         error = await outcome(client.call_tool("t"))
         assert isinstance(error, SessionEnded)
         assert (error.status, error.not_sent) == (404, True)
-        assert "it has forgotten this session" in str(error)
+        assert "the session has ended" in str(error)
     assert [one.method for one in hand.heard if one.method == "DELETE"] == []
 
 
@@ -505,7 +505,7 @@ async def test_a_notice_that_the_server_does_not_take_is_said_so(
             "who": LoginRequired,
         }
         assert isinstance(error, kinds[way]), error
-        assert way != "silent" or "took no notifications/roots/list_changed" in str(error)
+        assert way != "silent" or "accepted no notifications/roots/list_changed" in str(error)
         assert (await client.call_tool("t")).text == "done"
         assert len(hand.posts(method)) == 1
 

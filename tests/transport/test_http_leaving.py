@@ -141,7 +141,7 @@ async def test_a_subscription_ends_as_the_server_ends_it(ending: str) -> None:
         assert not future.done()
         end.set()
         if ending == "lost":
-            with pytest.raises(ConnectionLost, match="the stream ended without an answer"):
+            with pytest.raises(ConnectionLost, match="the stream ended without a response"):
                 await future
         else:
             assert json.loads(bytes(await future)) in ({}, {"resultType": "complete"})

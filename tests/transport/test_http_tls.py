@@ -146,7 +146,7 @@ async def test_a_large_answer_arrives_whole_under_tls_and_a_cut_one_does_not(
         url = hand.url.removesuffix("/mcp")
         assert await fetch(pool, f"{url}/whole") == body
         assert await fetch(pool, f"{url}/whole") == body
-        with pytest.raises(ConnectionLost, match="the answer was cut"):
+        with pytest.raises(ConnectionLost, match="the response was cut off"):
             await fetch(pool, f"{url}/cut")
         assert hand.visits == 1
     await pool.close()

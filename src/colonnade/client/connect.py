@@ -226,9 +226,9 @@ def _words(text: str) -> list[str]:
 
 def _to_url(url: str, around: Surroundings, *, older: bool = False) -> Way:
     around.refuse("a URL", child=True)
-    from colonnade.transport.http_client.connect import Target as Place
+    from colonnade.transport.http_client.connect import RequestTarget
 
-    Place(url, {})  # which says what is wrong with it
+    RequestTarget(url, {})  # which says what is wrong with it
     made = SseWay if older else HttpWay
     return made(url, around.headers, name=around.name, issuing=_issuing(url, around))
 

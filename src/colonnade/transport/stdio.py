@@ -428,11 +428,9 @@ def run_stdio(
 def explain(service: Service, reading: int, instead: str) -> None:
     """Tell a person at a terminal what is waited for, and what to type instead."""
     if os.isatty(reading):
-        from colonnade.protocol.negotiation import called  # on use: programs ask far more often
-
         info = service.identity.info
         sys.stderr.write(
-            f"{called(info)} waits here for the messages of an MCP client, which "
+            f"{name_and_version(info)} waits here for the messages of an MCP client, which "
             f"starts it itself; for HTTP, use {instead}; Ctrl-C ends it\n"
         )
         sys.stderr.flush()

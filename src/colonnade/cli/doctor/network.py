@@ -49,7 +49,7 @@ from colonnade.protocol.methods import Side
 from colonnade.protocol.negotiation import Identity
 from colonnade.protocol.revision import EVERY, NEWEST
 from colonnade.text import one_line
-from colonnade.transport.http_client.connect import Proxy, Routes, proxy_for
+from colonnade.transport.http_client.connect import HappyEyeballs, Proxy, proxy_for
 from colonnade.transport.http_client.endpoint import KEEPING, PAGE_TYPE, PASSING, USUAL
 from colonnade.transport.http_client.pool import HttpPool
 
@@ -416,7 +416,7 @@ def dns_failure(host: str, error: Exception) -> Check:
 async def _tcp(place: HostPort, seconds: float, proxy: Proxy | None) -> Check:
     try:
         async with asyncio.timeout(seconds):
-            line, _ = await Routes().connect(asyncio.Protocol, place.host, place.port)
+            line, _ = await HappyEyeballs().connect(asyncio.Protocol, place.host, place.port)
     except TimeoutError:
         return tcp_failure(place, None, seconds)
     except OSError as error:
@@ -471,7 +471,7 @@ async def _handshake(place: HostPort, context: ssl.SSLContext, seconds: float) -
     """The certificate of the server, as far as the context accepts it."""
     context.set_alpn_protocols(["http/1.1"])
     async with asyncio.timeout(seconds):
-        line, _ = await Routes().connect(
+        line, _ = await HappyEyeballs().connect(
             asyncio.Protocol, place.host, place.port, context, place.host
         )
     try:

@@ -41,7 +41,7 @@ from colonnade.providers.tool_calls import (
     part_as_text,
     safe_name,
 )
-from colonnade.transport.http_client.pool import HttpPool, usual_tls
+from colonnade.transport.http_client.pool import HttpPool, default_tls
 
 # A message of a conversation, as JSON has it.
 Message: TypeAlias = dict[str, Any]
@@ -316,7 +316,7 @@ class OpenAICompatible:
         if self._key:
             headers.append(("authorization", f"Bearer {self._key}"))
         if self._tls is None and self.url.startswith("https:"):
-            self._tls = usual_tls()
+            self._tls = default_tls()
         pool = HttpPool(context=self._tls)  # one a request: replies are seconds apart
         try:
             for tried in range(1, MAX_TRIES + 1):

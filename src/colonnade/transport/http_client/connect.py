@@ -1,8 +1,8 @@
-"""Which proxy leads to a server, as the environment says, and how to pass through it.
+"""How the HTTP client connects: URLs and requests, Happy Eyeballs (RFC 8305), proxies and CONNECT.
 
-Rules: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, in small letters first, as other
-programs read them. This machine itself is never asked for through a proxy. A password in a proxy's
-address goes to that proxy alone, and into no error.
+Rules: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`, lowercase first, as other programs
+read them. Loopback addresses are never reached through a proxy. A password in a proxy's URL is sent
+to that proxy alone, and is in no error.
 """
 
 import asyncio
@@ -21,57 +21,58 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from colonnade.errors import InvalidArgument
 
-# RFC 8305, 5 and 8: when the next address is tried beside one that says nothing.
+# RFC 8305, 5 and 8: when the next address is tried beside one that has not answered.
 NEXT_S = 0.25
-# Nobody has more that are worth a try.
+# More addresses of one host are not tried.
 MAX_ADDRESSES = 16
-# Hosts whose last address is remembered; a client has one or two.
+# Hosts whose last address is cached; a client has one or two.
 MAX_REMEMBERED = 64
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
-# Family, kind, protocol, and where.
+# Family, type, protocol and socket address.
 Address: TypeAlias = tuple[int, int, int, Any]
 
 
-class Routes:
-    """Ways to hosts, for one pool of connections."""
+class HappyEyeballs:
+    """Connects to the first address of a host that answers, for one pool."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], Address] = {}
 
     async def connect(
         self,
-        made: Callable[[], P],
+        make: Callable[[], P],
         host: str,
         port: int,
         context: ssl.SSLContext | None = None,
         named: str | None = None,
     ) -> tuple[asyncio.BaseTransport, P]:
-        """A connection, with TLS where there is a context, to who is named. Raises `OSError`."""
+        """Connect, with TLS if there is a context; `named` is the name in the certificate. Raises
+        `OSError`."""
         loop = asyncio.get_running_loop()
         name = (named or host) if context is not None else None
         if _is_address(host):
-            return await loop.create_connection(made, host, port, ssl=context, server_hostname=name)
-        line = await self._reach(host, port)
+            return await loop.create_connection(make, host, port, ssl=context, server_hostname=name)
+        sock = await self._reach(host, port)
         try:
-            return await loop.create_connection(made, sock=line, ssl=context, server_hostname=name)
+            return await loop.create_connection(make, sock=sock, ssl=context, server_hostname=name)
         except BaseException:
-            line.close()
+            sock.close()
             raise
 
     async def _reach(self, host: str, port: int) -> socket.socket:
-        line, address = await _first(await self._addresses(host, port))
+        sock, address = await _race(await self._addresses(host, port))
         if len(self._last) >= MAX_REMEMBERED:
             self._last.clear()
         self._last[host, port] = address
-        return line
+        return sock
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except RuntimeError:
-            # At the end of the process no thread resolves any more; a session is left all the same.
+            # At interpreter shutdown no thread resolves names any more; a session is still deleted.
             last = self._last.get((host, port))
             if last is None:
                 raise OSError("the process is about to end") from None
@@ -80,7 +81,7 @@ class Routes:
 
 
 def interleaved(addresses: Iterable[Address]) -> list[Address]:
-    """In the order of the system, with the families in turn: one of them may lead nowhere."""
+    """In the order of the system, with alternating families: one of them may be unreachable."""
     families: dict[int, deque[Address]] = {}
     for address in addresses:
         families.setdefault(address[0], deque()).append(address)
@@ -93,10 +94,10 @@ def interleaved(addresses: Iterable[Address]) -> list[Address]:
     return found
 
 
-async def _first(addresses: list[Address]) -> tuple[socket.socket, Address]:
-    """The first of these that answers: each has a moment to itself, and then one more is tried."""
+async def _race(addresses: list[Address]) -> tuple[socket.socket, Address]:
+    """Connect to the first address that answers; the next one is tried after `NEXT_S`."""
     if len(addresses) == 1:
-        return await _line_to(addresses[0])
+        return await _connect_socket(addresses[0])
     race = _Race()
     waiting = deque(addresses)
     try:
@@ -113,7 +114,7 @@ async def _first(addresses: list[Address]) -> tuple[socket.socket, Address]:
 
 
 class _Race:
-    """Addresses that are tried at the same time."""
+    """Concurrent connection attempts."""
 
     def __init__(self) -> None:
         self.running: set[asyncio.Task[tuple[socket.socket, Address]]] = set()
@@ -121,13 +122,13 @@ class _Race:
         self._over = False
 
     def enter(self, address: Address) -> None:
-        """One more."""
-        task = asyncio.get_running_loop().create_task(_line_to(address))
+        """Start an attempt."""
+        task = asyncio.get_running_loop().create_task(_connect_socket(address))
         task.add_done_callback(self._late)
         self.running.add(task)
 
     async def winner(self, seconds: float | None) -> tuple[socket.socket, Address] | None:
-        """Who has answered, if anybody has by then; nobody as soon as one has failed."""
+        """The first connection within a time; None then, or as soon as an attempt has failed."""
         done, self.running = await asyncio.wait(
             self.running, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
@@ -140,17 +141,17 @@ class _Race:
                 self._errors.append(error)
             else:
                 raise error
-        for line, _ in winners[1:]:
-            line.close()
+        for sock, _ in winners[1:]:
+            sock.close()
         return winners[0] if winners else None
 
     @property
     def error(self) -> OSError:
-        """What to say where none has answered."""
+        """The error if all attempts have failed."""
         return self._errors[-1] if self._errors else OSError("no address")
 
     def end(self) -> None:
-        """Whoever is still on the way is not needed."""
+        """Cancel the other attempts."""
         self._over = True
         for task in self.running:
             if task.done():
@@ -163,16 +164,16 @@ class _Race:
             task.result()[0].close()
 
 
-async def _line_to(address: Address) -> tuple[socket.socket, Address]:
+async def _connect_socket(address: Address) -> tuple[socket.socket, Address]:
     family, kind, proto, where = address
-    line = socket.socket(family, kind, proto)
+    sock = socket.socket(family, kind, proto)
     try:
-        line.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(line, where)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, where)
     except BaseException:
-        line.close()
+        sock.close()
         raise
-    return line, address
+    return sock, address
 
 
 def _is_address(host: str) -> bool:
@@ -181,19 +182,19 @@ def _is_address(host: str) -> bool:
     return False
 
 
-# What a proxy says before it lets us through.
+# The response of a proxy to CONNECT.
 MAX_REPLY_BYTES = 8 * 1024
-# Of what it says, for the words of an error: three digits, if it speaks HTTP.
+# Of its status, for the message of an error: three digits, if it speaks HTTP.
 SHOWN_CHARACTERS = 20
 
 Q = TypeVar("Q", bound=asyncio.Protocol)
 
 
 class Proxy:
-    """A proxy: where it is, and what it wants to be told. `named` is the variable that says so."""
+    """An HTTP proxy and its credentials. `named` is the environment variable that has its URL."""
 
     def __init__(self, url: str, named: str = "the proxy") -> None:
-        words = f"{named} is no proxy that is known here; they look like http://host:port"
+        words = f"{named} is not the URL of an HTTP proxy; write http://host:port"
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
@@ -215,26 +216,27 @@ class Proxy:
     async def connect(
         self,
         origin: tuple[str, str, int],
-        made: Callable[[], Q],
+        make: Callable[[], Q],
         context: Callable[[], ssl.SSLContext],
-        routes: Routes,
+        routes: HappyEyeballs,
         named: str,
     ) -> Q:
-        """A connection through it, TLS with who is named. Raises `OSError` where it says no."""
+        """Connect through it; `named` is the name in the certificate. Raises `OSError` if it
+        refuses."""
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         if scheme == "http":
-            _, protocol = await routes.connect(made, self.host, self.port)
+            _, protocol = await routes.connect(make, self.host, self.port)
             return protocol
-        reached, gate = await routes.connect(_Gate, self.host, self.port)
+        reached, handshake = await routes.connect(_TunnelHandshake, self.host, self.port)
         transport = cast("asyncio.Transport", reached)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {shown} HTTP/1.1", f"host: {shown}"]
         lines += [f"{name}: {value}" for name, value in self.headers]
         try:
             transport.write("\r\n".join(lines).encode() + b"\r\n\r\n")
-            await gate.passed
-            protocol = made()
+            await handshake.established
+            protocol = make()
             through = await loop.start_tls(transport, protocol, context(), server_hostname=named)
         except BaseException:
             transport.abort()
@@ -243,41 +245,41 @@ class Proxy:
         return protocol
 
 
-class _Gate(asyncio.Protocol):
-    """Waits for the proxy's word."""
+class _TunnelHandshake(asyncio.Protocol):
+    """Waits for the response to CONNECT."""
 
     def __init__(self) -> None:
-        self.passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._said = b""
+        self.established: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._received = b""
 
     def data_received(self, data: bytes) -> None:
-        if self.passed.done():
+        if self.established.done():
             return
-        self._said += data
-        if b"\r\n\r\n" in self._said:
-            status = self._said.split(b"\r\n", 1)[0].split(b" ")
+        self._received += data
+        if b"\r\n\r\n" in self._received:
+            status = self._received.split(b"\r\n", 1)[0].split(b" ")
             word = status[1].decode("latin-1") if len(status) > 1 else "nothing"
-            if word.startswith("2") and self._said.startswith(b"HTTP/"):
-                self.passed.set_result(None)
+            if word.startswith("2") and self._received.startswith(b"HTTP/"):
+                self.established.set_result(None)
             elif word == "407":
-                self._refuse("the proxy wants another name or password (407)")
+                self._refuse("the proxy requires other credentials (407)")
             else:
                 self._refuse(f"the proxy answered {word[:SHOWN_CHARACTERS]!a}")
-        elif len(self._said) > MAX_REPLY_BYTES:
+        elif len(self._received) > MAX_REPLY_BYTES:
             self._refuse("the proxy does not speak HTTP")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._refuse("the proxy closed the connection")
 
     def _refuse(self, why: str) -> None:
-        if not self.passed.done():
-            self.passed.set_exception(OSError(why))
+        if not self.established.done():
+            self.established.set_exception(OSError(why))
 
 
 def proxy_for(
     scheme: str, host: str, port: int, environ: Mapping[str, str] | None = None
 ) -> Proxy | None:
-    """The proxy for a server, None where it is reached directly."""
+    """The proxy for a server; None if it is reached directly."""
     environ = os.environ if environ is None else environ
     address = _address(host)
     if host == "localhost" or host.endswith(".localhost") or (address and address.is_loopback):
@@ -285,11 +287,11 @@ def proxy_for(
     for name in (f"{scheme}_proxy", "all_proxy"):
         for spelling in (name, name.upper()):
             url = environ.get(spelling)
-            # In a web server's child this one is a header that a stranger sent (`Proxy:`).
+            # In a CGI process this is the header `Proxy:` of a request (httpoxy).
             forged = spelling == "HTTP_PROXY" and "REQUEST_METHOD" in environ
             if url and not forged:
-                excepted = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
-                direct = _excepted(host, address, port, excepted)
+                excluded = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+                direct = _is_excluded(host, address, port, excluded)
                 return None if direct else Proxy(url, spelling)
     return None
 
@@ -304,8 +306,8 @@ def _address(host: str) -> IpAddress | None:
         return None
 
 
-def _excepted(host: str, address: IpAddress | None, port: int, listed: str) -> bool:
-    """Whether a list names this host: itself, a domain above it, its network, or everything."""
+def _is_excluded(host: str, address: IpAddress | None, port: int, listed: str) -> bool:
+    """Whether NO_PROXY has this host: its name, a parent domain, its network, or `*`."""
     for entry in re.split(r"[\s,]+", listed.lower()):
         name, number = _named(entry)
         if number and number != str(port):
@@ -321,7 +323,7 @@ def _excepted(host: str, address: IpAddress | None, port: int, listed: str) -> b
 
 
 def _named(entry: str) -> tuple[str, str]:
-    """A host and its port, empty for any; an IPv6 address with a port stands in brackets."""
+    """A host and its port, empty for any; an IPv6 address with a port is in brackets."""
     if entry.startswith("["):
         name, _, rest = entry[1:].partition("]")
         return name, rest.removeprefix(":")
@@ -341,20 +343,20 @@ def _covers(name: str, address: IpAddress) -> bool:
 Origin = tuple[str, str, int]
 PORTS: Final = {"http": 80, "https": 443}
 
-# What headers may be (RFC 9110, 5.1 and 5.5), with separators that no part of one may have, so that
-# none can forge another.
+# Header names and values (RFC 9110, 5.1 and 5.5), joined by separators that neither may contain, so
+# that no value can inject another header.
 _LINES = re.compile(r"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+\x01[\t\x20-\x7e\x80-\xff]*\n)*")
-# A second one of these would make it another request to somebody in between.
+# A second one of these would be read differently by a proxy (request smuggling).
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade"}
 )
 
 
-class Target:
-    """Where a request goes: an origin, and what is asked of it.
+class RequestTarget:
+    """A parsed URL: its origin, its path and the proxy for it.
 
-    `address` is where the host was found by whoever asks, and the only place to connect to;
-    connections to it are shared with no request that would look for itself.
+    `address` is an IP address that was resolved before, and the only one to connect to; its
+    connections are not shared with requests that resolve the host themselves.
     """
 
     __slots__ = ("address", "authority", "host", "origin", "path", "proxy")
@@ -375,7 +377,7 @@ class Target:
         self.path: str = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self.proxy: Proxy | None = proxy_for(parts.scheme, host, port, environ)
         if address is not None and parts.scheme == "http":
-            self.proxy = None  # which would look for the host itself
+            self.proxy = None  # which would resolve the host itself
 
 
 def _split(url: str) -> SplitResult:
@@ -385,7 +387,7 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname
     except ValueError:
-        raise InvalidArgument("this is no URL: its host or its port cannot be read") from None
+        raise InvalidArgument("this is not a URL: its host or its port is invalid") from None
     if parts.username is not None:
         raise InvalidArgument("a URL must not hold a password; send it in a header")
     if parts.scheme not in PORTS or not host or port == 0:
@@ -393,8 +395,10 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
-def written(method: str, target: Target, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
-    """A request as it is written. Raises `LocalProtocolError` for what would break its frame."""
+def encode_request(
+    method: str, target: RequestTarget, headers: Iterable[tuple[str, str]], body: bytes
+) -> bytes:
+    """The bytes of a request. Raises `InvalidArgument` for headers that would break its framing."""
     path, pairs = target.path, list(headers)
     if target.proxy is not None and target.origin[0] == "http":
         path = f"http://{target.authority}{path}"
@@ -402,7 +406,7 @@ def written(method: str, target: Target, headers: Iterable[tuple[str, str]], bod
     text = "".join([f"{name}\x01{value}\n" for name, value in pairs])
     if not _LINES.fullmatch(text) or not _FRAMING.isdisjoint([n.lower() for n, _ in pairs]):
         raise InvalidArgument(
-            "a header has characters that none can carry, or is one that the client writes itself "
+            "a header has invalid characters, or is one that the client writes itself "
             "(host, content-length, connection); leave it out",
             argument="headers",
         )

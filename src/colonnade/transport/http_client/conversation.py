@@ -1,12 +1,12 @@
-"""A conversation over HTTP as a client holds it: each message of ours is a POST of its own.
+"""The Streamable HTTP client transport: each message to the server is a POST of its own.
 
-What a server answers, reports and asks comes back as the answer to that POST: one JSON body, or a
-stream of events, which is taken up again where the revision knows how. Where there are sessions,
-one stream more carries what belongs to no request.
+Responses, notifications and requests of the server come in the HTTP response: one JSON body, or an
+event stream, which is resumed if the revision allows that. In a session one more stream (GET) has
+what belongs to no request.
 
-Rules: no message is judged here, the link does that. A request is made in the task of whoever waits
-for it, and giving it up is told in the way of its revision. Nothing that may have had an effect is
-sent a second time. Every wait ends.
+Rules: messages are checked by the link, not here. A request is sent in the task that waits for it,
+and cancelled as its revision says. Nothing that may have had an effect is sent a second time. Every
+wait has a timeout.
 """
 
 import asyncio
@@ -48,13 +48,17 @@ from colonnade.protocol.link.link import MAX_S, Link
 from colonnade.protocol.negotiation import HANDSHAKE_METHOD
 from colonnade.protocol.revision import HttpCancellation, Revision
 from colonnade.protocol.types import NotificationParams, RequestParams
-from colonnade.transport.http_client.endpoint import Endpoint, Headers, error_of
-from colonnade.transport.http_client.pool import Answer, HttpPool
-from colonnade.transport.http_client.resumption import Resuming, passes, resumed
+from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint, error_of
+from colonnade.transport.http_client.pool import ClientResponse, HttpPool
+from colonnade.transport.http_client.resumption import (
+    StreamResumption,
+    is_transient,
+    resumed_parser,
+)
 
 
-class Waiting:
-    """One request of ours: what became of it. How long it may take is known to the link."""
+class PendingRequest:
+    """One request to the server, and its outcome. The link has its timeout."""
 
     __slots__ = (
         "id",
@@ -76,7 +80,7 @@ class Waiting:
         self.name: str | None = name
         self.timeout_s: float = timeout_s
         self.outcome: Raw | ColonnadeError | None = None
-        # Whether the server may still be at work on it, for all that we know.
+        # Whether the server may still be handling it.
         self.runs: bool = True
         self.progressed: Progressing | None = None
         self.limit: asyncio.Timeout | None = None
@@ -84,16 +88,16 @@ class Waiting:
 
     @property
     def label(self) -> str:
-        """What it is called in an error: the tool or prompt that it is about, or its method."""
+        """Its name in an error: that of the tool or prompt, or its method."""
         return self.method if self.name is None else repr(self.name)
 
     def ends(self, when: float | None) -> None:
-        """Its time runs out then, by what the link knows of it; None for what may stay open."""
+        """Set its timeout, as the link knows it; None for what may stay open."""
         if self.outcome is None:
             self._set(when)
 
     def wake(self, now: float) -> None:
-        """It is over, and whoever waits for it in a task of their own learns so."""
+        """It is over: wake the task that waits for it."""
         self._set(now)
 
     def _set(self, when: float | None) -> None:
@@ -102,7 +106,7 @@ class Waiting:
 
 
 class HttpClientTurn(RequestFields):
-    """One question of the server, with the way back: POSTs of our own."""
+    """The context of one request of the server; its response and notifications are POSTs."""
 
     __slots__ = ("_tell", "exchange", "fault")
 
@@ -113,12 +117,12 @@ class HttpClientTurn(RequestFields):
 
     @property
     def wire(self) -> "HttpClientTurn":
-        """The way back is the turn itself."""
+        """It is this object itself."""
         return self
 
     @property
     def session(self) -> None:
-        """A client keeps nothing for its server."""
+        """None: a client keeps no session of its server."""
         return None
 
     async def send(self, frame: bytes) -> None:
@@ -126,41 +130,41 @@ class HttpClientTurn(RequestFields):
         await self._tell(frame)
 
     def post(self, frame: bytes) -> bool:
-        """Whoever writes here may have to wait."""
+        """False: a POST must be awaited."""
         return False
 
     async def ask(self, question: InputRequest) -> Raw:
-        """A client does not ask while it answers."""
-        raise RemoteProtocolError(f"{question.kind.method} is asked by servers")
+        """A client sends no requests while it handles one."""
+        raise RemoteProtocolError(f"{question.kind.method} is sent by servers")
 
     async def hang_up(self) -> None:
-        """There is nothing to hang up."""
+        """Nothing: there is no stream to close."""
 
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# As much as a line of a pipe may hold, since files travel in base64.
+# As much as a line on stdio, since files are sent in base64.
 MAX_BODY_BYTES = 64 * 1024 * 1024
-# For a message that gets no answer: the server only has to say that it has it.
+# For a notification or a response: the server only has to accept it.
 TELL_S = 30.0
-# For what is only courtesy: a cancellation, the end of a session.
+# For messages that need not arrive: a cancellation, the end of a session.
 COURTESY_S = 2.0
-# Answers to pings and to what is no message, on their way at once: each is a connection.
+# Concurrent POSTs of responses to pings and to invalid messages: each needs a connection.
 MAX_COURTESIES = 64
-# For the stream of a session to stand. Some servers say nothing before there is news.
-NEWS_S = 1.0
+# For the GET stream of a session to open. Some servers send no headers before the first event.
+SESSION_STREAM_S = 1.0
 
 SESSION_HEADER = rules.SESSION_HEADER.lower()
 
 
 class SessionEnded(ConnectionLost):
-    """The server does not know our session any more; what was sent had no effect (R0287)."""
+    """The server does not know the session any more; the request had no effect (R0287)."""
 
     not_sent: bool = True
 
 
 class HttpConversation:
-    """One server at a URL. Raises `LocalProtocolError` for what is none."""
+    """The conversation with one server. Raises `InvalidArgument` for what is not a URL."""
 
     def __init__(
         self,
@@ -174,13 +178,13 @@ class HttpConversation:
     ) -> None:
         self.link = link
         self._hearer = hearer
-        self._endpoint = Endpoint(pool, url, headers, credentials, self._held)
+        self._endpoint = HttpEndpoint(pool, url, headers, credentials, self._held)
         self._extensions = frozenset(link.identity.capabilities.extensions or ())
         self._session: str | None = None
-        # Whether the server has ever had a stream for us by GET.
+        # Whether the server has ever opened a GET stream.
         self._streams = False
         self._over = False
-        self._calls: dict[RequestId, Waiting] = {}
+        self._calls: dict[RequestId, PendingRequest] = {}
         self._exchanges: dict[Exchange, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._courtesies: set[asyncio.Task[Any]] = set()
@@ -191,7 +195,7 @@ class HttpConversation:
 
     @property
     def url(self) -> str:
-        """Where the server is, by now."""
+        """The URL of the server, after redirects."""
         return self._endpoint.url
 
     @property
@@ -210,8 +214,8 @@ class HttpConversation:
         headers: Headers = (),
         probing: Revision | None = None,
     ) -> Raw:
-        """Ask the server and wait for its raw answer, in this task."""
-        lines = self._lines(method, params, probing)
+        """Send a request and wait for its raw result, in this task."""
+        lines = self._headers(method, params, probing)
         lines += headers
         call, data = self._open(method, params, timeout_s, progressed is not None, probing)
         call.progressed = progressed
@@ -224,7 +228,7 @@ class HttpConversation:
         timeout_s: float,
         progress: bool,
         probing: Revision | None = None,
-    ) -> tuple[Waiting, bytes]:
+    ) -> tuple[PendingRequest, bytes]:
         if self._closed is not None:
             raise ConnectionLost(self._closed)
         id, data = self.link.request(
@@ -237,10 +241,10 @@ class HttpConversation:
             revision=probing,
         )
         name = getattr(params, "name", None)
-        call = self._calls[id] = Waiting(id, method, timeout_s, name)
+        call = self._calls[id] = PendingRequest(id, method, timeout_s, name)
         return call, data
 
-    async def _wait(self, call: Waiting, data: bytes, lines: Headers) -> Raw:
+    async def _wait(self, call: PendingRequest, data: bytes, lines: Headers) -> Raw:
         try:
             async with asyncio.timeout_at(self.link.ends_at(call.id)) as call.limit:
                 await self._post(call, data, lines)
@@ -262,15 +266,16 @@ class HttpConversation:
         assert outcome is not None
         return outcome
 
-    def _leave(self, call: Waiting) -> None:
-        """It is over; a server that still works on it is told, where closing says nothing."""
+    def _leave(self, call: PendingRequest) -> None:
+        """It is over; a server that still handles it gets `notifications/cancelled`, if closing the
+        response does not cancel it."""
         self._calls.pop(call.id, None)
         if call.outcome is not None or self._closed is not None:
             return
         revision = self._revision
         gone = None
         with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
-            gone = self.link.cancel(call.id, "no longer wanted")
+            gone = self.link.cancel(call.id, "no longer needed")
         if (
             gone is not None
             and call.runs
@@ -283,7 +288,7 @@ class HttpConversation:
     def _where(self) -> str:
         return self._endpoint.where
 
-    def _lines(
+    def _headers(
         self, method: str, params: RequestParams, probing: Revision | None = None
     ) -> list[tuple[str, str]]:
         revision = probing or self._revision
@@ -296,16 +301,18 @@ class HttpConversation:
     def begin(
         self, method: str, params: RequestParams, timeout_s: float
     ) -> tuple[RequestId, asyncio.Future[Raw]]:
-        """Ask the server beside everything else: for what stays open, as a subscription does."""
-        lines = self._lines(method, params)
+        """Send a request in a task of its own: for what stays open, as a subscription does."""
+        lines = self._headers(method, params)
         call, data = self._open(method, params, timeout_s, progress=False)
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         call.task = self._spawn(self._wait(call, data, lines))
         call.task.add_done_callback(partial(self._ended, call, future))
         return call.id, future
 
-    def _ended(self, call: Waiting, future: asyncio.Future[Raw], task: "asyncio.Task[Raw]") -> None:
-        self._leave(call)  # which was not done where it was given up before it began
+    def _ended(
+        self, call: PendingRequest, future: asyncio.Future[Raw], task: "asyncio.Task[Raw]"
+    ) -> None:
+        self._leave(call)  # which was not done if it was cancelled before it began
         error = call.outcome if task.cancelled() else task.exception()
         if future.done():
             return
@@ -317,7 +324,7 @@ class HttpConversation:
             future.set_result(task.result())
 
     def give_up(self, id: RequestId) -> None:
-        """Nobody waits for what `begin` began."""
+        """Cancel a request of `begin`."""
         call = self._calls.get(id)
         if call is not None and call.task is not None:
             call.task.cancel()
@@ -325,87 +332,89 @@ class HttpConversation:
     # ------------------------------------------------------------ opening
 
     async def initialize(self, revision: Revision, timeout_s: float) -> Raw:
-        """Open the conversation with a handshake, and a session where the server has them.
+        """Open the conversation with `initialize`, and a session if the server assigns one.
 
-        R0056: giving up ends it; so does whatever is no answer.
+        R0056: a cancellation ends it, and so does any failure.
         """
         id = self.link.snapshot().next_id
         begin = self.link.initialize(_now(), timeout_s, revision)
-        call = self._calls[id] = Waiting(id, HANDSHAKE_METHOD, timeout_s)
+        call = self._calls[id] = PendingRequest(id, HANDSHAKE_METHOD, timeout_s)
         try:
             outcome = await self._wait(call, begin.data, rules.headers_for_post(None, None))
         finally:
             if self.link.phase in (Phase.OPENING, Phase.CLOSED):
                 self._close("the handshake was given up")
-        if self._courtesies:  # the word that it is done; what comes next must come after that
+        if self._courtesies:  # notifications/initialized, which must come before what follows
             await asyncio.wait(self._courtesies, timeout=COURTESY_S)
         agreed = self._revision
         if agreed is not None and (self._session is not None or agreed.http.sessions):
-            stands = asyncio.get_running_loop().create_future()
-            self._spawn(self._hear_news(agreed, stands))
-            await asyncio.wait([stands], timeout=NEWS_S)
+            opened = asyncio.get_running_loop().create_future()
+            self._spawn(self._read_session_stream(agreed, opened))
+            await asyncio.wait([opened], timeout=SESSION_STREAM_S)
         return outcome
 
     async def notify(self, method: str, params: NotificationParams | None = None) -> None:
-        """Tell the server something. Raises where it does not take it."""
+        """Send a notification. Raises if the server does not accept it."""
         if self._closed is not None:
             raise ConnectionLost(f"{self._closed} before {method}")
         await self._tell(self.link.notify(method, params), method)
 
     # ------------------------------------------------------------ POST
 
-    async def _post(self, call: Waiting, data: bytes, lines: Headers) -> None:
-        answer = await self._endpoint.send("POST", lines, data)
-        async with answer:
-            if answer.status != rules.OK:
-                await self._hear_refusal(call, answer)
+    async def _post(self, call: PendingRequest, data: bytes, lines: Headers) -> None:
+        response = await self._endpoint.send("POST", lines, data)
+        async with response:
+            if response.status != rules.OK:
+                await self._handle_refusal(call, response)
             else:
                 if call.method == HANDSHAKE_METHOD:
-                    self._session = rules.assigned_session(answer.header(SESSION_HEADER))
-                self._endpoint.check_plain(answer)
-                if answer.media == EVENTS_TYPE:
-                    await self._stream(call, answer)
+                    self._session = rules.assigned_session(response.header(SESSION_HEADER))
+                self._endpoint.check_plain(response)
+                if response.media == EVENTS_TYPE:
+                    await self._stream(call, response)
                     return
-                body = await answer.whole(MAX_BODY_BYTES)
-                if answer.media == JSON_TYPE:
-                    self._hear_body(call, body)
+                body = await response.whole(MAX_BODY_BYTES)
+                if response.media == JSON_TYPE:
+                    self._handle_body(call, body)
                 if call.outcome is None:
-                    raise self._endpoint.refusal(call.method, answer, body)
+                    raise self._endpoint.refusal(call.method, response, body)
             if isinstance(call.outcome, ColonnadeError):
-                call.outcome.status = answer.status  # which tells the era of a server (D13)
+                call.outcome.status = (
+                    response.status
+                )  # by which the probe knows the era of a server (D13)
 
-    async def _hear_refusal(self, call: Waiting, answer: Answer) -> None:
-        if self._forgets(answer):
-            raise self._forgotten(call.method)
-        body = await self._endpoint.refused(answer)
-        refusal = self._endpoint.refusal(call.method, answer, body)
+    async def _handle_refusal(self, call: PendingRequest, response: ClientResponse) -> None:
+        if self._is_session_gone(response):
+            raise self._session_ended(call.method)
+        body = await self._endpoint.refused(response)
+        refusal = self._endpoint.refusal(call.method, response, body)
         if isinstance(refusal, AuthError):  # whatever its body says
             raise refusal
-        if answer.media == JSON_TYPE:
-            self._hear_body(call, body)
+        if response.media == JSON_TYPE:
+            self._handle_body(call, body)
         if call.outcome is None:
             raise refusal
 
-    def _forgets(self, answer: Answer) -> bool:
-        return answer.status == rules.NOT_FOUND and self._session is not None  # R0288
+    def _is_session_gone(self, response: ClientResponse) -> bool:
+        return response.status == rules.NOT_FOUND and self._session is not None  # R0288
 
-    def _forgotten(self, method: str) -> SessionEnded:
+    def _session_ended(self, method: str) -> SessionEnded:
         self._over = True
-        words = f"{self._where} answered {method} with 404: it has forgotten this session"
+        words = f"{self._where} answered {method} with 404: the session has ended"
         ended = SessionEnded(words, server=self._where)
         ended.status = rules.NOT_FOUND
         return ended
 
-    def _hear_body(self, call: Waiting, body: bytes) -> None:
+    def _handle_body(self, call: PendingRequest, body: bytes) -> None:
         try:
             frame = decode(body)
         except Fault as fault:
-            # What is no JSON at all is quoted by whoever asked; that says more.
+            # A body that is not JSON is quoted in the error of the request; that says more.
             if fault.settles is not None and fault.kind is not FaultKind.PARSE:
                 self._act(self.link.refuse(fault), call)
             return
         if isinstance(frame, ErrorResponse) and frame.id is None:
-            # It could not read our request, and so cannot say which one it was; there is one.
+            # It could not parse the request, and so has no id; there is only one.
             call.outcome = error_of(frame)
             with contextlib.suppress(ColonnadeError):  # initialize cannot be cancelled
                 self.link.cancel(call.id)
@@ -413,67 +422,73 @@ class HttpConversation:
         self._act(self.link.take(frame, _now()), call)
 
     async def _tell(self, data: bytes, method: str) -> None:
-        """POST what gets no answer. Raises what the server has against it."""
+        """POST a notification or a response. Raises the error of the server."""
         lines = rules.headers_for_post(self._revision, self._session)
         try:
             async with asyncio.timeout(TELL_S):
-                answer = await self._endpoint.send("POST", lines, data)
-                async with answer:
-                    if answer.status < 300:
-                        answer.linger()
+                response = await self._endpoint.send("POST", lines, data)
+                async with response:
+                    if response.status < 300:
+                        response.linger()
                         return
-                    body = await self._endpoint.refused(answer)
+                    body = await self._endpoint.refused(response)
         except TimeoutError:
-            words = f"{self._where} took no {method} within {TELL_S:g} s"
+            words = f"{self._where} accepted no {method} within {TELL_S:g} s"
             raise TimedOut(words, server=self._where) from None
-        if self._forgets(answer):
-            raise self._forgotten(method)
-        raise self._endpoint.objection(method, answer, body)
+        if self._is_session_gone(response):
+            raise self._session_ended(method)
+        raise self._endpoint.objection(method, response, body)
 
     async def _courtesy(self, data: bytes) -> None:
         try:
             async with asyncio.timeout(COURTESY_S):
                 await self._tell(data, "a message")
         except (ColonnadeError, TimeoutError) as error:
-            log.debug("%s did not take a message: %s", self._where, error)
+            log.debug("%s did not accept a message: %s", self._where, error)
 
     # ------------------------------------------------------------ streams
 
-    async def _stream(self, call: Waiting, answer: Answer) -> None:
-        """Read the stream of a request until its answer is there; take it up where it breaks."""
+    async def _stream(self, call: PendingRequest, response: ClientResponse) -> None:
+        """Read the stream of a request until its response; resume it if it breaks."""
         parser = EventStreamParser()
-        back = Resuming()
+        resumption = StreamResumption()
         while True:
-            cut = await self._read(answer, parser, call, back)
+            cut = await self._read(response, parser, call, resumption)
             if call.outcome is not None:
                 return
             revision = self._revision
-            words = f"{self._where}: the stream ended without an answer{cut and f' ({cut})'}"
-            # Streamable HTTP carries every revision with a handshake, also the one before it.
+            words = f"{self._where}: the stream ended without a response{cut and f' ({cut})'}"
+            # Streamable HTTP is used for every revision with a handshake, also the one before it.
             if revision is None or not revision.handshake or not parser.last_event_id:
                 raise ConnectionLost(words)
-            parser = resumed(parser)
+            parser = resumed_parser(parser)
             try:
-                answer = await back.take_up(partial(self._fetch, revision, parser), parser)
-            except ColonnadeError as error:  # D28: the server will not go on with it
-                raise ConnectionLost(f"{words}, and cannot be taken up again: {error}") from None
+                response = await resumption.reconnect(
+                    partial(self._fetch, revision, parser), parser
+                )
+            except ColonnadeError as error:  # D28: the server does not resume it
+                raise ConnectionLost(f"{words}, and cannot be resumed: {error}") from None
 
     async def _read(
-        self, answer: Answer, parser: EventStreamParser, call: Waiting | None, back: Resuming
+        self,
+        response: ClientResponse,
+        parser: EventStreamParser,
+        call: PendingRequest | None,
+        resumption: StreamResumption,
     ) -> str:
-        """Hear what a stream says until it ends, or has answered; why it did, if that was early.
+        """Read a stream until it ends, or the response has come; returns the error if it broke.
 
         Raises `RemoteProtocolError` for a stream that breaks its bounds.
         """
-        async with answer:
+        async with response:
             try:
-                while data := await answer.read():
+                while data := await response.read():
                     for event in parser.feed(data):
                         if event.data and event.event == "message":
-                            back.heard()
+                            resumption.heard()
                             self._act(self.link.receive(event.data, _now()), call)
                     if call is not None and call.outcome is not None:
-                        answer.linger()
+                        response.linger()
                         return ""
                 parser.end()
             except Fault as fault:
@@ -482,74 +497,72 @@ class HttpConversation:
                 return str(error)
         return ""
 
-    async def _fetch(self, revision: Revision, parser: EventStreamParser) -> Answer:
-        """A stream by GET. Raises where there is none, with its status."""
+    async def _fetch(self, revision: Revision, parser: EventStreamParser) -> ClientResponse:
+        """Open a GET stream. Raises if there is none, with the status."""
         lines = rules.headers_for_stream(revision, self._session, parser.last_event_id)
-        answer = await self._endpoint.send("GET", lines)
-        if answer.status == rules.OK and answer.media == EVENTS_TYPE:
+        response = await self._endpoint.send("GET", lines)
+        if response.status == rules.OK and response.media == EVENTS_TYPE:
             try:
-                self._endpoint.check_plain(answer)
+                self._endpoint.check_plain(response)
             except BaseException:
-                answer.close()
+                response.close()
                 raise
             self._streams = True
-            return answer
-        async with answer:
-            # Before there was any stream a 404 says that there is none: it takes POST alone.
-            # If it has forgotten the session, the next POST says so (D45).
-            if self._forgets(answer) and (self._streams or parser.last_event_id):
-                raise self._forgotten("GET")
-            raise self._endpoint.refusal("GET", answer, await self._endpoint.refused(answer))
+            return response
+        async with response:
+            # Before there was any stream a 404 says that there is none: it accepts POST alone.
+            # If the session has ended, the next POST says so (D45).
+            if self._is_session_gone(response) and (self._streams or parser.last_event_id):
+                raise self._session_ended("GET")
+            raise self._endpoint.refusal("GET", response, await self._endpoint.refused(response))
 
-    async def _hear_news(self, revision: Revision, stands: asyncio.Future[None]) -> None:
-        """The stream of a session that belongs to no request, for as long as the server has one."""
+    async def _read_session_stream(self, revision: Revision, opened: asyncio.Future[None]) -> None:
+        """Read the GET stream of a session, for as long as the server has one."""
         parser = EventStreamParser()
-        back = Resuming(failures=None)
+        resumption = StreamResumption(failures=None)
         try:
             try:
-                answer = await self._fetch(revision, parser)
+                response = await self._fetch(revision, parser)
             except ColonnadeError as error:
-                if not passes(error):
+                if not is_transient(error):
                     raise
-                stands.set_result(None)
-                answer = await self._take_up_news(revision, parser, back)
-            if not stands.done():
-                stands.set_result(None)
+                opened.set_result(None)
+                response = await self._reconnect_session_stream(revision, parser, resumption)
+            if not opened.done():
+                opened.set_result(None)
             while True:
-                await self._read(answer, parser, None, back)
-                parser = resumed(parser)
+                await self._read(response, parser, None, resumption)
+                parser = resumed_parser(parser)
                 try:
-                    answer = await self._take_up_news(revision, parser, back)
+                    response = await self._reconnect_session_stream(revision, parser, resumption)
                 except RemoteProtocolError:
                     if not parser.last_event_id:
                         raise
-                    parser = (
-                        EventStreamParser()
-                    )  # D28: it has forgotten where we were; from now on, then
-                    answer = await self._take_up_news(revision, parser, back)
+                    parser = EventStreamParser()  # D28: the events are gone; start a new stream
+                    response = await self._reconnect_session_stream(revision, parser, resumption)
         except SessionEnded as ended:
             self._close(str(ended))
             self._say_gone()
-        except ColonnadeError as error:  # it has none, or not for us
-            log.debug("no news from %s: %s", self._where, error)
+        except ColonnadeError as error:  # it has none, or refuses it
+            log.debug("no GET stream from %s: %s", self._where, error)
         finally:
-            if not stands.done():
-                stands.set_result(None)
+            if not opened.done():
+                opened.set_result(None)
 
-    async def _take_up_news(
-        self, revision: Revision, parser: EventStreamParser, back: Resuming
-    ) -> Answer:
-        """The next connection of the stream of a session. Where the server cannot know what we
-        have heard, what it told meanwhile is lost."""
-        answer = await back.take_up(partial(self._fetch, revision, parser), parser)
+    async def _reconnect_session_stream(
+        self, revision: Revision, parser: EventStreamParser, resumption: StreamResumption
+    ) -> ClientResponse:
+        """Reconnect the GET stream of a session. Without a last event id, notifications that were
+        sent meanwhile are lost."""
+        response = await resumption.reconnect(partial(self._fetch, revision, parser), parser)
         if not parser.last_event_id:
             self._hearer.missed()
-        return answer
+        return response
 
-    # ------------------------------------------------------------ what comes in
+    # ------------------------------------------------------------ messages of the server
 
-    def _act(self, events: list[LinkEvent], own: Waiting | None = None) -> None:
-        """Do what a message means. `own` is the call on whose stream it came."""
+    def _act(self, events: list[LinkEvent], own: PendingRequest | None = None) -> None:
+        """Apply the events of a message. `own` is the call on whose stream it came."""
         for event in events:
             match event:
                 case RequestFinished():
@@ -580,21 +593,22 @@ class HttpConversation:
                     pass
 
     def _reply(self, data: bytes) -> None:
-        """What the link itself has to say to a message."""
+        """Send a response of the link itself."""
         if len(self._courtesies) < MAX_COURTESIES:
             self._spawn_courtesy(data)
-        elif not self._overwhelmed:  # once: or it could fill a log as fast as it can ask
+        elif not self._overwhelmed:  # once: a server must not fill the log
             self._overwhelmed = True
-            log.warning("%s is not answered: it asks too much at once", self._where)
+            log.warning("%s sends too many requests at once; some get no response", self._where)
 
     def _keep_open(self, subscription: RequestId) -> None:
-        """A subscription that was acknowledged may last."""
+        """An acknowledged subscription has no timeout."""
         call = self._calls.get(subscription)
         if call is not None and call.method == LISTEN:
             call.ends(self.link.ends_at(call.id))
 
-    async def _answer(self, exchange: Exchange, own: Waiting | None) -> None:
-        """Answer a question, which is about the call on whose stream it came; or who knows."""
+    async def _answer(self, exchange: Exchange, own: PendingRequest | None) -> None:
+        """Handle a request of the server, which belongs to the call on whose stream it came, if
+        any."""
         turn = HttpClientTurn(exchange, self._say)
         held: tuple[int, ...] = ()
         if exchange.input_request is not None:
@@ -603,18 +617,18 @@ class HttpConversation:
         try:
             data = await self._hearer.answer(turn)
             if data is not None and self._closed is None:
-                await self._tell(data, f"the answer to {exchange.method.name}")
+                await self._tell(data, f"the response to {exchange.method.name}")
         except asyncio.CancelledError:
             exchange.abandon()
         except ColonnadeError as error:
-            log.warning("an answer did not arrive: %s", error)
+            log.warning("a response did not arrive: %s", error)
         finally:
             self._exchanges.pop(exchange, None)
             self.link.resume_timeouts(held, _now())
             self._reset(held)
 
     def _reset(self, ids: Iterable[RequestId]) -> None:
-        """The time of these calls stands still, or goes on."""
+        """Apply the timeouts of these calls, which were paused or resumed."""
         for id in ids:
             call = self._calls.get(id)
             if call is not None:
@@ -622,7 +636,7 @@ class HttpConversation:
 
     @contextlib.contextmanager
     def _held(self) -> Generator[None, None, None]:
-        """Nobody runs out of time while somebody logs in, which has an end of its own."""
+        """Pause all timeouts while a user logs in, which has a timeout of its own."""
         held = self.link.pause_timeouts(_now())
         self._reset(held)
         try:
@@ -634,10 +648,10 @@ class HttpConversation:
     async def _say(self, data: bytes) -> None:
         await self._tell(data, "a message")
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
 
     def _close(self, why: str) -> None:
-        """From here on nothing is said: whoever waits learns so."""
+        """Fail all pending requests; nothing is sent from here on."""
         if self._closed is not None:
             return
         self._closed = why
@@ -653,7 +667,7 @@ class HttpConversation:
                 call.wake(now)
 
     async def leave(self, why: str) -> None:
-        """End it: whoever waits learns so, a session is left. At any time, and twice."""
+        """Close it: fail pending requests, delete the session. May be called twice."""
         self._close(why)
         if self._leaving is None:
             loop = asyncio.get_running_loop()
@@ -662,7 +676,7 @@ class HttpConversation:
             await asyncio.wait([self._leaving])
 
     async def _finish(self, asking: "asyncio.Task[Any] | None") -> None:
-        """Wait until nothing is left, but for the task that waits for this."""
+        """Wait for all tasks, but for the one that waits for this."""
         tasks = self._tasks - {asking}
         for task in tasks:
             task.cancel()

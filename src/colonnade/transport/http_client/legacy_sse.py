@@ -1,13 +1,14 @@
-"""HTTP with SSE as a client speaks it, the transport of the first revision.
+"""The HTTP+SSE client transport of 2024-11-05; delete with that revision.
 
-To be deleted with 2024-11-05. A GET opens a stream whose first event says where to POST; whatever
-the server says comes on this stream, and where it ends, all ends.
+A GET opens an event stream whose first event has the URL for POSTs; every message of the server is
+an event of this stream, and the connection ends with it.
 
     stream = await SseStream.open(pool, url)
     client = Client(stream.carry, ...)
 
-Rules: messages leave one after the other, in the order in which they were written, as long as the
-server takes each of them at once. Where to POST is a place of the same origin. Every wait ends.
+Rules: messages are sent one after the other, in the order in which they were written, as long as
+the server accepts each of them at once. The URL for POSTs has the same origin. Every wait has a
+timeout.
 """
 
 import asyncio
@@ -32,31 +33,33 @@ from colonnade.protocol.http.sse import EventStreamParser, ServerSentEvent
 from colonnade.protocol.jsonrpc import Request, RequestId, decode
 from colonnade.protocol.link.link import Link
 from colonnade.transport.duplex import Held
-from colonnade.transport.http_client.endpoint import Endpoint, Headers
-from colonnade.transport.http_client.pool import Answer, HttpPool
+from colonnade.transport.http_client.endpoint import Headers, HttpEndpoint
+from colonnade.transport.http_client.pool import ClientResponse, HttpPool
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# To say where to POST: it is the first thing that such a server says, and is known beforehand.
+# For the endpoint event: it is the first one, and the server knows it beforehand.
 ENDPOINT_S = 10.0
-# For a server to take a message.
+# For a server to accept a message.
 POST_S = 30.0
-# A server that answers a POST only when its work is done may ask us something before that; what
-# comes next does not wait for it any longer than this.
+# A server that responds to a POST only when its work is done may send a request before that; the
+# next message does not wait for it any longer than this.
 ORDER_S = 1.0
-# What is not sent yet: as much as the largest message, and above the other one senders wait.
+# Of unsent messages: as much as the largest message, and above the other one senders wait.
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
 DRAIN_BYTES = 1024 * 1024
-# For handlers that were stopped to clean up.
+# For cancelled handlers to clean up.
 CLEAN_UP_S = 5.0
 
 
 class SseStream:
-    """The stream of one conversation, and the way back: a line."""
+    """The event stream of one conversation, and its POSTs."""
 
-    def __init__(self, endpoint: Endpoint, answer: Answer, parser: EventStreamParser) -> None:
+    def __init__(
+        self, endpoint: HttpEndpoint, response: ClientResponse, parser: EventStreamParser
+    ) -> None:
         self._endpoint = endpoint
-        self._answer = answer
+        self._answer = response
         self._parser = parser
         self._post_to = ""
         self._early: list[ServerSentEvent] = []
@@ -79,70 +82,70 @@ class SseStream:
         timeout_s: float = ENDPOINT_S,
         credentials: Credentials | None = None,
     ) -> "SseStream":
-        """Open a stream, and wait until the server has said where to POST.
+        """Open a stream, and wait for its endpoint event.
 
-        Raises `ChannelError` where it does not, `RemoteProtocolError` for what is no such stream
-        or leads elsewhere, `AuthError` where it wants to know who we are.
+        Raises `ChannelError` if there is none, `RemoteProtocolError` for another kind of response
+        or an endpoint of another origin, `AuthError` if credentials are required.
         """
         seconds = min(timeout_s, ENDPOINT_S)
         limits: list[asyncio.Timeout] = []
-        endpoint = Endpoint(pool, url, headers, credentials, lambda: _standing_still(limits))
+        endpoint = HttpEndpoint(pool, url, headers, credentials, lambda: _paused(limits))
         try:
             async with asyncio.timeout(seconds) as limit:
                 limits.append(limit)
-                answer = await endpoint.send("GET", [("Accept", EVENTS_TYPE)])
+                response = await endpoint.send("GET", [("Accept", EVENTS_TYPE)])
                 try:
-                    stream = cls(endpoint, answer, EventStreamParser())
+                    stream = cls(endpoint, response, EventStreamParser())
                     await stream._begin()
                 except BaseException:
-                    answer.close()
+                    response.close()
                     raise
                 limits.clear()
         except TimeoutError:
-            words = f"{endpoint.where} did not say where to POST within {seconds:g} s"
+            words = f"{endpoint.where} sent no endpoint event within {seconds:g} s"
             raise TimedOut(words, server=endpoint.where) from None
         return stream
 
     async def _begin(self) -> None:
-        answer, where = self._answer, self._endpoint.where
-        if answer.status != rules.OK or answer.media != EVENTS_TYPE:
-            refused = await self._endpoint.refused(answer) if answer.status != rules.OK else b""
-            raise self._endpoint.refusal("GET", answer, refused)
-        self._endpoint.check_plain(answer)
-        while data := await answer.read():
+        response, where = self._answer, self._endpoint.where
+        if response.status != rules.OK or response.media != EVENTS_TYPE:
+            refused = await self._endpoint.refused(response) if response.status != rules.OK else b""
+            raise self._endpoint.refusal("GET", response, refused)
+        self._endpoint.check_plain(response)
+        while data := await response.read():
             events = self._parser.feed(data)
             for number, event in enumerate(events):
                 if event.event == "endpoint":
                     self._post_to = self._endpoint.within(event.text().strip())  # R0050
                     self._early = events[number + 1 :]
                     return
-        raise ConnectionLost(f"{where}: the stream ended before it said where to POST")
+        raise ConnectionLost(f"{where}: the stream ended before its endpoint event")
 
     def carry(self, link: Link, hearer: Hearer) -> Held:
-        """Carry a client's conversation, the only one."""
+        """Start the conversation of a client, the only one."""
         if self._conversation is not None:
-            raise LocalProtocolError("this stream has its conversation already")
+            raise LocalProtocolError("this stream already has a conversation")
         self._hearer = hearer
         self._conversation = SseConversation(link, self, hearer, _now)
         self._spawn(self._read())
         return self._conversation
 
-    # ------------------------------------------------------------ out
+    # ------------------------------------------------------------ sending
 
     def write(self, frame: bytes) -> None:
-        """Send a message on its way."""
+        """Queue a message."""
         if self._over is not None:
             return
         self._unsent.append(frame)
         self._size += len(frame)
         if self._size > MAX_UNSENT_BYTES + len(frame):
             where = self._endpoint.where
-            self._end(f"{where} does not take what it is sent", server=where)
+            self._end(f"{where} does not accept messages", server=where)
         elif self._writer is None:
             self._writer = self._spawn(self._send())
 
     async def drain(self) -> None:
-        """Wait while much is not sent yet."""
+        """Wait while many messages are unsent."""
         while self._size > DRAIN_BYTES and self._over is None:
             self._room.clear()
             await self._room.wait()
@@ -150,7 +153,7 @@ class SseStream:
             raise ConnectionLost(self._over)
 
     async def _send(self) -> None:
-        """POST what waits, for as long as there is any."""
+        """POST the queued messages."""
         try:
             while self._unsent:
                 post = self._spawn(self._post(self._unsent.popleft()))
@@ -165,15 +168,15 @@ class SseStream:
         lines = rules.headers_for_post(peer.revision if peer is not None else None, None)
         try:
             async with asyncio.timeout(POST_S):
-                answer = await self._endpoint.send("POST", lines, frame, self._post_to)  # R0051
-                async with answer:
-                    if answer.status < 300:
-                        answer.linger()
+                response = await self._endpoint.send("POST", lines, frame, self._post_to)  # R0051
+                async with response:
+                    if response.status < 300:
+                        response.linger()
                         return
-                    body = await self._endpoint.refused(answer)
-            error = self._endpoint.objection("a message", answer, body)
+                    body = await self._endpoint.refused(response)
+            error = self._endpoint.objection("a message", response, body)
         except TimeoutError:
-            words = f"{self._endpoint.where} took no message within {POST_S:g} s"
+            words = f"{self._endpoint.where} accepted no message within {POST_S:g} s"
             error = TimedOut(words, server=self._endpoint.where)
         except ColonnadeError as failed:
             error = failed
@@ -183,34 +186,34 @@ class SseStream:
         self._failed(conversation, frame, error)
 
     def _failed(self, conversation: "SseConversation", frame: bytes, error: ColonnadeError) -> None:
-        """Whoever waits for the answer to this learns that there will be none."""
+        """Fail the request that was not accepted."""
         message = decode(frame)
         if isinstance(message, Request):
             conversation.fail(message.id, message.method, error)
         else:
-            log.warning("%s did not take a message: %s", self._endpoint.where, error)
+            log.warning("%s did not accept a message: %s", self._endpoint.where, error)
 
-    # ------------------------------------------------------------ in
+    # ------------------------------------------------------------ receiving
 
     async def _read(self) -> None:
         why = f"{self._endpoint.where}: the stream ended"
         try:
-            self._hear(self._early)
+            self._receive(self._early)
             while data := await self._answer.read():
-                self._hear(self._parser.feed(data))
+                self._receive(self._parser.feed(data))
         except (ConnectionLost, RemoteProtocolError) as error:
             why = f"{why}: {error}" if isinstance(error, Fault) else str(error)
         self._end(why)
 
-    def _hear(self, events: Iterable[ServerSentEvent]) -> None:
+    def _receive(self, events: Iterable[ServerSentEvent]) -> None:
         for event in events:
             if event.event == "message" and event.data and self._conversation is not None:
                 self._conversation.receive(event.data)
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
 
     async def close(self, why: str = "the connection was closed") -> None:
-        """End it, and wait until nothing of it is left; at any time, and twice."""
+        """Close it, and wait for its tasks; may be called twice."""
         self._end(why)
         tasks = self._tasks - {asyncio.current_task()}
         if tasks:
@@ -243,7 +246,7 @@ class SseConversation(Held):
     """One client on one stream."""
 
     def fail(self, id: RequestId, method: str, error: ColonnadeError) -> None:
-        """A request was not taken, and will not be answered."""
+        """A request was not accepted by the server."""
         if id in self._waiting:
             self._settle(id, error)
             if method == "initialize":
@@ -253,8 +256,8 @@ class SseConversation(Held):
 
 
 @contextmanager
-def _standing_still(limits: "list[asyncio.Timeout]") -> Generator[None, None, None]:
-    """Nobody runs out of time while somebody logs in, which has an end of its own."""
+def _paused(limits: "list[asyncio.Timeout]") -> Generator[None, None, None]:
+    """Pause these timeouts while a user logs in, which has a timeout of its own."""
     ends = [(limit, limit.when()) for limit in limits]
     began = _now()
     for limit, _ in ends:

@@ -1,8 +1,7 @@
-"""One connection over HTTP, and the answer that is read from it.
+"""The HTTP client's connection pool: HTTP/1.1 connections, and the responses read from them.
 
-Rules: knows no message of the protocol. What a server says is read as fast as somebody takes it,
-and what it can make us keep is bounded. A connection that said anything out of turn is not used
-again.
+Rules: knows no JSON-RPC. A response is read as fast as its reader takes it, and what is buffered is
+bounded. A connection that sent anything out of turn is not used again.
 """
 
 import asyncio
@@ -16,38 +15,43 @@ from typing import Protocol, cast
 import httptools
 
 from colonnade.errors import CannotConnect, ColonnadeError, ConnectionLost, RemoteProtocolError
-from colonnade.transport.http_client.connect import Origin, Routes, Target, written
+from colonnade.transport.http_client.connect import (
+    HappyEyeballs,
+    Origin,
+    RequestTarget,
+    encode_request,
+)
 
-# All headers of an answer, and whatever else is between two pieces of a body; servers allow 16 KiB
+# All headers of a response, and whatever else is between two chunks of a body; servers allow 16 KiB
 # in requests.
 HEAD_BYTES = 64 * 1024
-# What each header counts beside its own length, so that there are not many empty ones.
+# Added to the length of each header, so that there are not many empty ones.
 HEADER_BYTES = 32
-# Beyond this a server waits until somebody has read.
+# With more unread bytes, reading from the server pauses.
 UNREAD_BYTES = 256 * 1024
-# An answer that has said all we want ends at once, or its connection does.
+# How long a response whose rest is not needed may take to end, before its connection is closed.
 LINGER_S = 1.0
 
 
-class Keeper(Protocol):
-    """Who has the connections: the pool."""
+class ConnectionPool(Protocol):
+    """What a connection needs of its pool."""
 
-    def forget(self, connection: "Connection") -> None:
-        """A connection is gone."""
+    def forget(self, connection: "ClientConnection") -> None:
+        """A connection was closed."""
         ...
 
-    def keep(self, connection: "Connection") -> None:
-        """A connection is free."""
+    def keep(self, connection: "ClientConnection") -> None:
+        """A connection is free: keep it for the next request."""
         ...
 
 
-class Connection(asyncio.Protocol):
-    """One connection of a pool, and the answer that is being read from it."""
+class ClientConnection(asyncio.Protocol):
+    """One connection of a pool, and the response that is being read from it."""
 
-    def __init__(self, pool: Keeper, origin: Origin) -> None:
+    def __init__(self, pool: ConnectionPool, origin: Origin) -> None:
         self.origin = origin
         self.transport: asyncio.Transport | None = None
-        self.answer: Answer | None = None
+        self.response: ClientResponse | None = None
         self.lost: ColonnadeError | None = None
         self.reusable = False
         self.used_at: float = 0.0
@@ -60,61 +64,64 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands."""
+        """Called by asyncio."""
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of an answer; whoever speaks without being asked is not heard again."""
+        """Parse bytes of a response; data without a request closes the connection."""
         parser = self._parser
         if parser is None:
-            self.abort(RemoteProtocolError("the server spoke without being asked"))
+            self.abort(RemoteProtocolError("the server sent data without a request"))
             return
         self._between += len(data)
         try:
             parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.abort(RemoteProtocolError("the server wants to speak something else than HTTP"))
+            self.abort(
+                RemoteProtocolError("the server wants to switch to another protocol than HTTP")
+            )
         except httptools.HttpParserError as error:
             why = error.__context__ if isinstance(error.__context__, RemoteProtocolError) else None
-            self.abort(why or RemoteProtocolError(f"the server's answer is no HTTP: {error}"))
+            self.abort(why or RemoteProtocolError(f"the server's response is not HTTP: {error}"))
         else:
             if self._between > HEAD_BYTES:
                 self.abort(_too_large())
 
     def eof_received(self) -> bool | None:
-        """The server says no more."""
+        """The server sends no more."""
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone; an answer without a length has ended with it, any other is cut."""
-        # Not used any more: asyncio's raises AttributeError for `abort` after it closed by itself.
+        """The connection was closed: a response without a length ends with it, any other fails."""
+        # Not used any more: asyncio's transport raises AttributeError for `abort` after its own
+        # close.
         self.transport = None
         self.reusable = False
         self._pool.forget(self)
         if self.lost is None:
             self.lost = ConnectionLost("the server closed the connection")
-        answer, self.answer, self._parser = self.answer, None, None
-        if answer is None:
+        response, self.response, self._parser = self.response, None, None
+        if response is None:
             return
-        if answer.begun and not self._by_length and exc is None:
-            answer.finish()
+        if response.begun and not self._by_length and exc is None:
+            response.finish()
         else:
-            answer.fail(self.lost)
+            response.fail(self.lost)
 
-    # ------------------------------------------------------------ one exchange
+    # ------------------------------------------------------------ one request
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing has come that the loop has not read yet, such as its end."""
+        """Whether there is nothing to read, such as the end of the connection."""
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
         return sock is not None and not _readable(sock.fileno())
 
-    def send(self, request: bytes, answer: "Answer") -> None:
-        """Write a request whole; what comes back is this answer."""
+    def send(self, request: bytes, response: "ClientResponse") -> None:
+        """Write a request; what comes back goes to this response."""
         if self.lost is not None or self.transport is None:
-            answer.fail(self.lost or ConnectionLost("there is no connection"))
+            response.fail(self.lost or ConnectionLost("there is no connection"))
             return
-        self.answer = answer
+        self.response = response
         self.reusable = False
         self._head = self._between = 0
         self._by_length = False
@@ -122,27 +129,27 @@ class Connection(asyncio.Protocol):
         self.transport.write(request)
 
     def abort(self, why: ColonnadeError) -> None:
-        """Let it go at once."""
+        """Close it at once."""
         self.reusable = False
         if self.lost is None:
             self.lost = why
         if self.transport is not None:
             self.transport.abort()
-        answer, self.answer, self._parser = self.answer, None, None
-        if answer is not None:
-            answer.fail(self.lost)
+        response, self.response, self._parser = self.response, None, None
+        if response is not None:
+            response.fail(self.lost)
 
-    # ------------------------------------------------------------ the parser's words
+    # ------------------------------------------------------------ callbacks of httptools
 
     def on_message_begin(self) -> None:
-        """An answer, or a provisional one before it; a second one was not asked for."""
-        if self.answer is None:
-            raise RemoteProtocolError("the server answered more than it was asked")
+        """A response begins, or an informational one (1xx) before it."""
+        if self.response is None:
+            raise RemoteProtocolError("the server sent more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; what trails a body is not for us."""
-        answer = self.answer
-        if answer is None or answer.begun:
+        """One header; trailers are ignored."""
+        response = self.response
+        if response is None or response.begun:
             return
         name = name.lower()
         if name == b"content-length" or (
@@ -152,39 +159,39 @@ class Connection(asyncio.Protocol):
         self._head += len(name) + len(value) + HEADER_BYTES
         if self._head > HEAD_BYTES:
             raise _too_large()
-        answer.add_header(name.decode("latin-1"), value.decode("latin-1"))
+        response.add_header(name.decode("latin-1"), value.decode("latin-1"))
 
     def on_headers_complete(self) -> None:
-        """All of them; what is only provisional is followed by others."""
-        answer, parser = self.answer, self._parser
-        if answer is None or parser is None:
+        """All headers are there; after an informational response (1xx) others follow."""
+        response, parser = self.response, self._parser
+        if response is None or parser is None:
             return
         status = parser.get_status_code()
         if status < 100:
-            raise RemoteProtocolError(f"the server's answer is no HTTP: its status is {status}")
+            raise RemoteProtocolError(f"the server's response is not HTTP: its status is {status}")
         if status < 200:
-            answer.headers.clear()
+            response.headers.clear()
             self._by_length = False
             return
         if status in (204, 304):
             self._by_length = True
         self._between = 0
-        answer.begin(status)
+        response.begin(status)
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
+        """A chunk of the body."""
         self._between = 0
-        if self.answer is not None:
-            self.answer.feed(data)
+        if self.response is not None:
+            self.response.feed(data)
 
     def on_message_complete(self) -> None:
-        """The answer is whole, and the connection free."""
-        answer, parser = self.answer, self._parser
-        if answer is None or parser is None or not answer.begun:
+        """The response is complete."""
+        response, parser = self.response, self._parser
+        if response is None or parser is None or not response.begun:
             return
-        self.answer = self._parser = None
+        self.response = self._parser = None
         self.reusable: bool = parser.should_keep_alive() and self.lost is None
-        answer.finish()
+        response.finish()
 
 
 def _readable(descriptor: int) -> bool:
@@ -199,15 +206,15 @@ def _too_large() -> RemoteProtocolError:
     return RemoteProtocolError(f"the server's headers are larger than {HEAD_BYTES} bytes")
 
 
-class Answer:
-    """What a server answers: a status, headers, and a body that is read in pieces."""
+class ClientResponse:
+    """The response of a server: status, headers, and a body that is read in chunks."""
 
     __slots__ = (
         "_closed",
         "_connection",
         "_error",
+        "_linger_timer",
         "_over",
-        "_patience",
         "_paused",
         "_pieces",
         "_pool",
@@ -218,7 +225,9 @@ class Answer:
         "where",
     )
 
-    def __init__(self, pool: Keeper, connection: Connection, where: str = "the server") -> None:
+    def __init__(
+        self, pool: ConnectionPool, connection: ClientConnection, where: str = "the server"
+    ) -> None:
         self.where: str = where
         self.status: int = 0
         self.headers: dict[str, str] = {}
@@ -231,12 +240,12 @@ class Answer:
         self._error: ColonnadeError | None = None
         self._paused = False
         self._waiter: asyncio.Future[None] | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"Answer({self.status or 'none yet'})"
+        return f"ClientResponse({self.status or 'none yet'})"
 
-    async def __aenter__(self) -> "Answer":
+    async def __aenter__(self) -> "ClientResponse":
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -244,7 +253,7 @@ class Answer:
 
     @property
     def begun(self) -> bool:
-        """Whether its headers are there."""
+        """Whether its headers have arrived."""
         return bool(self.status)
 
     def header(self, name: str) -> str | None:
@@ -253,13 +262,13 @@ class Answer:
 
     @property
     def media(self) -> str:
-        """The type of its body, without parameters; empty where it says none."""
+        """The media type, without parameters; empty if there is none."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    # ------------------------------------------------------------ what the connection says
+    # ------------------------------------------------------------ called by the connection
 
     def add_header(self, name: str, value: str) -> None:
-        """One more header."""
+        """Add a header."""
         value = value.strip(" \t")
         before = self.headers.get(name)
         self.headers[name] = value if before is None else f"{before}, {value}"
@@ -270,7 +279,7 @@ class Answer:
         self._wake()
 
     def feed(self, data: bytes) -> None:
-        """A piece of the body."""
+        """A chunk of the body."""
         if self._closed:
             return
         self._pieces.append(data)
@@ -282,27 +291,28 @@ class Answer:
         self._wake()
 
     def finish(self) -> None:
-        """There is no more."""
+        """The body is complete."""
         self._over = True
         self._wake()
         if self._closed:
             self._release()
 
     def fail(self, why: ColonnadeError) -> None:
-        """There should have been more."""
+        """The response was cut off."""
         if not self._over:
             self._over, self._error = True, why
         self._wake()
-        self._hurry()
+        self._cancel_linger()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # ------------------------------------------------------------ who reads it
+    # ------------------------------------------------------------ reading
 
     async def started(self) -> None:
-        """Wait for its headers. Raises why there are none; giving up closes the connection."""
+        """Wait for its headers. Raises the reason if there are none; a cancellation closes the
+        connection."""
         try:
             while not self.status and not self._over:
                 await self._wait()
@@ -315,7 +325,8 @@ class Answer:
             raise type(lost)(f"{self.where}: {lost}")
 
     async def read(self) -> bytes:
-        """What has come since; nothing at the end. Raises `ConnectionLost` where it was cut."""
+        """The next bytes of the body; empty at the end. Raises `ConnectionLost` if it was cut
+        off."""
         while not self._pieces and not self._over:
             self._resume()
             await self._wait()
@@ -325,11 +336,12 @@ class Answer:
             self._size = 0
             return data
         if self._error is not None:
-            raise type(self._error)(f"{self.where}: the answer was cut: {self._error}")
+            raise type(self._error)(f"{self.where}: the response was cut off: {self._error}")
         return b""
 
     async def whole(self, limit: int) -> bytes:
-        """The whole body. Raises `RemoteProtocolError` for more than a limit, at once if it can."""
+        """The whole body. Raises `RemoteProtocolError` if it is larger than a limit, before it is
+        read if possible."""
         pieces: list[bytes] = []
         size = int(self.headers.get("content-length", "0"))
         if size <= limit:
@@ -340,7 +352,7 @@ class Answer:
                     break
                 pieces.append(data)
         if size > limit:
-            raise RemoteProtocolError(f"{self.where}: the answer is larger than {limit} bytes")
+            raise RemoteProtocolError(f"{self.where}: the response is larger than {limit} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     async def _wait(self) -> None:
@@ -358,7 +370,7 @@ class Answer:
                 transport.resume_reading()
 
     def close(self) -> None:
-        """Read no more: a connection with an answer read to its end is kept, others are closed."""
+        """Stop reading: the connection is kept if the response was read to its end, else closed."""
         if self._closed:
             return
         self._closed = True
@@ -366,48 +378,48 @@ class Answer:
         if self._over and self._error is None:
             self._release()
         else:
-            self._connection.abort(ConnectionLost("nobody waits any more"))
+            self._connection.abort(ConnectionLost("the response was closed"))
 
     def linger(self) -> None:
-        """Read no more of what ends by itself in a moment; its connection is kept if it does."""
+        """Discard the rest, which ends in a moment; the connection is kept if it does."""
         if self._over or self._closed:
             self.close()
             return
         self._closed = True
         self._pieces.clear()
         self._resume()
-        self._patience = asyncio.get_running_loop().call_later(
-            LINGER_S, self._connection.abort, ConnectionLost("nobody waits any more")
+        self._linger_timer = asyncio.get_running_loop().call_later(
+            LINGER_S, self._connection.abort, ConnectionLost("the response was closed")
         )
 
-    def _hurry(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _cancel_linger(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
 
     def _release(self) -> None:
-        self._hurry()
+        self._cancel_linger()
         self._resume()
         self._pool.keep(self._connection)
 
 
-# To find an address, to connect, to agree on keys: each network hop takes a second at worst.
+# For DNS, TCP and TLS together: each network hop takes a second at worst.
 CONNECT_S = 15.0
-# Servers close what is idle after 5 to 60 seconds, and a request that meets that is lost.
+# Servers close idle connections after 5 to 60 seconds, and a request sent at that moment is lost.
 IDLE_S = 4.0
-# Kept for the next request, of one server.
+# Idle connections to one server.
 IDLE_CONNECTIONS = 64
-# Turns of the loop in which it lets go of what was closed: TLS, then the socket, then its reader.
+# Iterations of the loop until what was closed is released: TLS, then the socket, then its reader.
 CLOSING_TURNS = 16
-# URLs whose parts are remembered; a client has one or two.
+# Parsed URLs that are cached; a client has one or two.
 MAX_TARGETS = 256
 
 
 class HttpPool:
-    """Connections to servers, kept for the next request. Of one loop.
+    """A pool of HTTP/1.1 connections, for one event loop.
 
     `context` is for TLS; without one the certificates of the system are trusted, or those in the
-    file that `SSL_CERT_FILE` names. `environ` is where proxies are looked up.
+    file of `SSL_CERT_FILE`. `environ` has the variables of proxies.
     """
 
     def __init__(
@@ -422,12 +434,12 @@ class HttpPool:
         self._idle_s = idle_s
         self._context = context
         self._environ = environ
-        self._routes = Routes()
-        self._targets: dict[str, Target] = {}
-        self._all: set[Connection] = set()
-        self._idle: dict[Origin, list[Connection]] = {}
+        self._routes = HappyEyeballs()
+        self._targets: dict[str, RequestTarget] = {}
+        self._all: set[ClientConnection] = set()
+        self._idle: dict[Origin, list[ClientConnection]] = {}
         self._connecting: set[asyncio.Timeout] = set()
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._reaper_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -435,7 +447,7 @@ class HttpPool:
 
     @property
     def idle(self) -> int:
-        """How many connections wait for the next request."""
+        """The number of idle connections."""
         return sum(map(len, self._idle.values()))
 
     async def send(
@@ -446,28 +458,29 @@ class HttpPool:
         body: bytes = b"",
         *,
         address: str | None = None,
-    ) -> Answer:
-        """Send a request and wait for the headers of its answer.
+    ) -> ClientResponse:
+        """Send a request and wait for the headers of its response.
 
         `address` is the one to connect to, whatever others the host has; TLS is with the host.
-        Raises `CannotConnect`, `ConnectionLost` where it may have arrived, `RemoteProtocolError`
-        for what is no HTTP, `LocalProtocolError` for what cannot be sent.
+        Raises `CannotConnect`, `ConnectionLost` if the request may have arrived,
+        `RemoteProtocolError` if the response is not HTTP, `InvalidArgument` for a URL or a header
+        that cannot be sent.
         """
         if self._closed:
             raise ConnectionLost("the client was closed")
         if address is None:
             target = self._targets.get(url) or self._target(url)
         else:
-            target = Target(url, self._environ, address)
-        request = written(method, target, headers, body)
+            target = RequestTarget(url, self._environ, address)
+        request = encode_request(method, target, headers, body)
         connection = self._take(target.origin) or await self._connect(target)
-        answer = Answer(self, connection, target.authority)
-        connection.send(request, answer)
-        await answer.started()
-        return answer
+        response = ClientResponse(self, connection, target.authority)
+        connection.send(request, response)
+        await response.started()
+        return response
 
-    def _target(self, url: str) -> Target:
-        target = Target(url, self._environ)
+    def _target(self, url: str) -> RequestTarget:
+        target = RequestTarget(url, self._environ)
         if len(self._targets) >= MAX_TARGETS:
             self._targets.clear()
         self._targets[url] = target
@@ -475,16 +488,16 @@ class HttpPool:
 
     # ------------------------------------------------------------ connections
 
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+    def forget(self, connection: ClientConnection) -> None:
+        """A connection was closed."""
         self._all.discard(connection)
         idle = self._idle.get(connection.origin)
         if idle and connection in idle:
             idle.remove(connection)
-            self._tidy(connection.origin)
+            self._forget_empty(connection.origin)
 
-    def _take(self, origin: Origin) -> Connection | None:
-        """One that was used before, and not too long ago."""
+    def _take(self, origin: Origin) -> ClientConnection | None:
+        """An idle connection that is still usable."""
         idle = self._idle.get(origin)
         now = asyncio.get_running_loop().time()
         while idle:
@@ -495,8 +508,8 @@ class HttpPool:
             connection.abort(ConnectionLost("it was idle"))
         return None
 
-    def keep(self, connection: Connection) -> None:
-        """A connection is free."""
+    def keep(self, connection: ClientConnection) -> None:
+        """A connection is free: keep it for the next request."""
         transport = connection.transport
         idle = self._idle.setdefault(connection.origin, [])
         if (
@@ -504,35 +517,35 @@ class HttpPool:
             or self._closed
             or len(idle) >= IDLE_CONNECTIONS
             or transport is None
-            or transport.get_write_buffer_size()  # it was answered before it was read
+            or transport.get_write_buffer_size()  # it responded before it read all of the request
         ):
-            self._tidy(connection.origin)
+            self._forget_empty(connection.origin)
             connection.abort(ConnectionLost("it is not needed"))
             return
         loop = asyncio.get_running_loop()
         connection.used_at = loop.time()
         idle.append(connection)
-        if self._sweeping is None:
-            self._sweeping = loop.call_later(self._idle_s, self._sweep)
+        if self._reaper_timer is None:
+            self._reaper_timer = loop.call_later(self._idle_s, self._close_idle)
 
-    def _sweep(self) -> None:
-        """Let go of what nobody has used for long."""
-        self._sweeping = None
+    def _close_idle(self) -> None:
+        """Close connections that were idle for too long."""
+        self._reaper_timer = None
         loop = asyncio.get_running_loop()
         latest = loop.time() - self._idle_s
         for origin, idle in list(self._idle.items()):
             while idle and idle[0].used_at <= latest:
                 idle.pop(0).abort(ConnectionLost("it was idle"))
-            self._tidy(origin)
+            self._forget_empty(origin)
         if self._idle:
             oldest = min(idle[0].used_at for idle in self._idle.values())
-            self._sweeping = loop.call_at(oldest + self._idle_s, self._sweep)
+            self._reaper_timer = loop.call_at(oldest + self._idle_s, self._close_idle)
 
-    def _tidy(self, origin: Origin) -> None:
+    def _forget_empty(self, origin: Origin) -> None:
         if not self._idle.get(origin):
             self._idle.pop(origin, None)
 
-    async def _connect(self, target: Target) -> Connection:
+    async def _connect(self, target: RequestTarget) -> ClientConnection:
         limit = asyncio.timeout(self._connect_s)
         try:
             async with limit:
@@ -549,7 +562,7 @@ class HttpPool:
         except (OSError, UnicodeError) as error:
             words = f"cannot be reached: {_reason(error)}"
         else:
-            # Not before: a loop may let go of what was given up without a word.
+            # Not before: a loop may drop what was given up without calling `connection_lost`.
             if connection.lost is None:
                 self._all.add(connection)
             if self._closed:
@@ -559,34 +572,34 @@ class HttpPool:
             self._connecting.discard(limit)
         raise CannotConnect(f"{target.authority} {words}", server=target.authority)
 
-    async def _connected(self, target: Target) -> Connection:
+    async def _connected(self, target: RequestTarget) -> ClientConnection:
         scheme, _, port = target.origin
 
-        def made() -> Connection:
-            return Connection(self, target.origin)
+        def make() -> ClientConnection:
+            return ClientConnection(self, target.origin)
 
         if target.proxy is not None:
             origin = (scheme, target.address, port)
-            return await target.proxy.connect(origin, made, self._tls, self._routes, target.host)
+            return await target.proxy.connect(origin, make, self._tls, self._routes, target.host)
         context = self._tls() if scheme == "https" else None
-        _, connection = await self._routes.connect(made, target.address, port, context, target.host)
+        _, connection = await self._routes.connect(make, target.address, port, context, target.host)
         return connection
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            self._context = usual_tls()
+            self._context = default_tls()
         return self._context
 
     async def close(self) -> None:
-        """Close everything; whoever still waits or reads is told so."""
+        """Close all connections; waiting requests and readers get `ConnectionLost`."""
         self._closed = True
         now = asyncio.get_running_loop().time()
         for limit in self._connecting:
             if not limit.expired():
                 limit.reschedule(now)
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+        if self._reaper_timer is not None:
+            self._reaper_timer.cancel()
+            self._reaper_timer = None
         for connection in list(self._all):
             connection.abort(ConnectionLost("the client was closed"))
         self._idle.clear()
@@ -596,15 +609,15 @@ class HttpPool:
             await asyncio.sleep(0)
 
 
-def usual_tls() -> ssl.SSLContext:
-    """What is trusted where nobody says otherwise. Making it takes as long as a request."""
+def default_tls() -> ssl.SSLContext:
+    """The default TLS context. To make it takes as long as a request."""
     context = ssl.create_default_context()  # which honours SSL_CERT_FILE
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no connection, in the words of the system: those of a loop show addresses."""
+    """Why there is no connection, as the system says it: messages of a loop show addresses."""
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or 'no reason given').lower().replace('_', ' ')}"
     if isinstance(error, OSError) and error.errno and not isinstance(error, socket.gaierror):

@@ -1,8 +1,7 @@
-"""Coming back for a stream that ended before its time: when, how often, and when no more.
+"""SSE reconnection: when and how often an event stream that ended early is resumed.
 
-Rules: as long as the server said, else longer each time and never in step with others. A server
-that says less than a minimum is asked after that minimum. What a server refuses is not asked for
-again; what only stands in the way is, up to a bound.
+Rules: after the `retry` of the server, else with exponential backoff and jitter; never sooner than
+a minimum. A request that the server refuses is not repeated; transient failures are, up to a bound.
 """
 
 import asyncio
@@ -12,39 +11,39 @@ from collections.abc import Awaitable, Callable
 from colonnade.errors import ChannelError, ColonnadeError, ConnectionLost
 from colonnade.protocol.http.sse import EventStreamParser
 from colonnade.transport.http_client.endpoint import PASSING
-from colonnade.transport.http_client.pool import Answer
+from colonnade.transport.http_client.pool import ClientResponse
 
-# To come back: at first and at most, where the server has not said when.
+# The first and the longest delay, if the server has sent no `retry`.
 RETRY_S = 0.5
 MAX_RETRY_S = 30.0
-# The least pause where the server's `retry` field says less (R0490 asks for no less than that):
-# ten requests a second of one stream are fast enough to be polled, and no load.
+# The least delay, also for a smaller `retry` (R0490 forbids only less than that): ten requests a
+# second are enough for a stream that is polled, and no load.
 MIN_RETRY_S = 0.1
-# The most that a server may ask for. A stream that is to be asked for later than that is given up
-# at once, instead of earlier than the server said.
+# The largest `retry`. A stream with a larger one is given up at once, instead of resumed too
+# early.
 LONGEST_S = 3600.0
-# What is added for each time that the server had nothing to say, although it asks for more.
-PATIENCE_S = 0.05
-# Failures in a row, some 30 seconds: a server that is exchanged for a newer one takes less.
+# Added for each connection without an event.
+SILENT_CONNECTION_S = 0.05
+# Consecutive failures, in some 30 seconds: a rolling update of a server takes less.
 MAX_FAILURES = 6
 
 
-class Resuming:
-    """One stream, through all its connections. `failures` is None where nobody gives up."""
+class StreamResumption:
+    """One stream over several connections. `failures` is None to retry without end."""
 
     def __init__(self, failures: int | None = MAX_FAILURES) -> None:
         self._most = failures
         self._silent = 0
 
     def heard(self) -> None:
-        """It has said something."""
+        """An event has arrived."""
         self._silent = 0
 
-    async def take_up(
-        self, fetch: Callable[[], Awaitable[Answer]], parser: EventStreamParser
-    ) -> Answer:
-        """Its next connection, after a while. Raises what `fetch` raises, if it must be, and
-        `ConnectionLost` where the server says to wait for longer than `LONGEST_S`."""
+    async def reconnect(
+        self, fetch: Callable[[], Awaitable[ClientResponse]], parser: EventStreamParser
+    ) -> ClientResponse:
+        """Wait, and reconnect. Raises what `fetch` raises in the end, and `ConnectionLost` for a
+        `retry` above `LONGEST_S`."""
         failures = 0
         while True:
             await asyncio.sleep(self._pause(parser.retry_ms))
@@ -53,31 +52,32 @@ class Resuming:
                 return await fetch()
             except ColonnadeError as error:
                 failures += 1
-                if not passes(error) or failures == self._most:
+                if not is_transient(error) or failures == self._most:
                     raise
 
     def _pause(self, retry_ms: int | None) -> float:
         if retry_ms is not None:  # R0490: never less
             if retry_ms > LONGEST_S * 1000:
                 raise ConnectionLost(
-                    f"the server's retry field says {retry_ms} ms before the stream may be asked "
-                    f"for again; the most is {LONGEST_S * 1000:.0f}"
+                    f"the server's retry field is {retry_ms} ms; the most is {LONGEST_S * 1000:.0f}"
                 )
-            return max(retry_ms / 1000, MIN_RETRY_S, min(PATIENCE_S * self._silent, RETRY_S))
+            return max(
+                retry_ms / 1000, MIN_RETRY_S, min(SILENT_CONNECTION_S * self._silent, RETRY_S)
+            )
         longest = min(RETRY_S * 2.0 ** min(self._silent, 10), MAX_RETRY_S)
         return longest * (0.5 + random.random() / 2)
 
 
-def passes(error: ColonnadeError) -> bool:
-    """Whether it may be different another time."""
+def is_transient(error: ColonnadeError) -> bool:
+    """Whether a request may succeed if it is sent again."""
     status = error.status
     if status is None:
         return isinstance(error, ChannelError)
     return status >= 500 or status in PASSING
 
 
-def resumed(parser: EventStreamParser) -> EventStreamParser:
-    """The reader of a stream that goes on where another one ended."""
+def resumed_parser(parser: EventStreamParser) -> EventStreamParser:
+    """The parser of the connection that resumes a stream."""
     after = EventStreamParser(last_event_id=parser.last_event_id)
     after.retry_ms = parser.retry_ms
     return after

@@ -1,14 +1,13 @@
-"""A child process that speaks on its standard streams, as the channel of a client.
+"""The stdio client transport: an MCP server as a child process.
 
     child = await start_child(["uvx", "mcp-server-git"], name="git", env={"GIT_DIR": "…"})
     client = Client(child.carry, info=…)
 
-Whatever the child does, it becomes one end with one sentence: who it was, what it did, and the
-last lines that it wrote. How it is ended is decided in `child_ending`; how a process is started,
-heard and killed is `child_process`, or `child_windows`.
+However the child ends, there is one error: its name, what it did, and the last lines that it wrote.
+`ending_steps` decides how it is shut down; `posix` and `windows` start, read and kill processes.
 
-Rules: one owner: everything here happens in the loop that started it. There is no task while it
-lives, and one while it ends. Nothing is left of it after `close`, nor after its own end.
+Rules: one owner: everything here runs in the loop that started it. There is no task while it lives,
+and one while it is shut down. Nothing is left of it after `close`, nor after its own exit.
 """
 
 import asyncio
@@ -26,14 +25,20 @@ from colonnade.protocol.jsonrpc import MAX_LINE_BYTES
 from colonnade.protocol.link.link import Link
 from colonnade.transport.duplex import Held
 from colonnade.transport.process.command import Command
-from colonnade.transport.process.output import Ears, Hears, Sieve, Tail, blotted
+from colonnade.transport.process.output import (
+    LineCallbacks,
+    ProcessCallbacks,
+    StderrTail,
+    StdoutFilter,
+    redact,
+)
 
-# A server that honours the end of its input takes less than a second; one that cleans up gets as
-# much again after it was told to end. Together below five seconds.
+# A server that exits at the end of its input takes less than a second; one that cleans up gets as
+# much again after SIGTERM. Together below five seconds.
 GRACE_S = 2.0
-# What a child left behind had its time while the child had its own.
+# Descendants had their time while the child had its own.
 STRAGGLERS_S = 0.5
-# A process that is killed is gone at once, unless the kernel itself waits for a disk or a network.
+# A killed process ends at once, unless the kernel waits for a disk or a network.
 KILLED_S = 0.5
 
 
@@ -44,21 +49,21 @@ class CloseInput:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait for the child so long; say whether it is gone."""
+    """Wait for the child to exit; answered with whether it has."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Clear:
-    """Wait for all that it started; say whether nothing is left."""
+    """Wait for its descendants to exit; answered with whether all have."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """Tell it, and all that it started, to end; by force it is not asked."""
+    """Send it and its descendants SIGTERM, or SIGKILL by force."""
 
     force: bool
 
@@ -68,7 +73,7 @@ Steps: TypeAlias = Generator[Step, bool, None]
 
 
 def ending_steps(grace_s: float = GRACE_S) -> Steps:
-    """Say what to do next; be told what a wait came to."""
+    """The steps of a shutdown; each wait is answered with its outcome."""
     asked = False
     yield CloseInput()  # R0021, R0839
     if not (yield Wait(grace_s)):  # R0840
@@ -79,7 +84,7 @@ def ending_steps(grace_s: float = GRACE_S) -> Steps:
             yield Wait(KILLED_S)
     if (yield Clear(0.0)):
         return
-    if not asked:  # to be told twice means "at once" to many a program
+    if not asked:  # a second SIGTERM means "at once" to many programs
         yield Kill(force=False)
     if not (yield Clear(STRAGGLERS_S)):
         yield Kill(force=True)
@@ -87,7 +92,7 @@ def ending_steps(grace_s: float = GRACE_S) -> Steps:
 
 
 def hurried_steps() -> Steps:
-    """The same for a loop that is about to end."""
+    """The same for a loop that is about to be closed."""
     yield Kill(force=True)
     yield CloseInput()
     yield Wait(KILLED_S)
@@ -96,9 +101,9 @@ def hurried_steps() -> Steps:
 
 
 def described(status: int | None) -> str:
-    """How a process ended, in words."""
+    """How a process ended, as text."""
     if status is None:
-        return "ended, and who else waits for processes here knows how"
+        return "ended with an unknown status: another part of this program waited for it"
     if status >= 0:
         return f"exited with {status}"
     try:
@@ -114,22 +119,22 @@ else:
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# A process that dies closes its streams a moment before it can be asked how it died.
+# A process that dies closes its streams a moment before its exit status is known.
 EXIT_S = 0.5
-# Who leaves a megabyte unread for so long does not read any more: as long as a call waits.
+# A server that leaves a megabyte unread for so long does not read any more: as long as a call.
 STALL_S = 60.0
-# For handlers that were stopped to clean up.
+# For cancelled handlers to clean up.
 CLEAN_UP_S = 5.0
-# For a program that came to its end as if there were nothing to do.
+# For a program that exited with 0 without a message.
 UNSERVED = "; a server goes on until its input ends: does it call run()?"
 
 
-class Intake(Protocol):
+class ChildInput(Protocol):
     """The standard input of a child."""
 
     @property
     def flushed(self) -> int:
-        """How much of what had to wait was read."""
+        """How many buffered bytes were written."""
         ...
 
     def write(self, frame: bytes) -> None: ...
@@ -138,7 +143,7 @@ class Intake(Protocol):
 
 
 class Process(Protocol):
-    """A process, whatever the system. `child_process` and `child_windows` say more."""
+    """A process on any system; see `posix` and `windows`."""
 
     @property
     def pid(self) -> int: ...
@@ -147,7 +152,7 @@ class Process(Protocol):
     @property
     def status(self) -> int | None: ...
     @property
-    def outlet(self) -> Intake: ...
+    def outlet(self) -> ChildInput: ...
 
     def listen(self) -> None: ...
     def read_rest(self) -> None: ...
@@ -160,11 +165,11 @@ class Process(Protocol):
     def let_go(self) -> None: ...
 
 
-Starter: TypeAlias = Callable[[Command, Ears], Awaitable[Process]]
+Starter: TypeAlias = Callable[[Command, ProcessCallbacks], Awaitable[Process]]
 
 
 class Reader(Protocol):
-    """Whoever reads what the child says: a duplex."""
+    """What takes the messages of a child: a duplex."""
 
     def receive(self, frame: bytes) -> None: ...
 
@@ -183,7 +188,7 @@ class Reader(Protocol):
 
 
 class Child:
-    """One child, from its start to the end of all that it started. See `start_child`."""
+    """One child process, from its start to the end of its descendants. See `start_child`."""
 
     def __init__(
         self,
@@ -196,34 +201,34 @@ class Child:
         self._command = command
         self._grace_s = grace_s
         self._on_stderr = on_stderr
-        self._tail = Tail(self._hear_error if on_stderr is not None else None)
-        hears = Hears(self._receive, self._refuse, self._fail, self._littered)
-        self._sieve = Sieve(hears, max_line_bytes)
+        self._stderr_tail = StderrTail(self._on_stderr_line if on_stderr is not None else None)
+        callbacks = LineCallbacks(self._receive, self._refuse, self._fail, self._log_noise)
+        self._stdout_filter = StdoutFilter(callbacks, max_line_bytes)
         self._started: Process | None = None
         self._reader: Reader | None = None
         self._leave: Callable[[], None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._why: str | None = None
         self._more = ""
-        # Where it ended by itself, or had to be ended: the name in `_why`, what it had written by
-        # then, what it did, and its exit status, if it has exited.
+        # If it exited by itself, or had to be killed: the name in `_why`, its last output, what it
+        # did, and its exit status.
         self._blamed: str | None = None
         self._last_output = NO_OUTPUT
         self.failure: str | None = None
         self.exit_status: int | None = None
-        self._told = asyncio.Event()
+        self._ended = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
     async def start(self, starter: Starter = OurProcess.start) -> None:
         """Start it. Raises `CannotConnect`."""
-        ears = Ears(
+        callbacks = ProcessCallbacks(
             output=self._output,
             output_ended=self._output_ended,
-            errors=self._tail.feed,
+            errors=self._stderr_tail.feed,
             input_lost=self._suspect,
             exited=self._exited,
         )
-        self._started = await starter(self._command, ears)
+        self._started = await starter(self._command, callbacks)
 
     def __repr__(self) -> str:
         return f"Child({self.whom}, {self._why or 'alive'})"
@@ -235,17 +240,17 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     @property
     def whom(self) -> str:
-        """Who it is, in an error."""
+        """Its name in an error."""
         return f"{self._command.whom} (pid {self.pid})"
 
     @property
     def lost(self) -> ConnectionLost | None:
-        """Why there is no conversation any more; None while there is one."""
+        """Why the connection has ended; None while it has not."""
         if self._why is None:
             return None
         words = self._why + self._more
@@ -253,41 +258,41 @@ class Child:
 
     @property
     def rubbish(self) -> int:
-        """How many lines of its standard output were no messages."""
-        return self._sieve.rubbish
+        """How many lines of its standard output were not messages."""
+        return self._stdout_filter.rubbish
 
     @property
     def printed(self) -> list[str]:
-        """The last of those lines, without the secrets that it was given."""
-        return blotted(self._sieve.kept, self._command.secrets())
+        """The last of those lines, with its secrets redacted."""
+        return redact(self._stdout_filter.kept, self._command.secrets())
 
     @property
     def output(self) -> Output:
-        """What it wrote beside messages, without the secrets that it was given."""
+        """Its last lines beside messages, with its secrets redacted."""
         secrets = self._command.secrets()
-        if errors := self._tail.lines():
-            return Output(stderr=tuple(blotted(errors, secrets)))
-        return Output(stdout=tuple(blotted(self._sieve.kept, secrets)))
+        if errors := self._stderr_tail.lines():
+            return Output(stderr=tuple(redact(errors, secrets)))
+        return Output(stdout=tuple(redact(self._stdout_filter.kept, secrets)))
 
     def lines_since(self, words: str) -> list[str]:
-        """What it wrote to its standard error from the line with these words on, without the
-        secrets that it was given; of much, the last lines."""
+        """The lines of its standard error from the one with these words on, with its secrets
+        redacted; the last ones if there are many."""
         if not self._process.over:
             self._process.read_errors()
-        return blotted(self._tail.since(words), self._command.secrets())
+        return redact(self._stderr_tail.since(words), self._command.secrets())
 
-    # ------------------------------------------------------------ a conversation
+    # ------------------------------------------------------------ the connection
 
     def carry(self, link: Link, hearer: Hearer) -> Held:
-        """Carry a client's conversation."""
+        """Start the conversation of a client."""
         held = Held(link, self, hearer)
         self.join(held, hearer.gone)
         return held
 
     def join(self, reader: Reader, leave: Callable[[], None] | None = None) -> None:
-        """Hand what it says to this reader; at the end call `leave`."""
+        """Pass its messages to this reader; at the end call `leave`."""
         if self._reader is not None:
-            raise LocalProtocolError(f"{self.whom} is joined already")
+            raise LocalProtocolError(f"{self.whom} is already in use")
         self._reader, self._leave = reader, leave
         loop = asyncio.get_running_loop()
         if self._why is not None:
@@ -298,12 +303,12 @@ class Child:
             self._process.listen()
 
     def write(self, frame: bytes) -> None:
-        """Write one line, now if it can take it."""
+        """Write one line, or buffer it."""
         if self._why is None:
             self._process.outlet.write(frame)
 
     async def drain(self) -> None:
-        """Wait while much is unread. Raises `ConnectionLost`, also where it never reads."""
+        """Wait while much is unread. Raises `ConnectionLost`, also if it never reads."""
         outlet = self._process.outlet
         while self._why is None:
             before = outlet.flushed
@@ -315,16 +320,16 @@ class Child:
                 if outlet.flushed == before:
                     self._fail(f"read nothing for {STALL_S:g} s", "; it is ended")
             except ConnectionLost:
-                await self._told.wait()  # how it came to that is known in a moment
+                await self._ended.wait()  # the reason is known in a moment
         lost = self.lost
         assert lost is not None
         raise lost
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ its output
 
     def _output(self, chunk: bytes) -> None:
-        if self._why is None:  # or it is only read so that it can go on to its end
-            self._sieve.feed(chunk)
+        if self._why is None:  # else it is only read so that it does not block
+            self._stdout_filter.feed(chunk)
 
     def _receive(self, frame: bytes) -> None:
         if self._why is None and self._reader is not None:
@@ -333,29 +338,32 @@ class Child:
             except Exception as error:  # the next message is not to blame
                 loop = asyncio.get_running_loop()
                 loop.call_exception_handler(
-                    {"message": f"a message of {self.whom} was read badly", "exception": error}
+                    {
+                        "message": f"a message of {self.whom} could not be handled",
+                        "exception": error,
+                    }
                 )
 
     def _refuse(self, fault: Fault) -> None:
         if self._why is None and self._reader is not None:
             self._reader.refuse(fault)
 
-    def _littered(self, line: str) -> None:
-        words = "%s writes to its standard output what is no message: %r"
-        level = logging.WARNING if self._sieve.rubbish == 1 else logging.DEBUG
+    def _log_noise(self, line: str) -> None:
+        words = "%s writes to its standard output what is not a message: %r"
+        level = logging.WARNING if self._stdout_filter.rubbish == 1 else logging.DEBUG
         if log.isEnabledFor(level):
-            (said,) = blotted([line], self._command.secrets())
+            (said,) = redact([line], self._command.secrets())
             log.log(level, words, self.whom, said)
 
-    def _hear_error(self, line: str) -> None:
+    def _on_stderr_line(self, line: str) -> None:
         assert self._on_stderr is not None
-        (said,) = blotted([line], self._command.secrets())
+        (said,) = redact([line], self._command.secrets())
         try:
             self._on_stderr(said)
-        except Exception as error:  # it must go on being read all the same
+        except Exception as error:  # it must be read further all the same
             log.error("on_stderr raised %s", type(error).__name__, exc_info=error)
 
-    # ------------------------------------------------------------ its end
+    # ------------------------------------------------------------ shutdown
 
     def _output_ended(self) -> None:
         self._finish_output()
@@ -363,28 +371,28 @@ class Child:
 
     def _finish_output(self) -> None:
         if self._why is None:
-            self._sieve.finish()
+            self._stdout_filter.finish()
 
     def _suspect(self, what: str, more: str = "") -> None:
-        """No conversation is possible any more; it may be that it is about to exit."""
+        """The connection is unusable; wait a moment whether the process exits."""
         if self._why is None and self._alarm is None:
             loop = asyncio.get_running_loop()
             self._alarm = loop.call_later(EXIT_S, self._fail, what, more)
 
     def _exited(self) -> None:
         if self._why is not None or self._reader is None:
-            return  # it was ended, or nobody has asked yet
+            return  # it was closed, or has no reader yet
         self._process.read_rest()
         self._finish_output()
-        self._tail.finish()
-        silent = "" if self._sieve.messages else "; it had sent no message"
+        self._stderr_tail.finish()
+        silent = "" if self._stdout_filter.messages else "; it had sent no message"
         if silent and self._process.status == 0 and not self.output:
             silent += UNSERVED
         self.exit_status = self._process.status
         self._fail(described(self.exit_status), silent)
 
     def _fail(self, what: str, more: str = "") -> None:
-        """End it for what it did: it is named for that, and what it wrote last belongs to it."""
+        """Shut it down for what it did; the error has its name and its last output."""
         if self._why is None:
             self._blamed, self._last_output = self._command.name, self.output
             self.failure = f"{what}{more}"
@@ -392,11 +400,11 @@ class Child:
 
     def _end(self, why: str, more: str = "") -> None:
         if self._why is not None:
-            return  # the first reason is the reason
+            return  # the first reason counts
         self._why, self._more = why, more
         if self._alarm is not None:
             self._alarm.cancel()
-        self._told.set()
+        self._ended.set()
         self._ending = asyncio.get_running_loop().create_task(self._finish())
         self._tell()
 
@@ -407,9 +415,9 @@ class Child:
             self._reader.close(self._why, self._more, server=self._blamed, output=self._last_output)
 
     async def close(self, why: str = "the connection was closed") -> None:
-        """End it and all that it started, and wait for that; at any time, and twice.
+        """Shut down the process and its descendants, and wait for that; may be called twice.
 
-        Whoever gives up waiting does not stop it.
+        A cancellation does not stop the shutdown.
         """
         self._end(why)
         assert self._ending is not None
@@ -422,10 +430,12 @@ class Child:
         try:
             try:
                 await self._follow(ending_steps(self._grace_s))
-            except asyncio.CancelledError:  # the loop is about to end, and must not wait for long
+            except (
+                asyncio.CancelledError
+            ):  # the loop is about to be closed, and must not wait for long
                 await self._follow(hurried_steps())
             if not process.over:
-                log.warning("%s cannot be killed, and is left alone", self.whom)
+                log.warning("%s cannot be killed", self.whom)
             await process.release()
         except asyncio.CancelledError:
             process.kill(force=True)
@@ -465,12 +475,12 @@ async def start_child(
     grace_s: float = GRACE_S,
     max_line_bytes: int = MAX_LINE_BYTES,
 ) -> Child:
-    """Start a server. Raises `CannotConnect`, `LocalProtocolError` for what is no command, and
+    """Start a server. Raises `CannotConnect`, `InvalidArgument` for what is not a command, and
     `Refused` for one that would run more than itself.
 
-    `name` is what errors call it. `env` is added to the few variables that every child gets.
-    `on_stderr` hears every line that it logs, without the secrets that it was given. `grace_s` is
-    what it has to end by itself, twice.
+    `name` is its name in errors. `env` is added to the few variables that every child gets.
+    `on_stderr` is called with every line of its standard error, with its secrets redacted.
+    `grace_s` is the time that it has to exit, after the end of its input and after SIGTERM.
     """
     command = Command.of(argv, name=name, cwd=cwd, env=env)
     child = Child(command, on_stderr=on_stderr, grace_s=grace_s, max_line_bytes=max_line_bytes)

@@ -1,8 +1,8 @@
-"""What to start as a child: a list of words, where, and with which environment.
+"""The command of a child process: arguments, working directory, environment, secrets.
 
-Rules: no process is started here. A command is never one string, and no shell ever sees it. A
-child gets a few variables of ours and what it is given, never our whole environment. Errors name
-the first word of a command and no other, and no value of an environment.
+Rules: no process is started here. A command is never one string, and never run by a shell. A child
+gets a few of our variables and those it is given, never our whole environment. Errors show the
+first word of a command and no other, and no value of an environment variable.
 """
 
 import errno
@@ -21,8 +21,8 @@ from colonnade.errors import (
     Refused,
 )
 
-# What a program needs to find itself, its user and its language; the same few that other clients
-# pass on. Proxies and certificates may hold credentials, and are given by name.
+# Variables that programs need for paths, user and language; the same few that other clients pass
+# on. Proxies and certificates may hold credentials, and must be given explicitly.
 POSIX_NAMES = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "LANG"})
 WINDOWS_NAMES = frozenset(
     {"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT"}
@@ -30,17 +30,17 @@ WINDOWS_NAMES = frozenset(
     | {"TEMP", "TMP", "USERNAME", "USERPROFILE", "WINDIR"}
 )
 LOCALE = "LC_"
-# Carries a word that no other process has, so that what a child leaves behind is known as its own.
-# A child of a child carries both words.
+# Has a random word for each child, by which its descendants are found. A child of a child has both
+# words.
 MARK = "COLONNADE_CHILD"
-# Windows runs these in a shell of its own, which reads its command line anew. There is no way to
-# quote all of this for it (CVE-2024-27980 and its kin).
+# Windows runs these with cmd.exe, which parses the command line again, and not all of this can be
+# quoted for it (CVE-2024-27980).
 BATCH = (".bat", ".cmd")
 UNQUOTABLE = frozenset('"&|<>^%!\r\n')
-# For who wrote a whole command line as its first word.
+# For a whole command line in the first word.
 ALONE = "command is the program alone"
 ALONE_HINT = "the rest goes into args"
-# A shorter value is a word or a number that says nothing, and stands in many a line.
+# Shorter values are common words and numbers, and no secrets.
 SECRET_CHARS = 6
 
 _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|credential|auth)[\w-]*", re.I)
@@ -48,7 +48,7 @@ _SECRET_OPTION = re.compile(r"--?[\w-]*(?:key|token|secret|passw|credential|auth
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that was looked at: its words, its name for people, where, and with what."""
+    """A checked command: its arguments, its name, its working directory and its environment."""
 
     argv: tuple[str, ...]
     name: str
@@ -65,11 +65,11 @@ class Command:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> "Command":
-        """Look at a command. Raises `LocalProtocolError` for what is none."""
+        """Check a command. Raises `InvalidArgument` and `InvalidArgumentType`."""
         if isinstance(argv, str | bytes) or not argv:
             raise InvalidArgumentType(
-                "a command is a list of words, such as ['uvx', 'mcp-server-git']; a string is "
-                "never taken apart"
+                "a command is a list of strings, such as ['uvx', 'mcp-server-git']; a string is "
+                "never split"
             )
         words = tuple(os.fspath(word) for word in argv)
         if not words[0] or any("\0" in word for word in words):
@@ -85,17 +85,17 @@ class Command:
 
     @property
     def whom(self) -> str:
-        """Who it is, in an error."""
+        """Its name in an error."""
         return f"server {self.name!r}"
 
     def environment(self, ours: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """What the child is started with."""
+        """The environment of the child."""
         marks = f"{ours.get(MARK, '')} {self.word}".strip()
         return {**minimal_environment(ours), **self.given, MARK: marks}
 
     def secrets(self) -> list[str]:
-        """What it was given and no error may show: variables, and options that sound like it.
-        Places are none."""
+        """What no error may show: variables that it was given, and options named like secrets.
+        Paths are not secret."""
         values = list(self.given.values())
         for word, after in zip(self.argv, (*self.argv[1:], ""), strict=True):
             option, _, value = word.partition("=")
@@ -110,19 +110,19 @@ class Command:
 
 
 def minimal_environment(ours: Mapping[str, str], platform: str = sys.platform) -> dict[str, str]:
-    """The few of our variables that every child gets."""
+    """The variables that every child inherits."""
     windows = platform == "win32"
     names = WINDOWS_NAMES if windows else POSIX_NAMES
     return {
         name: value
         for name, value in ours.items()
         if ((name.upper() if windows else name) in names or name.startswith(LOCALE))
-        and not value.startswith("()")  # a function of a shell, which another one would run
+        and not value.startswith("()")  # a shell function, which another shell would run
     }
 
 
 def refuse_batch(program: str, words: Sequence[str]) -> None:
-    """Raise `Refused` for words that a batch file on Windows would take for more than words."""
+    """Raise `Refused` for arguments that a batch file on Windows would run."""
     if program.lower().rstrip(" .").endswith(BATCH):
         for word in words:
             found = sorted(UNQUOTABLE & set(word))
@@ -152,7 +152,7 @@ def _missing(command: Command) -> tuple[str, str]:
 
 
 def is_whole_line(word: str, path: str | None, cwd: str | None) -> bool:
-    """Whether this is no program, but a program and its arguments, with spaces between them."""
+    """Whether a word is a program and its arguments, with spaces between them."""
     first, _, rest = word.strip().partition(" ")
     place = os.path.join(cwd or "", first) if os.path.dirname(first) else first
     return bool(rest) and shutil.which(place, path=path) is not None

@@ -1,23 +1,24 @@
-"""A child process where there are sessions, signals and pipes: Linux, macOS and their kin.
+"""A child process on POSIX: process group, pidfd, descendants in /proc, and a watchdog.
 
-The child leads a session and a group of its own, so that all of it can be told to end at once.
-Where there is a /proc, what left the group is still known: by its mark in the environment (see
-`child_command`), and by its parents, which are followed from the child before its input is closed
-and again before every signal. A process is named by its number and the time of its start, and
-signalled through a descriptor, so that a number that was given out anew is never hit.
+The child leads a session and a process group of its own, so that the whole group can be signalled.
+If there is a /proc, descendants that left the group are found too: by a mark in their environment
+(see `command`), and by their parents, which are followed from the child before its input is closed
+and again before every signal. A process is identified by its pid and its start time, and signalled
+through a pidfd, so that a reused pid is never hit.
 
-What remains: a process that left the group, dropped its environment, and whose parent ended before
-it was looked at (as a daemon does that forks twice, or where the child itself crashed) belongs to
-init, and nothing says whose it was. Only a subreaper would know, which is a setting of a whole
-process: of ours it would hand us the orphans of every library in it, and nothing runs in the child
-before its program does. If we are killed, only the group and the mark are left to go by.
+Not found is a process that left the group, dropped its environment, and whose parent ended before
+the search (a daemon that forks twice, or after a crash of the child): it belongs to init. Only a
+subreaper would know it, which is a setting of a whole process: ours would inherit the orphans of
+every library in it, and nothing runs in the child before its program. If this process is killed,
+only the group and the mark are left.
 
-There is also a keeper: a shell of a hundred kilobytes that waits for the end of a pipe which only
-we hold open. If we are killed, it kills what is left of the child; otherwise it hears goodbye.
+The watchdog is a shell of a hundred kilobytes that waits for the end of a pipe which only this
+process holds open. If this process is killed, it kills what is left of the child; otherwise it is
+dismissed.
 
 Rules: no thread, no signal handler, and nothing that blocks the loop: exits are seen by a
-descriptor. Nothing runs between fork and exec. Whoever else has children here keeps them: nobody
-waits for a process that is not ours.
+descriptor. Nothing runs between fork and exec. No process of another part of the program is waited
+for.
 """
 
 import asyncio
@@ -33,27 +34,27 @@ from typing import NamedTuple
 
 from colonnade.errors import LocalProtocolError
 from colonnade.transport.process.command import MARK, Command, cannot_start
-from colonnade.transport.process.output import Ears
+from colonnade.transport.process.output import ProcessCallbacks
 from colonnade.transport.stdio import READ_BYTES, Outlet
 
 log: logging.Logger = logging.getLogger("colonnade.transport")
 
-# How often a process is looked at where no descriptor tells of its end.
-LOOK_S = 0.05
-# The same for what a child left behind, which nobody tells of: soon at first, and then less often.
-FIRST_LOOK_S, LAST_LOOK_S = 0.005, 0.1
-# What is still in a pipe when its writer has ended. None holds more, but others may write on.
+# How often a process is polled without a pidfd.
+POLL_S = 0.05
+# The same for its descendants, which have none: soon at first, and then less often.
+FIRST_POLL_S, LAST_POLL_S = 0.005, 0.1
+# Read from a pipe after its writer has exited. No pipe holds more, but others may write on.
 LAST_BYTES = 2 * 1024 * 1024
 # Before a kill all are stopped, so that none forks meanwhile; what is new then is stopped as well.
 # So often, since each round finds only what was forked between a look and a stop.
 STOP_ROUNDS = 4
-# A keeper that was told goodbye has one line to read.
-GOODBYE_S = 1.0
+# A watchdog that is dismissed has one line to read.
+DISMISS_S = 1.0
 
-# The group of the child comes in a line, goodbye in another. Without goodbye the child has a second
-# to see for itself that its input has ended; what forks meanwhile is met in the next round. The
-# mark is an argument here: in this shell's own environment it would kill itself.
-KEEPER = """
+# The first line is the group of the child, a second one dismisses it. Without that the child has a
+# second to exit at the end of its input; what forks meanwhile is killed in the next round. The mark
+# is an argument here: in this shell's own environment it would kill itself.
+WATCHDOG_SCRIPT = """
 trap '' HUP INT TERM
 read -r group || group=
 read -r goodbye && exit 0
@@ -69,54 +70,54 @@ done
 SHELL = "/bin/sh"
 
 
-class Exit:
-    """The end of a process of ours, awaited without a thread. It is reaped, and nobody else is."""
+class ProcessExit:
+    """The exit of a child process, awaited without a thread. Only this process is reaped."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", told: Callable[[], None]) -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", on_exit: Callable[[], None]) -> None:
         self.over: bool = False
         self.status: int | None = None
         self._popen = popen
-        self._told = told
+        self._on_exit = on_exit
         self._event = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._descriptor = descriptor_of(popen.pid)
         if self._descriptor is not None:
-            self._loop.add_reader(self._descriptor, self._look)
+            self._loop.add_reader(self._descriptor, self._poll)
         else:
-            self._look_again()
+            self._poll_later()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
             pid, status = os.waitpid(self._popen.pid, os.WNOHANG)
-        except ChildProcessError:  # somebody here waits for all processes
+        except ChildProcessError:  # another part of the program waits for all processes
             self._end(None)
             return
         if pid:
             self._end(os.waitstatus_to_exitcode(status))
         else:
-            self._look_again()
+            self._poll_later()
 
-    def _look_again(self) -> None:
+    def _poll_later(self) -> None:
         self.stop()
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self._timer = self._loop.call_later(POLL_S, self._poll)
 
     def _end(self, status: int | None) -> None:
         self.stop()
         self.over, self.status = True, status
-        self._popen.returncode = 0 if status is None else status  # which is its word for "reaped"
+        self._popen.returncode = 0 if status is None else status  # which marks it as reaped
         self._event.set()
-        self._told()
+        self._on_exit()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait so long; whether it is over."""
+        """Wait; returns whether it has exited."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         return self.over
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         if self._descriptor is not None:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
@@ -127,19 +128,19 @@ class Exit:
 
 
 def descriptor_of(pid: int) -> int | None:
-    """What can be read once a process has ended; None where the system has no such thing."""
+    """A pidfd, which is readable once a process has exited; None if the system has none."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):  # an older one, or one that forbids it
             return os.pidfd_open(pid)
     return None
 
 
-class Keeper:
-    """Ends a child when we are not there to do it."""
+class Watchdog:
+    """A process that kills a child if this process is killed."""
 
     def __init__(self, mark: str, outer: str) -> None:
         self._popen = subprocess.Popen(
-            [SHELL, "-c", KEEPER, "colonnade-keeper", mark],
+            [SHELL, "-c", WATCHDOG_SCRIPT, "colonnade-keeper", mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -152,86 +153,88 @@ class Keeper:
         self._pipe = self._popen.stdin
 
     def tell(self, line: bytes) -> None:
-        """One short line, which a pipe always has room for."""
-        with contextlib.suppress(OSError):  # somebody killed it, and it keeps nothing any more
+        """Write one short line, for which a pipe always has room."""
+        with contextlib.suppress(OSError):  # it was killed
             self._pipe.write(line + b"\n")
 
     async def dismiss(self) -> None:
-        """Say goodbye, and wait until it is gone."""
+        """Let it exit without a kill, and wait for that."""
         self.tell(b"")
-        exit = Exit(self._popen, lambda: None)
+        exit = ProcessExit(self._popen, lambda: None)
         try:
-            await exit.wait(GOODBYE_S)
+            await exit.wait(DISMISS_S)
         finally:
             exit.stop()
             self.drop()
 
     def drop(self) -> None:
-        """Be rid of it at once, where it is still there."""
+        """Kill it, if it still runs."""
         if self._popen.returncode is None:
             self._popen.kill()
             self._popen.wait()
         self.close()
 
     def close(self) -> None:
-        """Let go of the pipe."""
+        """Close the pipe."""
         self._pipe.close()
 
 
-def hire(command: Command) -> Keeper | None:
-    """A keeper for a command that is about to start; without a shell there is none."""
+def start_watchdog(command: Command) -> Watchdog | None:
+    """Start the watchdog of a command that is about to start; None without a shell."""
     try:
-        return Keeper(command.word, os.environ.get(MARK, ""))
+        return Watchdog(command.word, os.environ.get(MARK, ""))
     except OSError as error:
-        log.debug("nobody ends %s if this process is killed: %s", command.whom, error)
+        log.debug(
+            "%s has no watchdog, and survives if this process is killed: %s", command.whom, error
+        )
         return None
 
 
 class _Input(Outlet):
     """The standard input of a child."""
 
-    def __init__(self, writing: int, whom: str, ears: Ears) -> None:
+    def __init__(self, writing: int, whom: str, callbacks: ProcessCallbacks) -> None:
         super().__init__(writing, whom)
-        self._ears = ears
+        self._callbacks = callbacks
 
     def lost(self, what: str) -> None:
-        self._ears.input_lost(what)
+        self._callbacks.input_lost(what)
 
 
 class PosixProcess:
-    """One child: its streams, its exit, and all that it started."""
+    """One child process: its streams, its exit and its descendants."""
 
     def __init__(
         self,
         command: Command,
-        ears: Ears,
+        callbacks: ProcessCallbacks,
         popen: "subprocess.Popen[bytes]",
-        keeper: Keeper | None,
+        watchdog: Watchdog | None,
     ) -> None:
         assert popen.stdin is not None
         assert popen.stdout is not None
         assert popen.stderr is not None
         self.pid: int = popen.pid
         self._word = command.word.encode()
-        self._ears = ears
+        self._callbacks = callbacks
         self._streams = {"input": popen.stdin, "output": popen.stdout, "errors": popen.stderr}
         for stream in self._streams.values():
             os.set_blocking(stream.fileno(), False)
-        self._keeper = keeper
+        self._watchdog = watchdog
         self._loop = asyncio.get_running_loop()
         whom = f"{command.whom} (pid {popen.pid})"
-        self.outlet: Outlet = _Input(popen.stdin.fileno(), whom, ears)
-        self._exit = Exit(popen, self._exited)
-        # All that descends from it, and itself: their numbers, and when each began.
-        itself = row_of(self.pid)
-        self._kin: dict[int, int] = {} if itself is None else {self.pid: itself.start}
+        self.outlet: Outlet = _Input(popen.stdin.fileno(), whom, callbacks)
+        self._exit = ProcessExit(popen, self._exited)
+        # Its descendants, and itself: their pids, and when each started.
+        itself = entry_of(self.pid)
+        self._descendants: dict[int, int] = {} if itself is None else {self.pid: itself.start}
         self._loop.add_reader(popen.stderr.fileno(), self._read_errors)
         _held.add(self)
 
     @classmethod
-    async def start(cls, command: Command, ears: Ears) -> "PosixProcess":
-        """Start a command. Raises `CannotConnect`. There is no moment in which to be cancelled."""
-        keeper = hire(command)  # first, so that there is no child without one
+    async def start(cls, command: Command, callbacks: ProcessCallbacks) -> "PosixProcess":
+        """Start a command. Raises `CannotConnect`. Nothing is awaited, so it is not cancelled."""
+        watchdog = start_watchdog(command)  # first, so that no child is without one
         try:
             popen = subprocess.Popen(
                 command.argv,
@@ -244,32 +247,32 @@ class PosixProcess:
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            if keeper is not None:
-                keeper.drop()
+            if watchdog is not None:
+                watchdog.drop()
             if isinstance(error, OSError):
                 raise cannot_start(command, error) from None
             raise LocalProtocolError(f"cannot start {command.whom}: {error}") from None
-        if keeper is not None:
-            keeper.tell(b"%d" % popen.pid)
-        return cls(command, ears, popen, keeper)
+        if watchdog is not None:
+            watchdog.tell(b"%d" % popen.pid)
+        return cls(command, callbacks, popen, watchdog)
 
-    # ------------------------------------------------------------ what it says
+    # ------------------------------------------------------------ its output
 
     def listen(self) -> None:
         """Begin to read its standard output."""
         self._loop.add_reader(self._streams["output"].fileno(), self._read_output)
 
     def _read_output(self) -> None:
-        if self._read("output", self._ears.output) == b"":
+        if self._read("output", self._callbacks.output) == b"":
             self._close("output")
-            self._ears.output_ended()
+            self._callbacks.output_ended()
 
     def _read_errors(self) -> None:
-        if self._read("errors", self._ears.errors) == b"":
+        if self._read("errors", self._callbacks.errors) == b"":
             self._close("errors")
 
     def _read(self, name: str, hear: Callable[[bytes], None]) -> bytes | None:
-        """What can be read now; None where that is nothing, and empty at the end."""
+        """Read what is there; None if there is nothing, and empty at the end."""
         stream = self._streams.get(name)
         if stream is None:
             return b""
@@ -290,53 +293,53 @@ class PosixProcess:
             stream.close()
 
     def read_rest(self) -> None:
-        """What it said before it ended; those who share its streams may go on for ever."""
-        self._read_all("output", self._ears.output)
+        """Read its last output; descendants that share its streams may write on for ever."""
+        self._read_all("output", self._callbacks.output)
         self.read_errors()
 
     def read_errors(self) -> None:
-        """What it has written to its standard error by now."""
-        self._read_all("errors", self._ears.errors)
+        """Read what it has written to stderr."""
+        self._read_all("errors", self._callbacks.errors)
 
     def _read_all(self, name: str, hear: Callable[[bytes], None]) -> None:
         left = LAST_BYTES
         while left > 0 and (chunk := self._read(name, hear)):
             left -= len(chunk)
 
-    # ------------------------------------------------------------ its end
+    # ------------------------------------------------------------ exit and kill
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether it has exited."""
         return self._exit.over
 
     @property
     def status(self) -> int | None:
-        """What it exited with; a signal is negative."""
+        """Its exit status; negative for a signal."""
         return self._exit.status
 
     def _exited(self) -> None:
-        self._ears.exited()
+        self._callbacks.exited()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait so long for its end; whether it has come."""
+        """Wait for its exit; returns whether it has exited."""
         return await self._exit.wait(seconds)
 
     def close_input(self) -> None:
-        """It is told nothing more."""
+        """Close its stdin."""
         self.outlet.shut("the input was closed")
         stream = self._streams.pop("input", None)
         if stream is not None:
-            self._find_kin()  # while it lives: afterwards its children are those of init
+            self._find_descendants()  # while it lives: afterwards its children belong to init
             stream.close()
 
     def kill(self, *, force: bool) -> None:
-        """Signal the group, and each that left it. What is stopped is woken up to hear it."""
-        strays = self._strays()
+        """Signal the group, and descendants that left it. Stopped processes are continued."""
+        strays = self._find_strays()
         if force:
             for _ in range(STOP_ROUNDS if strays else 0):
                 self._signal_all(strays, signal.SIGSTOP)
-                before, strays = strays, self._strays()
+                before, strays = strays, self._find_strays()
                 if strays.keys() <= before.keys():
                     break
             self._signal_all(strays, signal.SIGKILL)
@@ -349,44 +352,46 @@ class PosixProcess:
         for pid, start in strays.items():
             _signal_one(pid, start, number)
 
-    def _strays(self) -> dict[int, int]:
-        """All that descends from it, or has its mark, and left its group."""
-        rows = self._find_kin(marked(self._word))
-        return {pid: start for pid, start in self._kin.items() if rows[pid].group != self.pid}
+    def _find_strays(self) -> dict[int, int]:
+        """Processes that descend from it, or have its mark, and left its group."""
+        rows = self._find_descendants(marked(self._word))
+        return {
+            pid: start for pid, start in self._descendants.items() if rows[pid].group != self.pid
+        }
 
-    def _find_kin(self, more: Iterable[int] = ()) -> "dict[int, Row]":
-        """Look for all that descends from it, and from `more`, while their parents live."""
+    def _find_descendants(self, more: Iterable[int] = ()) -> "dict[int, ProcessEntry]":
+        """Find its descendants, and those of `more`, while their parents live."""
         rows = processes()
-        known = self._kin.items()
-        kin = {pid: at for pid, at in known if pid in rows and rows[pid].start == at}
-        kin |= {pid: rows[pid].start for pid in more if pid in rows}
+        known = self._descendants.items()
+        descendants = {pid: at for pid, at in known if pid in rows and rows[pid].start == at}
+        descendants |= {pid: rows[pid].start for pid in more if pid in rows}
         children: dict[int, list[int]] = {}
         for pid, row in rows.items():
             children.setdefault(row.parent, []).append(pid)
-        waiting = [pid for pid in kin if pid in children]
+        waiting = [pid for pid in descendants if pid in children]
         while waiting:
             parent = waiting.pop()
-            # The list is not of one moment. A parent that is still the same was so in between.
-            row = row_of(parent)
-            if row is None or row.start != kin[parent]:
+            # The list is not a snapshot. A parent that is still the same was so in between.
+            row = entry_of(parent)
+            if row is None or row.start != descendants[parent]:
                 continue
             for pid in children[parent]:
-                if pid not in kin:
-                    kin[pid] = rows[pid].start
+                if pid not in descendants:
+                    descendants[pid] = rows[pid].start
                     if pid in children:
                         waiting.append(pid)
-        self._kin = kin
+        self._descendants = descendants
         return rows
 
     async def clear(self, seconds: float) -> bool:
-        """Wait so long for all that it started; whether nothing is left of it."""
-        until, pause = self._loop.time() + seconds, FIRST_LOOK_S
+        """Wait for its descendants; returns whether none is left."""
+        until, pause = self._loop.time() + seconds, FIRST_POLL_S
         while self._is_left():
             rest = until - self._loop.time()
             if rest <= 0:
                 return False
             await asyncio.sleep(min(pause, rest))
-            pause = min(2 * pause, LAST_LOOK_S)
+            pause = min(2 * pause, LAST_POLL_S)
         return True
 
     def _is_left(self) -> bool:
@@ -397,50 +402,55 @@ class PosixProcess:
         else:
             if not os.path.isdir("/proc/self") or any(members(self.pid)):
                 return True
-        return any(map(self._lives, self._kin)) or any(True for _ in marked(self._word))
+        return any(map(self._lives, self._descendants)) or any(True for _ in marked(self._word))
 
     def _lives(self, pid: int) -> bool:
-        row = row_of(pid)
-        return row is not None and row.start == self._kin[pid] and not row.dead and pid != self.pid
+        row = entry_of(pid)
+        return (
+            row is not None
+            and row.start == self._descendants[pid]
+            and not row.dead
+            and pid != self.pid
+        )
 
     async def release(self) -> None:
-        """Let go of everything that is held for it."""
+        """Close everything that belongs to it."""
         self.let_go()
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            await keeper.dismiss()
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None:
+            await watchdog.dismiss()
 
     def let_go(self) -> None:
-        """All of that which can be done at once."""
+        """The same, without what must be awaited."""
         self.close_input()
         self._close("output")
         self._close("errors")
         self._exit.stop()
 
     def forget(self) -> None:
-        """In a fork of this process: what a child waits for the end of must end without us."""
+        """In a fork of this process: close the pipes whose end the child waits for."""
         for stream in self._streams.values():
             stream.close()
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._watchdog is not None:
+            self._watchdog.close()
 
 
 def marked(word: bytes) -> Iterator[int]:
-    """The processes that carry this word in their environment and live; only /proc knows."""
+    """The running processes with this word in their environment, from /proc."""
     for pid, entry in _entries("environ"):
         if word in entry:
             yield pid
 
 
 def members(group: int) -> Iterator[int]:
-    """The living processes of a group; who is dead and not yet reaped is not in the way."""
+    """The running processes of a group, without zombies."""
     for pid, row in processes().items():
         if row.group == group and not row.dead:
             yield pid
 
 
-class Row(NamedTuple):
-    """One process: its parent, its group, when it began, and whether it is dead and not reaped."""
+class ProcessEntry(NamedTuple):
+    """One process: its parent, its group, its start time, and whether it is a zombie."""
 
     parent: int
     group: int
@@ -448,39 +458,39 @@ class Row(NamedTuple):
     dead: bool
 
 
-def processes() -> dict[int, Row]:
-    """All processes by their numbers; empty where there is no /proc."""
-    return {pid: _row(entry) for pid, entry in _entries("stat")}
+def processes() -> dict[int, ProcessEntry]:
+    """All processes by pid; empty without /proc."""
+    return {pid: _parse_stat(entry) for pid, entry in _entries("stat")}
 
 
-def row_of(pid: int) -> Row | None:
-    """One of them; None where it is gone, or there is no /proc."""
+def entry_of(pid: int) -> ProcessEntry | None:
+    """One process; None if it has ended, or without /proc."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return _row(file.read())
+            return _parse_stat(file.read())
     except OSError:
         return None
 
 
-def _row(entry: bytes) -> Row:
+def _parse_stat(entry: bytes) -> ProcessEntry:
     # The name before the last bracket may have anything in it.
     fields = entry.rpartition(b")")[2].split()
-    return Row(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
+    return ProcessEntry(int(fields[1]), int(fields[2]), int(fields[19]), fields[0] in (b"Z", b"X"))
 
 
 def _signal(send: Callable[[int, int], None], whom: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         try:
             send(whom, number)
-        except PermissionError:  # it became another user, or (on macOS) is dead already
+        except PermissionError:  # it changed its user, or (on macOS) is dead
             log.debug("process %d may not be sent %s", whom, signal.Signals(number).name)
 
 
 def _signal_one(pid: int, start: int, number: int) -> None:
-    """Signal a process if it is still the one that began then."""
+    """Signal a process if its start time is still the same."""
     descriptor = descriptor_of(pid)
     try:
-        row = row_of(pid)  # after the descriptor: if it is the same now, that is whose it is
+        row = entry_of(pid)  # after the pidfd: if it is the same now, the pidfd is its
         if row is None or row.start != start:
             return
         if descriptor is None or sys.platform != "linux":
@@ -502,8 +512,8 @@ def _entries(name: str) -> Iterator[tuple[int, bytes]]:
             yield pid, file.read()
 
 
-# A fork of this process (multiprocessing, where it forks) has our ends of every pipe. As long as
-# it lives no child would see the end of its input, and no keeper that we are gone.
+# A fork of this process (multiprocessing) has our ends of every pipe. As long as it lives no child
+# would see the end of its input, and no watchdog the end of this process.
 _held: weakref.WeakSet[PosixProcess] = weakref.WeakSet()
 
 

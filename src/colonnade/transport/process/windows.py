@@ -1,12 +1,12 @@
-"""A child process on Windows: the loop's own pipes, and a job that holds all that it starts.
+"""A child process on Windows: pipes of the event loop, and a job object for its descendants.
 
-A job is ended as a whole, and Windows ends it when the last handle to it is closed: also when we
-are killed. There is no polite signal: a child without a console of ours hears none, so that the
-end of its input is the only word it gets.
+A job is ended as a whole, and Windows ends it when its last handle is closed: also when this
+process is killed. There is no signal to ask for an exit: a child without a console gets none,
+so the end of its input is all that it gets.
 
-Rules: no batch file is started with words that Windows would run. `LoopProcess` runs on any
-system, and is tested on others with a stand-in for the job; `Job` and what finds a program were
-never run by us.
+Rules: no batch file is started with arguments that Windows would run. `LoopProcess` runs on any
+system, and is tested on others with a stand-in for the job; `WindowsJob` and the search for a
+program have not been run on Windows.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from typing import Any, Protocol, cast
 
 from colonnade.errors import CannotConnect, ConnectionLost
 from colonnade.transport.process.command import Command, cannot_start, refuse_batch
-from colonnade.transport.process.output import Ears
+from colonnade.transport.process.output import ProcessCallbacks
 from colonnade.transport.stdio import DRAIN_BYTES, MAX_UNREAD_BYTES
 
-# How often a job is asked whether anybody is left in it.
-LOOK_S = 0.02
-# For the pipes of a process that has ended to say that they have, too; others may hold them open.
+# How often the processes of a job are counted.
+POLL_S = 0.02
+# For the pipes of an exited process to end; descendants may hold them open.
 REST_S = 0.1
 
 _CREATE_NEW_PROCESS_GROUP, _CREATE_NO_WINDOW = 0x0000_0200, 0x0800_0000
 
 
-class Holds(Protocol):
-    """All that a child starts, as one thing."""
+class ProcessJob(Protocol):
+    """A job object: a child and its descendants."""
 
     def add(self, process: Any) -> None: ...
 
@@ -43,11 +43,11 @@ class Holds(Protocol):
 
 
 class TransportOutlet:
-    """Lines into the standard input of a child, by the loop's own transport."""
+    """The stdin of a child, over a transport of the event loop."""
 
-    def __init__(self, whom: str, ears: Ears) -> None:
+    def __init__(self, whom: str, callbacks: ProcessCallbacks) -> None:
         self._whom = whom
-        self._ears = ears
+        self._callbacks = callbacks
         self._written = 0
         self._transport: asyncio.WriteTransport | None = None
         self._room = asyncio.Event()
@@ -55,18 +55,18 @@ class TransportOutlet:
         self._lost: str | None = None
 
     def open(self, transport: asyncio.WriteTransport) -> None:
-        """It can be written to from here on."""
+        """Start writing to this transport."""
         transport.set_write_buffer_limits(high=DRAIN_BYTES, low=0)
         self._transport = transport
 
     @property
     def flushed(self) -> int:
-        """How much has gone so far."""
+        """How many bytes were written."""
         waits = self._transport.get_write_buffer_size() if self._transport is not None else 0
         return self._written - waits
 
     def write(self, frame: bytes) -> None:
-        """Write one line, now if the other side can take it."""
+        """Write one line, or buffer it."""
         if self._lost is not None or self._transport is None:
             return
         self._written += len(frame) + 1
@@ -90,10 +90,10 @@ class TransportOutlet:
         self._room.set()
 
     def lose(self, what: str) -> None:
-        """Nobody reads any more: what the child did."""
+        """The child does not read any more; `what` is what it did."""
         if self._lost is None:
             self.shut(f"{self._whom} {what}")
-            self._ears.input_lost(what)
+            self._callbacks.input_lost(what)
 
     def shut(self, why: str) -> None:
         """Write no more."""
@@ -107,14 +107,14 @@ class TransportOutlet:
 
 
 class LoopProcess(asyncio.SubprocessProtocol):
-    """One child by the means of the loop, in a job."""
+    """A child process of asyncio, in a job."""
 
-    def __init__(self, command: Command, ears: Ears, job: Holds) -> None:
+    def __init__(self, command: Command, callbacks: ProcessCallbacks, job: ProcessJob) -> None:
         self.pid: int = 0
         self.over: bool = False
         self.status: int | None = None
-        self.outlet: TransportOutlet = TransportOutlet(command.whom, ears)
-        self._ears = ears
+        self.outlet: TransportOutlet = TransportOutlet(command.whom, callbacks)
+        self._callbacks = callbacks
         self._job = job
         self._transport: asyncio.SubprocessTransport | None = None
         self._exit = asyncio.Event()
@@ -122,13 +122,18 @@ class LoopProcess(asyncio.SubprocessProtocol):
 
     @classmethod
     async def start_in(
-        cls, job: Holds, command: Command, argv: tuple[str, ...], ears: Ears, flags: int = 0
+        cls,
+        job: ProcessJob,
+        command: Command,
+        argv: tuple[str, ...],
+        callbacks: ProcessCallbacks,
+        flags: int = 0,
     ) -> "LoopProcess":
         """Start a command in a job. Raises `CannotConnect`; then the job is closed."""
         loop = asyncio.get_running_loop()
         try:
             transport, process = await loop.subprocess_exec(
-                lambda: cls(command, ears, job),
+                lambda: cls(command, callbacks, job),
                 *argv,
                 cwd=command.cwd,
                 env=command.environment(),
@@ -163,14 +168,14 @@ class LoopProcess(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """It said something."""
-        (self._ears.output if fd == 1 else self._ears.errors)(data)
+        (self._callbacks.output if fd == 1 else self._callbacks.errors)(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         """One of its streams has ended."""
         if fd == 0:
             self.outlet.lose("the server closed its input")
         elif fd == 1:
-            self._ears.output_ended()
+            self._callbacks.output_ended()
 
     def pause_writing(self) -> None:
         """It reads too slowly."""
@@ -185,17 +190,17 @@ class LoopProcess(asyncio.SubprocessProtocol):
         assert self._transport is not None
         self.over, self.status = True, self._transport.get_returncode()
         self._exit.set()
-        self._rest = asyncio.get_running_loop().call_later(REST_S, self._told)
+        self._rest = asyncio.get_running_loop().call_later(REST_S, self._on_exit)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended, and so have its streams."""
-        self._told()
+        self._on_exit()
 
-    def _told(self) -> None:
+    def _on_exit(self) -> None:
         rest, self._rest = self._rest, None
         if rest is not None:
             rest.cancel()
-            self._ears.exited()
+            self._callbacks.exited()
 
     # ------------------------------------------------------------ what is asked of it
 
@@ -231,7 +236,7 @@ class LoopProcess(asyncio.SubprocessProtocol):
         while self._job.active:
             if loop.time() >= until:
                 return False
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return True
 
     async def release(self) -> None:
@@ -288,7 +293,7 @@ if sys.platform == "win32":
             ("TotalTerminatedProcesses", wintypes.DWORD),
         )
 
-    class Job:
+    class WindowsJob:
         """A job object. Closing it ends whatever is in it."""
 
         def __init__(self) -> None:
@@ -335,7 +340,7 @@ if sys.platform == "win32":
         """A child in a job of its own."""
 
         @classmethod
-        async def start(cls, command: Command, ears: Ears) -> LoopProcess:
+        async def start(cls, command: Command, callbacks: ProcessCallbacks) -> LoopProcess:
             """Start a command. Raises `CannotConnect`, and `Refused` for a batch file's words."""
             environment = command.environment()
             word = os.path.join(command.cwd or "", command.argv[0])
@@ -345,4 +350,4 @@ if sys.platform == "win32":
             refuse_batch(program, command.argv[1:])
             argv = (program, *command.argv[1:])
             flags = _CREATE_NEW_PROCESS_GROUP | _CREATE_NO_WINDOW
-            return await cls.start_in(Job(), command, argv, ears, flags)
+            return await cls.start_in(WindowsJob(), command, argv, callbacks, flags)
