@@ -1,6 +1,7 @@
 """What is typed or written wrongly is told in one sentence, with the right exit code."""
 
 import ast
+import re
 import socket
 import subprocess
 import sys
@@ -67,7 +68,8 @@ def told(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
     done = command(folder, *arguments, **more)
     assert done.stdout == ""
     words = done.stderr.replace(str(folder), "{folder}").replace(sys.executable, "{python}")
-    return done.returncode, words
+    # From 3.13 on Python underlines a call in a traceback.
+    return done.returncode, re.sub(r"^ +~+\^+\n", "", words, flags=re.MULTILINE)
 
 
 USAGE = {

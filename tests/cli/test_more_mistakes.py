@@ -111,7 +111,7 @@ def test_a_crash_in_a_tool_is_found_in_the_log_of_its_server(
     configured(tmp_path, x={"command": PYTHON, "args": run})
     first, *_, error, last = told(tmp_path, "call", *typed).splitlines()
     assert re.fullmatch(r"colonnade: server \S+ \(pid \d+\) logged:", first)
-    assert error.startswith("    ZeroDivisionError: integer division")
+    assert re.match("    ZeroDivisionError: (integer )?division", error)
     assert re.fullmatch(rf"colonnade: {typed[1]} returned an error: go failed \(id \w+\)", last)
     said = told(tmp_path, "call", *typed, "--debug")
     assert re.search(r"^\S+ stderr: ZeroDivisionError: integer division", said, re.MULTILINE)

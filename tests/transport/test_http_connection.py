@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from itertools import pairwise
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -596,6 +598,22 @@ async def test_a_server_that_ends_closes_what_is_idle_and_what_is_answered() -> 
     await busy.gone()
 
 
+@live
+async def test_an_error_of_our_own_while_reading_is_in_the_log_and_ends_the_connection() -> None:
+    class Broken(Transport):
+        def pause_reading(self) -> None:
+            raise ValueError("not now")
+
+    with Records("colonnade.transport") as records:
+        wire = Wire(stuck)
+        wire.transport = wire.connection.transport = Broken()
+        wire.transport.connection = wire.connection
+        wire.feed(b"POST / HTTP/1.1\r\nContent-Length: 999999\r\n\r\n" + b"x" * (READ_BYTES + 1))
+        assert records.lines == ["ERROR a request could not be read"]
+        assert wire.written.startswith(b"HTTP/1.1 400 ")
+        await wire.gone()
+
+
 # ---------------------------------------------------------------- tasks that begin at once
 
 
@@ -679,3 +697,80 @@ async def test_a_request_has_the_addresses_of_its_connection_and_the_state_of_th
     assert "[::1]" not in repr(line.connection)
     assert "STOPPED" in repr(line.connection)  # for the second request came before the response
     assert http_connection.read_url(b"/a%20b?c=%20") == ("/a b", b"/a%20b", b"c=%20")
+
+
+# ---------------------------------------------------------------- whatever comes
+
+HEADS = (
+    POST,
+    GET,
+    CLOSE,
+    CHUNKS,
+    EXPECT + b"body",
+    UPGRADE,
+    UPGRADE.replace(b"GET", b"POST").replace(b"Upgrade\r\n", b"Upgrade\r\nContent-Length: 4\r\n")
+    + b"body",
+    GET.replace(b"1.1", b"1.0"),
+    GET.replace(b"/mcp", b"http://x/mcp?a=%20b"),
+    POST.replace(b"Host", b"hOST").replace(b"Content-Length: 4", b"content-length:4 "),
+)
+PIECES = (b"\r\n", b"\r\n\r\n", b"0", b"9", b":", b" ", b"\x00", b"\xff", b"chunked", b"%", b"//")
+
+
+def mutated(random: Random) -> bytes:
+    """A request, or two, in which something was changed."""
+    data = bytearray(random.choice(HEADS))
+    if random.random() < 0.2:
+        data += random.choice(HEADS)
+    for _ in range(random.choice((0, 1, 1, 1, 2, 5))):
+        at = random.randrange(len(data) + 1)
+        match random.randrange(4):
+            case 0:
+                data[at:at] = random.choice(PIECES)
+            case 1:
+                del data[at : at + random.randrange(1, 9)]
+            case 2:
+                data[at : at + 1] = bytes([random.randrange(256)])
+            case _:
+                there = random.randrange(len(data) + 1)
+                data[at:at] = data[there : there + random.randrange(1, 40)]
+    return bytes(data)
+
+
+async def taken(before: list[bytes], pieces: list[bytes]) -> tuple[list[Any], bytes, bool]:
+    """What an application sees of some bytes after others, and what is written."""
+    seen: list[Any] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        facts = {name: value for name, value in scope.items() if name != "colonnade.line"}
+        seen.append(facts | {"headers": list(scope["headers"])})
+        await answering(scope, receive, send)
+
+    wire = Wire(app)
+    for data in before:
+        wire.feed(data)
+        await wire.settled()
+    seen.clear()
+    wire.transport.written.clear()
+    wire.feed(*pieces)
+    await asyncio.sleep(0)
+    closing = wire.transport.closing
+    await wire.gone()
+    return seen, wire.written, closing
+
+
+@live
+async def test_whatever_comes_is_read_alike_after_others_and_in_pieces() -> None:
+    random = Random(17)
+    answered = refused = 0
+    for _ in range(1500):
+        data = mutated(random)
+        cuts = sorted(random.randrange(len(data) + 1) for _ in range(3))
+        pieces = [data[a:b] for a, b in pairwise([0, *cuts, len(data)]) if b > a]
+        alone = await taken([], [data])
+        assert await taken([POST] * 3, [data]) == alone, data
+        assert await taken([], pieces) == alone, (data, pieces)
+        answered += bool(alone[0])
+        refused += b"HTTP/1.1 4" in alone[1]
+    assert answered > 300
+    assert refused > 300

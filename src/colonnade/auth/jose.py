@@ -81,7 +81,12 @@ def quote_claim(value: object) -> str:
             if len(members) > MAX_QUOTED_ITEMS
             else []
         )
-        return f"[{', '.join([*map(quote_claim, members[:MAX_QUOTED_ITEMS]), *more])}]"
+        # A list in a list can be nested as deep as JSON is decoded: deeper than Python's recursion.
+        return f"[{', '.join([*map(_quote_scalar, members[:MAX_QUOTED_ITEMS]), *more])}]"
+    return _quote_scalar(value)
+
+
+def _quote_scalar(value: object) -> str:
     if isinstance(value, str | int | float) or value is None:
         text = ascii(value[:MAX_QUOTED_CHARACTERS] if isinstance(value, str) else value)
         return text[: 2 * MAX_QUOTED_CHARACTERS]

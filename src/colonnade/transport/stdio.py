@@ -428,6 +428,8 @@ def run_stdio(
 def explain(service: Service, reading: int, instead: str) -> None:
     """Tell a person at a terminal what is waited for, and what to type instead."""
     if os.isatty(reading):
+        from colonnade.protocol.negotiation import name_and_version
+
         info = service.identity.info
         sys.stderr.write(
             f"{name_and_version(info)} waits here for the messages of an MCP client, which "

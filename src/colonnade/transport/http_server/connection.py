@@ -9,6 +9,7 @@ its limit. Each request has a task and a scope of its own.
 """
 
 import asyncio
+import logging
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -31,6 +32,8 @@ from colonnade.transport.http_server.request import (
     Pairs,
     check_numbers,
 )
+
+log: logging.Logger = logging.getLogger("colonnade.transport")
 
 # A response that is not read must shrink by so much to count as read.
 PROGRESS_BYTES = 1024
@@ -356,6 +359,8 @@ class ServerConnection(ConnectionWriter):
     def _cannot_read(self, error: httptools.HttpParserError) -> None:
         """What came is not HTTP, or more than is allowed."""
         cause = error.__context__
+        if cause is not None and not isinstance(cause, _Refused):
+            log.error("a request could not be read", exc_info=cause)
         if self._is_responding and self._cycle is not None and not self._cycle.more_body:
             self._stop_reading()  # it follows a whole request, whose response is still wanted
         else:
@@ -483,7 +488,7 @@ class KnownHead:
     """A head that was parsed, under all limits: its bytes around the length of the body, and what
     they mean. What is not exactly like it, or comes in pieces, is for the parser.
 
-    Without it a call takes 12 % more of the processor (http-async).
+    Without it a call takes an eighth more of the processor (decisions/0013).
     """
 
     __slots__ = ("_after", "_before", "_headers", "_place", "_scope")

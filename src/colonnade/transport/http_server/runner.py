@@ -52,11 +52,12 @@ THREADS_S = 1.0
 
 # What the C library may keep of the memory that large messages leave, instead of giving it back to
 # the system and asking for it again, page by page: a result of 1 MiB would take twice as long, and
-# under asyncio's own loop each read of a few bytes (it has 256 KiB ready) four times as long.
+# a read under asyncio's own loop, which has 256 KiB ready for each, some 18 µs longer.
 KEPT_BYTES: Final = 8 * 1024 * 1024
 
 HEALTH: Final = "/health"
 READY: Final = "/ready"
+PROBES: Final = frozenset({HEALTH, READY})
 
 
 class Shutdown:
@@ -184,7 +185,7 @@ class HttpRunner:
 
     def _serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         path = scope.get("path")
-        if path in (HEALTH, READY) and scope["type"] == "http" and self._answers_probes(scope):
+        if path in PROBES and scope["type"] == "http" and self._answers_probes(scope):
             if not is_health_check_allowed(combine_headers(scope["headers"]), self.app.policy):
                 return _say(send, 403, b"this Host or Origin is not admitted; add it to hosts")
             fine = path == HEALTH or (self.is_ready and not self.app.draining)
