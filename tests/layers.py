@@ -56,7 +56,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "redis": ("store.redis",),
     "joserfc": ("auth",),
     "cryptography": ("auth",),
-    "keyring": ("auth.client.storage",),
+    "keyring": ("auth.client.keyring",),
     "opentelemetry": ("middleware",),
     "pytest": ("testing",),
     "click": ("cli",),
@@ -68,13 +68,13 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 DOCUMENTED: dict[str, tuple[str, ...]] = {
     "asyncio": ("subprocess",),
     # The second in its changes for 8.2 only.
-    "click": ("core.ParameterSource", "exceptions.NoArgsIsHelpError"),
+    "click": ("core.ParameterSource", "exceptions.NoArgsIsHelpError", "shell_completion"),
     "cryptography": ("exceptions", "hazmat.primitives"),
     "msgspec": ("inspect", "json", "msgpack", "structs"),
     "pydantic": ("json_schema",),
 }
 # Where a private name is still used; to go.
-PRIVATE_STILL: tuple[str, ...] = ("transport.crew",)
+PRIVATE_STILL: tuple[str, ...] = ("transport.eager_tasks",)
 PRIVATE_NAME = re.compile(r"_[^_]\w*")
 
 # Modules that do I/O, read a clock, roll dice, or run something beside the caller.

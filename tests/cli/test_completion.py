@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from colonnade.cli.app import colonnade
-from colonnade.cli.commands_config import config
+from colonnade.cli.commands.config import config
 
 # The command under its own name, as an installation puts it on the path.
 PROGRAM = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m colonnade "$@"\n'

@@ -26,7 +26,14 @@ from colonnade.transport.http_server.connection import (
     RunLimits,
     ServerConnection,
 )
-from colonnade.transport.http_server.request import App, Line, Message, Receive, Scope, Send
+from colonnade.transport.http_server.request import (
+    App,
+    DirectConnection,
+    Message,
+    Receive,
+    Scope,
+    Send,
+)
 from live import Records, live
 
 POST = b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
@@ -80,7 +87,7 @@ class Transport(asyncio.Transport):
 
 
 # For the type checker: our application takes the shorter ways of a cycle by this protocol alone.
-shorter_ways: Callable[[RequestCycle], Line] = lambda cycle: cycle  # noqa: E731
+shorter_ways: Callable[[RequestCycle], DirectConnection] = lambda cycle: cycle  # noqa: E731
 
 
 class Wire:
@@ -139,16 +146,16 @@ async def answering(scope: Scope, receive: Receive, send: Send) -> None:
         event = await receive()
         assert event["type"] == "http.request"
         said = event["body"] if not event["more_body"] else None
-    if not cycle.answer(send, 200, b'"%b"' % said[:9], None):
+    if not cycle.respond(send, 200, b'"%b"' % said[:9], None):
         await send(SIZED)
         await send(body(b"ok"))
 
 
 async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
     cycle: RequestCycle = scope["colonnade.line"]
-    assert cycle.begin(send, [(b"content-type", b"text/event-stream")], b"one")
-    assert cycle.piece(send, b"two")
-    assert cycle.piece(send, b"", last=True)
+    assert cycle.start_stream(send, [(b"content-type", b"text/event-stream")], b"one")
+    assert cycle.write_chunk(send, b"two")
+    assert cycle.write_chunk(send, b"", last=True)
 
 
 async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,7 +164,7 @@ async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def stuck_in_a_stream(scope: Scope, receive: Receive, send: Send) -> None:
-    assert scope["colonnade.line"].begin(send, [], b"one")
+    assert scope["colonnade.line"].start_stream(send, [], b"one")
     await stuck(scope, receive, send)
 
 
@@ -371,7 +378,7 @@ async def test_a_body_that_was_not_asked_for_is_not_waited_for() -> None:
 
 
 async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
-    assert scope["colonnade.line"].answer(send, 401, b"", None)
+    assert scope["colonnade.line"].respond(send, 401, b"", None)
 
 
 # ---------------------------------------------------------------- what an application receives
@@ -483,8 +490,8 @@ async def test_the_rest_of_a_body_after_its_response_is_read_and_not_kept() -> N
 async def test_a_writer_waits_for_a_slow_reader_and_no_longer_than_it_is_there() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         cycle: RequestCycle = scope["colonnade.line"]
-        assert not cycle.answer(send, 200, b"{}", None)
-        assert not cycle.begin(send, [], b"")
+        assert not cycle.respond(send, 200, b"{}", None)
+        assert not cycle.start_stream(send, [], b"")
         await doing(SIZED, body(b"o", more=True), body(b"k"))(scope, receive, send)
 
     for goes in (False, True):
@@ -506,11 +513,11 @@ async def test_a_writer_waits_for_a_slow_reader_and_no_longer_than_it_is_there()
 async def test_what_is_written_soon_is_written_once_and_never_overtaken() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         cycle: RequestCycle = scope["colonnade.line"]
-        assert cycle.begin(send, [], b"one")
-        assert cycle.piece(send, b"two")
+        assert cycle.start_stream(send, [], b"one")
+        assert cycle.write_chunk(send, b"two")
         if scope["path"] == "/slowly":
             await send(body(b"three", more=True))
-        assert cycle.piece(send, b"four", last=True)
+        assert cycle.write_chunk(send, b"four", last=True)
 
     for path, writes in ((b"/", 1), (b"/slowly", 3)):
         line = Wire(app)
@@ -526,11 +533,11 @@ async def test_what_is_written_soon_is_written_once_and_never_overtaken() -> Non
 async def test_more_than_a_reader_can_take_is_not_held() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         cycle: RequestCycle = scope["colonnade.line"]
-        assert cycle.begin(send, [], b"")
+        assert cycle.start_stream(send, [], b"")
         while not line.written:
-            assert cycle.piece(send, b"x" * 10_000)
+            assert cycle.write_chunk(send, b"x" * 10_000)
         assert HELD_BYTES < len(line.written) < HELD_BYTES + 20_000
-        assert cycle.piece(send, b"", last=True)
+        assert cycle.write_chunk(send, b"", last=True)
 
     line = Wire(app)
     line.feed(GET)
@@ -579,7 +586,7 @@ async def test_a_request_for_the_head_alone_gets_that_alone() -> None:
 @live
 async def test_a_large_response_is_not_copied() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["colonnade.line"].answer(send, 200, b"x" * (LARGE_BODY + 1), None)
+        assert scope["colonnade.line"].respond(send, 200, b"x" * (LARGE_BODY + 1), None)
 
     line, _ = await sent(app, GET)
     assert [len(part) for part in line.transport.written][1:] == [LARGE_BODY + 1]
@@ -653,7 +660,7 @@ async def test_a_request_that_is_answered_at_once_leaves_nothing_and_teaches_not
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(list(scope["headers"]))
         scope["headers"].append((b"x-added", b"by the application"))
-        assert scope["colonnade.line"].answer(send, 200, b"{}", None)
+        assert scope["colonnade.line"].respond(send, 200, b"{}", None)
 
     line = Wire(app)
     line.connection.loop = cast("asyncio.AbstractEventLoop", EagerLoop())

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ConnectionLost
-from colonnade.protocol.http.security import Answers, Refusal
+from colonnade.protocol.http.security import AcceptedTypes, HttpError
 from colonnade.transport.http_server.request import (
     ENDED,
     RECEIVED,
@@ -32,7 +32,7 @@ class Checked(IncomingRequest):
         self.sent: list[Message] = []
         self._messages = list(messages)
         super().__init__(self._next, self._take, {}, limits or Limits())
-        self.accept = Answers(json=True, events=True)
+        self.accept = AcceptedTypes(json=True, events=True)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "state":
@@ -68,7 +68,7 @@ async def disconnected(request: Checked) -> None:
 
 
 async def too_much(request: Checked) -> None:
-    with pytest.raises(Refusal):
+    with pytest.raises(HttpError):
         await request.body()
     await request.respond(503, b"")
 

@@ -50,7 +50,7 @@ from colonnade.auth.client.tokens import ClientIdentity, GrantRefused, Tokens
 from colonnade.auth.jose import SigningKey, read_private_key
 from colonnade.auth.ssrf import is_loopback_host
 from colonnade.auth.urls import require_https
-from colonnade.errors import AuthError, InvalidArgument
+from colonnade.errors import AuthError, InvalidArgument, InvalidArgumentType
 from colonnade.ports import Store
 from colonnade.protocol.http.challenges import Challenges
 
@@ -98,7 +98,9 @@ class Auth:
         dpop: bool = False,
     ) -> None:
         if isinstance(scopes, str):
-            raise InvalidArgument("scopes is a list of strings, such as ['files:read']")
+            raise InvalidArgumentType(
+                "scopes is a list of strings, such as ['files:read']", argument="scopes"
+            )
         if any(not one or not one.isascii() or set(one) & set(' "\\') for one in scopes):
             raise InvalidArgument(
                 "a scope is a word without spaces, quotes or backslashes", argument="scopes"
