@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, closing
 from typing import Annotated
 
 from colonnade import Context, Depends, Server, ToolError
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol.types import ProtocolType
 
 log = logging.getLogger("library")
@@ -35,7 +35,7 @@ fines = Server("fines", version="1.0")
 
 
 @server.middleware
-async def counted(request: Turn, call_next: Handler) -> ProtocolType:
+async def counted(request: RequestContext, call_next: Handler) -> ProtocolType:
     """Middleware sees every request and every result, and may change or refuse them."""
     visits[request.method] += 1
     return await call_next(request)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from colonnade.errors import ChannelError, Fault, FaultKind, LocalProtocolError, RemoteError
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import LISTEN
@@ -44,7 +44,7 @@ def waiting(name: str = "wait") -> dict[str, Any]:
     return {"name": "wait", "arguments": {"name": name}}
 
 
-Tool = Callable[[Turn, dict[str, Any]], Awaitable[t.ProtocolType]]
+Tool = Callable[[RequestContext, dict[str, Any]], Awaitable[t.ProtocolType]]
 
 
 def text(words: str, *, error: bool = False) -> t.CallToolResult:
@@ -89,7 +89,7 @@ class FakeService:
         self.running = 0
         self.heard: list[str] = []
         self.principals: list[str] = []
-        self.turns: list[Turn] = []
+        self.turns: list[RequestContext] = []
         self.starts = self.stops = 0
         self.fail_start = False
         self._watchers: list[Callable[[str, t.NotificationParams], None]] = []
@@ -101,7 +101,7 @@ class FakeService:
 
     # ------------------------------------------------------------ the port
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         exchange = turn.exchange
         self.running += 1
         self.turns.append(turn)
@@ -154,7 +154,7 @@ class FakeService:
             if frame is not None:
                 queue.put_nowait([frame])
 
-    async def _listen(self, turn: Turn) -> bytes | None:
+    async def _listen(self, turn: RequestContext) -> bytes | None:
         subscription = Subscription(turn.exchange, OFFERED)
         first = subscription.acknowledge()
         queue = self._subscriptions[subscription] = asyncio.Queue()
@@ -175,7 +175,7 @@ class FakeService:
         finally:
             del self._subscriptions[subscription]
 
-    async def _handle(self, turn: Turn) -> t.ProtocolType:
+    async def _handle(self, turn: RequestContext) -> t.ProtocolType:
         exchange = turn.exchange
         name = exchange.method.name
         if name == "server/discover":
@@ -196,15 +196,15 @@ class FakeService:
             return await tool(turn, arguments)
         raise Fault(FaultKind.METHOD_NOT_FOUND, f"{name} is not offered")
 
-    async def tool_echo(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_echo(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         return text(str(arguments.get("say", "hello")))
 
     tool_mirrored = tool_echo
 
-    async def tool_large(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_large(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         return text("x" * int(arguments["size"]))
 
-    async def tool_report(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_report(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         """Report `steps` times; before each step after the first wait for `go`, if asked to."""
         for step in range(1, int(arguments.get("steps", 2)) + 1):
             frame = turn.exchange.progress(step, message="." * int(arguments.get("size", 1)))
@@ -218,7 +218,7 @@ class FakeService:
             raise Fault(FaultKind.INTERNAL, "it failed")
         return text("done")
 
-    async def tool_wait(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_wait(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         name = str(arguments.get("name", "wait"))
         try:
             self.marks.mark(f"{name} begun")
@@ -229,7 +229,7 @@ class FakeService:
         self.marks.mark(f"{name} done")
         return text("waited")
 
-    async def tool_ask(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_ask(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         question = InputRequest(
             t.ElicitRequestParams(
                 message="Which one?",
@@ -248,28 +248,32 @@ class FakeService:
         answer = msgspec.json.decode(raw)
         return text(f"answer: {answer['content']['name']}")
 
-    async def tool_roots(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_roots(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         try:
             raw = await turn.wire.ask(InputRequest(t.ListRootsRequestParams()))
         except ChannelError as error:
             return text(f"lost: {error}", error=True)
         return text(f"{len(msgspec.json.decode(raw)['roots'])} roots")
 
-    async def tool_reconnect(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_reconnect(
+        self, turn: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         await turn.wire.hang_up()
         self.marks.mark("hung up")
         await self.go.reached("reconnect")
         return text("here is the rest")
 
-    async def tool_needs_sampling(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_needs_sampling(
+        self, turn: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         raise missing_capability("this tool samples", sampling={})
 
-    async def tool_crash(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_crash(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         raise ZeroDivisionError("a secret of the service")
 
-    async def tool_silent(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_silent(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         turn.exchange.abandon()
         return text("nobody hears this")
 
-    async def tool_broken(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_broken(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         raise Fault(FaultKind.INTERNAL, "broken failed (id 4f2a91)")

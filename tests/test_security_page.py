@@ -69,7 +69,11 @@ def test_the_limits_of_every_transport_are_named_too() -> None:
 
 
 def test_the_limits_of_a_client_and_a_host_are_named_with_their_numbers() -> None:
-    rows = [line for line in PAGE.partition("## Limits of clients and hosts")[2].splitlines() if "|" in line]
+    rows = [
+        line
+        for line in PAGE.partition("## Limits of clients and hosts")[2].splitlines()
+        if "|" in line
+    ]
     for name, number in (
         ("one message", MAX_BODY_BYTES),
         ("`connect(max_list_bytes=…)`", list_limits.MAX_LIST_BYTES),

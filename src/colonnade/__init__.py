@@ -53,6 +53,7 @@ _HOMES = {
     "Refused": "errors",
     "RemoteError": "errors",
     "RemoteProtocolError": "errors",
+    "RequestContext": "ports",
     "Result": "server.handlers.content",
     "Root": "protocol.types",
     "Roots": "server.context.ask",
@@ -64,7 +65,6 @@ _HOMES = {
     "StaticTokens": "auth.server.verifier",
     "TimedOut": "errors",
     "ToolError": "errors",
-    "Turn": "ports",
     "WorkloadIdentity": "auth.client.login",
     "connect": "client.connect",
 }

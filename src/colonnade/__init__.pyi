@@ -33,7 +33,7 @@ from colonnade.host.servers.listings import HostTool as HostTool
 from colonnade.ports import Caller as Caller
 from colonnade.ports import Handler as Handler
 from colonnade.ports import Middleware as Middleware
-from colonnade.ports import Turn as Turn
+from colonnade.ports import RequestContext as RequestContext
 from colonnade.protocol.types import Annotations as Annotations
 from colonnade.protocol.types import Icon as Icon
 from colonnade.protocol.types import Root as Root

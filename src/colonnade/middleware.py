@@ -34,7 +34,7 @@ from colonnade.errors import (
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, Session, Turn, Wire
+from colonnade.ports import Handler, Middleware, RequestContext, Session, Wire
 from colonnade.protocol import types as t
 from colonnade.protocol.exchange import LISTEN, Exchange, RequestFields
 from colonnade.protocol.http.security import TOO_MANY_REQUESTS, HttpError
@@ -50,13 +50,13 @@ FORGET_AT_ONCE = 2
 MAX_NAME_CHARACTERS = 128
 
 Clock: TypeAlias = Callable[[], float]
-Each: TypeAlias = Callable[[Turn], Hashable]
+Each: TypeAlias = Callable[[RequestContext], Hashable]
 
 
 # ---------------------------------------------------------------- limits
 
 
-def by_caller(turn: Turn) -> Hashable:
+def by_caller(turn: RequestContext) -> Hashable:
     """Count by principal; without one by session or connection, and all others together.
 
     Requests without a session or a principal cannot be told apart. Any client can open sessions: if
@@ -69,7 +69,7 @@ def by_caller(turn: Turn) -> Hashable:
     return ref(session) if session is not None else ""
 
 
-def everybody(turn: Turn) -> Hashable:
+def everybody(turn: RequestContext) -> Hashable:
     """Count all callers together."""
     return ""
 
@@ -149,7 +149,7 @@ class _Callers:
                 return
 
 
-def limits(
+def rate_limit(
     per_s: float | None = None,
     *,
     burst: int | None = None,
@@ -169,7 +169,7 @@ def limits(
     counting = _Limits(per_s, burst, at_once, places, clock)
     chosen = frozenset(methods) if methods is not None else None
 
-    async def limited(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def limited(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         name = turn.exchange.method.name
         if chosen is not None and name not in chosen:
             return await handler(turn)
@@ -275,7 +275,7 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
         raise InvalidArgument(f"timeout({seconds}): give seconds above 0", argument="seconds")
     chosen = frozenset(methods) if methods is not None else None
 
-    async def timed(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def timed(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         exchange = turn.exchange
         name = exchange.method.name
         if name == LISTEN or (chosen is not None and name not in chosen):
@@ -300,7 +300,7 @@ def timeout(seconds: float, *, methods: Collection[str] | None = None) -> Middle
 class _Paused(RequestFields):
     """A request whose timeout is paused while a request to the client is open."""
 
-    def __init__(self, turn: Turn, deadline: asyncio.Timeout) -> None:
+    def __init__(self, turn: RequestContext, deadline: asyncio.Timeout) -> None:
         self.fault: Fault | None = None  # set on the request that the transport made
         self.exchange: Exchange = turn.exchange
         self._turn = turn
@@ -364,7 +364,7 @@ def log(
     """
     said = logging.getLogger(logger) if isinstance(logger, str) else logger
 
-    async def logged(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def logged(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         if not said.isEnabledFor(level):
             return await handler(turn)
         began = clock()

@@ -58,7 +58,7 @@ class Session(Protocol):
         ...
 
 
-class Turn(Protocol):
+class RequestContext(Protocol):
     """One exchange as a handler sees it: the protocol's record, and the way back.
 
     `fault` is set where the answer is an error, for shells that say so in a status, too.
@@ -97,12 +97,12 @@ class Turn(Protocol):
 
 
 # The one callable, the whole height: server, gateway, cache, limits, policy.
-Handler: TypeAlias = Callable[[Turn], Awaitable[ProtocolType]]
-Middleware: TypeAlias = Callable[[Turn, Handler], Awaitable[ProtocolType]]
+Handler: TypeAlias = Callable[[RequestContext], Awaitable[ProtocolType]]
+Middleware: TypeAlias = Callable[[RequestContext, Handler], Awaitable[ProtocolType]]
 
 
 # What turns a request into the bytes of its answer, errors included; None for silence.
-Answer: TypeAlias = Callable[[Turn], Awaitable[bytes | None]]
+Answer: TypeAlias = Callable[[RequestContext], Awaitable[bytes | None]]
 
 
 def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
@@ -114,7 +114,7 @@ def stack(handler: Handler, layers: Sequence[Middleware]) -> Handler:
 
 def _wrapped(layer: Middleware, inner: Handler) -> Handler:
     # A plain function that hands out the layer's coroutine: cheaper than one more coroutine.
-    def wrapped(turn: Turn) -> Awaitable[ProtocolType]:
+    def wrapped(turn: RequestContext) -> Awaitable[ProtocolType]:
         return layer(turn, inner)
 
     return wrapped
@@ -123,7 +123,7 @@ def _wrapped(layer: Middleware, inner: Handler) -> Handler:
 class Hearer(Protocol):
     """Who holds a conversation as a client: what the server asks, tells and reports comes here."""
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer to a question that went by request."""
         ...
 
@@ -209,7 +209,7 @@ class Service(Protocol):
         """Capabilities are computed from what is registered now."""
         ...
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer, errors included; None for silence. Raises nothing but
         `CancelledError` and `ConnectionLost`."""
         ...

@@ -16,7 +16,7 @@ from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
-from providers.scripted import Scripted, Turn
+from providers.scripted import RequestContext, Scripted
 
 KEY = "secret"
 
@@ -112,7 +112,7 @@ def terminal(folder: Path, provider: "Scripted | Endpoint", *more: str) -> Pseud
 def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_read(
     folder: Path,
 ) -> None:
-    script: list[Turn] = [
+    script: list[RequestContext] = [
         [("desk__buy", {"fruit": "plum\u202e\x1b[2J", "count": 3})],
         [("desk__buy", {"fruit": "pear", "count": 1})],
         "Bought.\x1b[2J",
@@ -204,9 +204,11 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
         "sampling = true\n"
     )
     assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0
-    poem: Turn = [("desk__poem", {})]
+    poem: RequestContext = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
-        script: list[Turn] = [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
+        script: list[RequestContext] = (
+            [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
+        )
         with (
             Scripted(script) as provider,
             PseudoTerminal(
@@ -324,7 +326,7 @@ def test_a_model_that_fails_ends_the_turn_and_not_the_conversation(folder: Path)
 
 
 def test_without_a_terminal_lines_are_said_and_answers_are_the_output(folder: Path) -> None:
-    script: list[Turn] = ["One.", [("desk__price", {"fruit": "kiwi"})], "Two."]
+    script: list[RequestContext] = ["One.", [("desk__price", {"fruit": "kiwi"})], "Two."]
     with Scripted(script) as provider:
         lines = "First\n\nWhat is a kiwi?"
         done = command(folder, "chat", "desk.py", "--yes", input=lines, **at(provider))

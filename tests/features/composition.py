@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from colonnade import Context, Depends, Icon, Server
 from colonnade.errors import Fault, FaultKind
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from features.feature import JSON, WORKS, Group, Verdict, refusal, refused, told, tried
@@ -192,7 +192,7 @@ async def layer(revision: Revision) -> Verdict:
     server.prompt(name="p")(lambda: "x")
 
     @server.middleware
-    async def guard(request: Turn, call_next: Handler) -> t.ProtocolType:
+    async def guard(request: RequestContext, call_next: Handler) -> t.ProtocolType:
         seen.append(request.method)
         if request.method == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")

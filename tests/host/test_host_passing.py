@@ -13,9 +13,9 @@ from colonnade import (
     Host,
     HostInputRequest,
     Refused,
+    RequestContext,
     Server,
     TimedOut,
-    Turn,
     connect,
 )
 from colonnade.errors import Fault
@@ -43,7 +43,7 @@ class Recorded(Server):
         super().__init__(name)
         self.params: list[dict[str, Any]] = []
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         if turn.exchange.method.name == "tools/call":
             self.params.append(decode_as(dict[str, Any], turn.exchange.request.params))
         return await super().answer(turn)
@@ -138,12 +138,12 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
     server = recorded()
     seen: list[tuple[str, Any, str]] = []
 
-    async def audit(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def audit(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         exchange = turn.exchange
         seen.append((exchange.method.name, exchange.params.name, exchange.principal))
         return await handler(turn)
 
-    async def policy(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def policy(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         if turn.exchange.params.name == "s__rest":
             raise Refused("resting is not allowed")
         result = await handler(turn)
@@ -168,7 +168,7 @@ async def test_layers_are_around_everything_and_what_they_refuse_never_reaches_a
 
 @live
 async def test_a_layer_may_change_what_is_said_of_a_tool() -> None:
-    async def louder(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def louder(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         result = await handler(turn)
         if not isinstance(result, t.ListToolsResult):
             return result
@@ -234,7 +234,7 @@ def test_middleware_that_wraps_a_turn_changes_nothing_that_a_program_sees(revisi
 async def test_what_a_cache_of_lists_answers_still_has_its_servers() -> None:
     kept: dict[str, t.ProtocolType] = {}
 
-    async def cache(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def cache(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         method = turn.exchange.method.name
         if method not in kept:
             kept[method] = await handler(turn)
@@ -291,7 +291,7 @@ class Front(Server):
         self.tool(_nothing)
         self.prompt(_nothing)
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         if turn.exchange.method.name not in ("tools/list", "tools/call"):
             return await super().answer(turn)
         return turn.exchange.settle(await self.host.handler(turn))

@@ -16,8 +16,8 @@ from colonnade import (
     HostInputRequest,
     Middleware,
     RemoteError,
+    RequestContext,
     Server,
-    Turn,
 )
 from colonnade.errors import Fault, FaultKind
 from colonnade.host.config.inline import entry_of
@@ -348,7 +348,7 @@ class Curious(Server):
 
     said: str = ""
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         if turn.exchange.method.name == "tools/list":
             form = t.ElicitSchema(properties={})
             asked = InputRequest(

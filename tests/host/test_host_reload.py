@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from colonnade import Host, LocalProtocolError, RemoteError, Server, Turn
+from colonnade import Host, LocalProtocolError, RemoteError, RequestContext, Server
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
 from colonnade.host.runtime import ListChanges
@@ -154,7 +154,7 @@ class Slow(Server):
 
     gate: Gate
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         if turn.exchange.method.name == "tools/list":
             self.gate.reached.set()
             await self.gate.opened.wait()

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from colonnade import Handler, Host, LocalProtocolError, Server, Turn
+from colonnade import Handler, Host, LocalProtocolError, RequestContext, Server
 from colonnade.host.agent.loop import RunOptions
 from colonnade.host.config.inline import entry_of
 from colonnade.host.config.settings import Settings
@@ -138,16 +138,16 @@ def test_a_server_may_be_called_servers() -> None:
     assert Host({"servers": {"command": "colonnade"}, "mcpServers": hello()}).servers
 
 
-async def forgetful(turn: Turn, handler: Handler) -> ProtocolType:
+async def forgetful(turn: RequestContext, handler: Handler) -> ProtocolType:
     await handler(turn)
     return cast("ProtocolType", None)
 
 
-def hasty(turn: Turn, handler: Handler) -> Any:
+def hasty(turn: RequestContext, handler: Handler) -> Any:
     return None
 
 
-async def honest(turn: Turn, handler: Handler) -> ProtocolType:
+async def honest(turn: RequestContext, handler: Handler) -> ProtocolType:
     return await handler(turn)
 
 

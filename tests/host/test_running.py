@@ -19,9 +19,9 @@ from colonnade import (
     LoginRequired,
     Refused,
     RemoteProtocolError,
+    RequestContext,
     Server,
     TimedOut,
-    Turn,
 )
 from colonnade.errors import Output
 from colonnade.host.agent.loop import ModelCall, failure
@@ -490,7 +490,7 @@ async def test_how_a_call_is_getting_on_is_told_with_the_call() -> None:
 
 @live
 async def test_what_a_layer_refuses_is_told_to_the_model() -> None:
-    async def never(turn: Turn, handler: Handler) -> ProtocolType:
+    async def never(turn: RequestContext, handler: Handler) -> ProtocolType:
         if turn.exchange.method.name == "tools/call":
             raise Refused("not on Sundays")
         return await handler(turn)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from colonnade import Handler, Host, RemoteError, Server, Turn
+from colonnade import Handler, Host, RemoteError, RequestContext, Server
 from colonnade.host.agent import search
 from colonnade.host.agent import search as looking
 from colonnade.host.agent.search import MAX_TEXT, MAX_TOTAL, Index, ToolSearch, fair_share
@@ -192,7 +192,7 @@ def listing(*templates: str) -> Server:
         return name
 
     @server.middleware
-    async def answer(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def answer(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         if turn.exchange.method.name == "resources/templates/list":
             found = [t.ResourceTemplate(uri_template=text, name="r") for text in templates]
             return t.ListResourceTemplatesResult(resource_templates=found)

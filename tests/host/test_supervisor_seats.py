@@ -13,7 +13,7 @@ from colonnade import Context, Server
 from colonnade.client.input_callbacks import MAX_SAMPLES
 from colonnade.errors import CannotConnect, ChannelError, ConnectionLost, TimedOut
 from colonnade.host.servers.session import send_to_latest_call
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequest, InputRequestKind
 from colonnade.protocol.revision import NEWEST
@@ -244,7 +244,7 @@ async def test_questions_by_result_go_to_the_very_call_on_a_seat_that_all_share(
 async def test_a_question_by_request_names_every_call_that_it_may_be_about() -> None:
     named: list[int] = []
 
-    async def send(turns: tuple[Turn, ...], question: InputRequest) -> Any:
+    async def send(turns: tuple[RequestContext, ...], question: InputRequest) -> Any:
         named.append(len(turns))
         return await send_to_latest_call(turns, question)
 

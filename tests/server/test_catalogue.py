@@ -11,7 +11,7 @@ import pytest
 from colonnade import Context, LocalProtocolError, Refused, Server, ToolError
 from colonnade.errors import Fault, FaultKind
 from colonnade.middleware import log
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import ChangeNotifications, Revision
 from live import live
@@ -326,8 +326,10 @@ def test_a_mounted_server_never_takes_the_place_of_what_the_outer_one_offers(
 # ---------------------------------------------------------------- layers
 
 
-def noting(seen: list[str], name: str) -> Callable[[Turn, Handler], Awaitable[t.ProtocolType]]:
-    async def layer(turn: Turn, inner: Handler) -> t.ProtocolType:
+def noting(
+    seen: list[str], name: str
+) -> Callable[[RequestContext, Handler], Awaitable[t.ProtocolType]]:
+    async def layer(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         seen.append(f"{name} {turn.exchange.method.name}")
         return await inner(turn)
 
@@ -345,7 +347,7 @@ async def test_layers_stand_around_every_handler_the_first_outermost(revision: R
     other.add_middleware(noting(seen, "inner"))
 
     @server.middleware
-    async def guard(turn: Turn, inner: Handler) -> t.ProtocolType:
+    async def guard(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         if turn.exchange.method.name == "prompts/list":
             raise Fault(FaultKind.INVALID_REQUEST, "not today")
         result = await inner(turn)
@@ -370,7 +372,7 @@ async def test_the_words_of_a_layer_reach_whoever_asked(revision: Revision) -> N
     server.prompt(name="p")(lambda: "x")
 
     @server.middleware
-    async def closed(turn: Turn, inner: Handler) -> t.ProtocolType:
+    async def closed(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         if turn.exchange.method.name in ("tools/call", "prompts/get"):
             raise ToolError("closed on Sundays")
         return await inner(turn)
@@ -392,7 +394,7 @@ async def test_middleware_that_raises_refused_is_no_crash_and_the_caller_reads_w
     server.add_middleware(log())
 
     @server.middleware
-    async def closed(turn: Turn, inner: Handler) -> t.ProtocolType:
+    async def closed(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         if turn.method in ("tools/call", "prompts/get"):
             raise Refused("not today")
         return await inner(turn)

@@ -17,7 +17,7 @@ import pytest
 
 from colonnade import Context, Depends, Result, Server
 from colonnade.errors import Fault, FaultKind, LocalProtocolError
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import JULY_2026, NOVEMBER_2025, Revision
 from colonnade.transport.http_server.runner import HttpRunner
@@ -413,7 +413,7 @@ async def test_changed_roots_are_taken_note_of_and_the_next_question_finds_them(
 async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
     data: Any, revision: Revision
 ) -> None:
-    async def strange(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def strange(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         if turn.exchange.params.name == "strange":
             raise Fault(FaultKind.INVALID_PARAMS, "no", data)
         return await handler(turn)
@@ -433,7 +433,7 @@ async def test_an_error_whose_data_json_cannot_hold_is_still_an_error(
 @pytest.mark.parametrize("data", [None, 0, "words", {"a": None, "b": 1.5}, [1, 2]])
 @live
 async def test_data_that_json_can_hold_goes_out_as_it_is(data: Any, revision: Revision) -> None:
-    async def strange(turn: Turn, handler: Handler) -> t.ProtocolType:
+    async def strange(turn: RequestContext, handler: Handler) -> t.ProtocolType:
         raise Fault(FaultKind.INVALID_PARAMS, "no", data)
 
     server = Server("s", version="1")

@@ -11,7 +11,7 @@ import pytest
 
 from colonnade import Audio, Context, Image, LocalProtocolError, Server
 from colonnade.errors import ProtocolError
-from colonnade.middleware import limits
+from colonnade.middleware import rate_limit
 from colonnade.protocol.revision import Revision
 from colonnade.server.context.context import BURST, PER_S, Ration
 from colonnade.transport.http_server.runner import HttpRunner
@@ -470,7 +470,7 @@ async def test_what_looks_like_a_credential_does_not_reach_the_clients_log(
 @live
 async def test_a_server_validates_admits_limits_and_sanitises(revision: Revision) -> None:
     server = Server("s")
-    server.add_middleware(limits(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
+    server.add_middleware(rate_limit(per_s=1, burst=4, clock=lambda: 0.0, methods=["tools/call"]))
     ran: list[int] = []
 
     @server.tool

@@ -20,7 +20,7 @@ from colonnade import (
     Server,
     ToolError,
 )
-from colonnade.ports import Handler, Turn
+from colonnade.ports import Handler, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot, Revision
 from live import live
@@ -195,7 +195,7 @@ async def test_a_long_text_is_data_and_words_at_once_and_written_once(revision: 
         return 'a "long" text. ' * 2000
 
     @server.middleware
-    async def look(turn: Turn, inner: Handler) -> t.ProtocolType:
+    async def look(turn: RequestContext, inner: Handler) -> t.ProtocolType:
         seen.append(await inner(turn))
         return seen[-1]
 

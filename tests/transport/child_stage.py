@@ -24,7 +24,7 @@ import msgspec
 import pytest
 import uvloop
 
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.link.link import Link
@@ -88,7 +88,7 @@ class Nobody:
     def __init__(self) -> None:
         self.ended = 0
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         return None
 
     def told(self, told: NotificationReceived) -> None: ...

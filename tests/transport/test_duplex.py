@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ConnectionLost, TimedOut
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived, PeerIdentified
 from colonnade.protocol.link.link import Link
@@ -150,24 +150,26 @@ class Taskmaster(FakeService):
         self.tasks: list[object] = []
         self.woken = asyncio.Event()
 
-    async def tool_task(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_task(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.tasks.append(asyncio.current_task())
         return t.CallToolResult(content=[t.TextContent(text=SEEN.get())])
 
-    async def tool_leave(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_leave(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         SEEN.set("what another one left")
         return await self.tool_task(turn, arguments)
 
-    async def tool_rest(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_rest(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.tasks.append(asyncio.current_task())
         await self.woken.wait()
         return t.CallToolResult(content=[t.TextContent(text="rested")])
 
-    async def tool_wake(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_wake(self, turn: RequestContext, arguments: dict[str, Any]) -> t.ProtocolType:
         self.woken.set()
         return await self.tool_task(turn, arguments)
 
-    async def tool_stubborn(self, turn: Turn, arguments: dict[str, Any]) -> t.ProtocolType:
+    async def tool_stubborn(
+        self, turn: RequestContext, arguments: dict[str, Any]
+    ) -> t.ProtocolType:
         self.marks.mark("stubborn begun")
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -403,7 +405,7 @@ async def test_at_the_end_everything_is_stopped_and_what_does_not_stop_is_left(
     gate, begun = asyncio.Event(), asyncio.Event()
 
     class Stubborn(FakeService):
-        async def answer(self, turn: Turn) -> bytes | None:
+        async def answer(self, turn: RequestContext) -> bytes | None:
             begun.set()
             while not gate.is_set():
                 try:

@@ -44,7 +44,7 @@ from colonnade import (
     TimedOut,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, Store, Turn
+from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol.http.security import Headers
 from colonnade.protocol.revision import Revisions
 from colonnade.protocol.types import ProtocolType
@@ -163,7 +163,7 @@ def test_overrides_and_mounts_are_typed() -> None:
 # ---------------------------------------------------------------- layers and transports
 
 
-async def layer(turn: Turn, handler: Handler) -> ProtocolType:
+async def layer(turn: RequestContext, handler: Handler) -> ProtocolType:
     assert_type(turn.exchange.principal, str)
     return await handler(turn)
 

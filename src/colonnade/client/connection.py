@@ -33,7 +33,7 @@ from colonnade.errors import (
     RemoteError,
     RemoteProtocolError,
 )
-from colonnade.ports import Conversation, Hearer, Progressing, Turn
+from colonnade.ports import Conversation, Hearer, Progressing, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.link.events import NotificationReceived
@@ -88,7 +88,7 @@ class Ear:
         self._hearer = hearer
         self.deaf = False
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The answer to a question of the server."""
         return self._hearer.answer(turn)
 

@@ -27,7 +27,7 @@ from colonnade.errors import (
     LocalProtocolError,
     RemoteError,
 )
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.elicitation import with_defaults
 from colonnade.protocol.input_requests import (
@@ -105,7 +105,7 @@ class Answers:
             roots=t.RootsCapability(list_changed=True) if self.roots is not None else None,
         )
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         """The bytes of an answer to a question that went by request."""
         exchange = turn.exchange
         try:

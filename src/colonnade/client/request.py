@@ -36,7 +36,7 @@ from colonnade.errors import (
     TimedOut,
     ToolError,
 )
-from colonnade.ports import Carry, Conversation, Progressing, Turn
+from colonnade.ports import Carry, Conversation, Progressing, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import convert_to, decode_as, readable_items
 from colonnade.protocol.exchange import decode_result
@@ -531,11 +531,11 @@ class Asker:
 
     # ------------------------------------------------------------ news
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The answer to a question that the server sent by request."""
         return self._answered(turn)
 
-    async def _answered(self, turn: Turn) -> bytes | None:
+    async def _answered(self, turn: RequestContext) -> bytes | None:
         size = len(turn.exchange.request.params or b"")
         if self._asked_bytes and self._asked_bytes + size > MAX_ASKED_BYTES:
             words = f"the questions that are open have more than {MAX_ASKED_BYTES} bytes"

@@ -25,7 +25,7 @@ from msgspec import Raw
 from colonnade.client.input_callbacks import elicited, sampled
 from colonnade.errors import Declined, Fault, FaultKind, LocalProtocolError, RemoteError
 from colonnade.host.servers.session import SendInputRequest
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import (
     AnyInputResponse,
@@ -76,7 +76,7 @@ class RoutedInputRequest(InputRequest, frozen=True):
     """An input request on its way to the caller, with the key of the server and the calls."""
 
     server: str = ""
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[RequestContext, ...] = ()
 
 
 class InputRequestHandler:
@@ -163,7 +163,7 @@ def _refusal(words: str) -> RemoteError:
     return RemoteError(NEWEST.codes[FaultKind.USER_REJECTED], words)
 
 
-def _pending_call(turn: Turn) -> PendingCall | None:
+def _pending_call(turn: RequestContext) -> PendingCall | None:
     """The call of a request, for people; None for a list."""
     exchange = turn.exchange
     name = exchange.params.name if exchange.params.name is not None else exchange.params.uri
@@ -181,7 +181,7 @@ def input_request_sender(server: str) -> SendInputRequest:
     """A function that sends the input requests of a server to the caller of the calls that they may
     belong to."""
 
-    async def send(turns: tuple[Turn, ...], request: InputRequest) -> Raw:
+    async def send(turns: tuple[RequestContext, ...], request: InputRequest) -> Raw:
         # A list is made by the host itself, so there is no caller to send anything to.
         calls = tuple(turn for turn in turns if turn.exchange.method.may_require_input)
         if not calls:

@@ -28,7 +28,7 @@ from colonnade.errors import (
 )
 from colonnade.host.servers.generation import Generation, HostedServer
 from colonnade.host.servers.listings import Kind, ListedItems, ServerListings
-from colonnade.ports import Session, Turn
+from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.codec.encode import Encoder
@@ -202,7 +202,7 @@ class HostResult(NamedTuple):
 
 
 # The options are None for a client that connected to the host.
-Route: TypeAlias = Callable[[Turn, LocalOptions | None], Awaitable[HostResult]]
+Route: TypeAlias = Callable[[RequestContext, LocalOptions | None], Awaitable[HostResult]]
 
 
 class HostRouter:
@@ -226,11 +226,11 @@ class HostRouter:
             "completion/complete": self._complete,
         }
 
-    async def handle(self, turn: Turn) -> t.ProtocolType:
+    async def handle(self, turn: RequestContext) -> t.ProtocolType:
         """The result of a request of a client that connected. Raises as `route` does."""
         return (await self.route(turn, None)).result
 
-    def route(self, turn: Turn, options: LocalOptions | None) -> Awaitable[HostResult]:
+    def route(self, turn: RequestContext, options: LocalOptions | None) -> Awaitable[HostResult]:
         """The result of a request, and where it comes from. Raises `Fault` for an invalid request,
         and what the request to the server raises."""
         route = self._routes.get(turn.exchange.method.name)
@@ -241,25 +241,29 @@ class HostRouter:
 
     # ------------------------------------------------------------ lists
 
-    async def _list_tools(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _list_tools(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
         lists = await self._gather(turn, "tools", options)
         return HostResult(t.ListToolsResult(tools=_items(lists)), lists)
 
-    async def _list_prompts(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _list_prompts(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
         lists = await self._gather(turn, "prompts", options)
         return HostResult(t.ListPromptsResult(prompts=_items(lists)), lists)
 
-    async def _list_resources(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _list_resources(
+        self, turn: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
         lists = await self._gather(turn, "resources", options)
         return HostResult(t.ListResourcesResult(resources=_items(lists)), lists)
 
-    async def _list_templates(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _list_templates(
+        self, turn: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
         lists = await self._gather(turn, "templates", options)
         found = _items(lists)
         return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
 
     async def _gather(
-        self, turn: Turn, kind: Kind, options: LocalOptions | None
+        self, turn: RequestContext, kind: Kind, options: LocalOptions | None
     ) -> list[ListedItems[Any, Any]]:
         """One list of all servers. It is one page, so every cursor is invalid."""
         if decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:
@@ -272,7 +276,7 @@ class HostRouter:
 
     # ------------------------------------------------------------ calls
 
-    async def _call_tool(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _call_tool(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
         head, request = turn.exchange.params, turn.exchange.request
         if options is not None:  # this program has just encoded it
             name, arguments = str(head.name), head.arguments
@@ -298,7 +302,7 @@ class HostRouter:
         finally:
             server.release()
 
-    async def _get_prompt(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _get_prompt(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
         generation = self._current()
         server = generation.server_for("prompts", params.name, turn.exchange.principal)
@@ -312,7 +316,7 @@ class HostRouter:
             server.release()
 
     async def _prompt_name(
-        self, generation: Generation, name: str, server: HostedServer, turn: Turn
+        self, generation: Generation, name: str, server: HostedServer, turn: RequestContext
     ) -> str:
         caller = turn.exchange.principal
         own = generation.listed_name("prompts", name, server, caller)
@@ -320,7 +324,9 @@ class HostRouter:
             return own
         return await generation.fetch_name("prompts", name, server, caller)
 
-    async def _read_resource(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _read_resource(
+        self, turn: RequestContext, options: LocalOptions | None
+    ) -> HostResult:
         params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
         forwarded = t.ReadResourceRequestParams(
             uri=params.uri, meta=forwarded_meta(turn.exchange.params.meta)
@@ -329,7 +335,7 @@ class HostRouter:
 
     async def _forward_by_uri(
         self,
-        turn: Turn,
+        turn: RequestContext,
         options: LocalOptions | None,
         uri: str,
         method: str,
@@ -350,7 +356,7 @@ class HostRouter:
         finally:
             server.release()
 
-    async def _complete(self, turn: Turn, options: LocalOptions | None) -> HostResult:
+    async def _complete(self, turn: RequestContext, options: LocalOptions | None) -> HostResult:
         params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
         params = replace(params, meta=forwarded_meta(turn.exchange.params.meta))
         if isinstance(params.ref, t.ResourceTemplateReference):
@@ -386,7 +392,7 @@ def _items(lists: Sequence[ListedItems[Any, Any]]) -> list[Any]:
 
 
 async def _forward(
-    turn: Turn,
+    turn: RequestContext,
     options: LocalOptions | None,
     server: HostedServer,
     method: str,
@@ -410,7 +416,7 @@ async def _forward(
     return without_server_info(result)
 
 
-def _progress_forwarder(turn: Turn) -> OnProgress | None:
+def _progress_forwarder(turn: RequestContext) -> OnProgress | None:
     """Forwards progress to the caller; None if the caller wants none."""
     exchange, wire = turn.exchange, turn.wire
     if exchange.progress_token is None:

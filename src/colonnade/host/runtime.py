@@ -23,7 +23,7 @@ from colonnade.host.servers.naming import NameClaims
 from colonnade.host.servers.session import HostedSession
 from colonnade.host.servers.status import State, Status
 from colonnade.host.servers.supervisor import ServerSupervisor
-from colonnade.ports import Handler, Middleware, Turn, stack
+from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequestKind as InputKind
 
@@ -87,19 +87,19 @@ class HostRuntime:
         self._middleware.append(_checked(middleware))
         self.handler = stack(self._router.handle, self._middleware)
 
-    def request(self, turn: Turn, options: LocalOptions) -> Awaitable[HostResult]:
+    def request(self, turn: RequestContext, options: LocalOptions) -> Awaitable[HostResult]:
         """The result of a request of this program, through all middleware, and where it comes from:
         without `lists` and `tool` where a middleware has returned a result of its own."""
         if not self._middleware:
             return self._router.route(turn, options)
         return self._through_middleware(turn, options)
 
-    async def _through_middleware(self, turn: Turn, options: LocalOptions) -> HostResult:
+    async def _through_middleware(self, turn: RequestContext, options: LocalOptions) -> HostResult:
         # Middleware may pass on another request and return another result, so where the result
         # comes from is kept by a handler that belongs to this request alone.
         routed: HostResult | None = None
 
-        async def innermost(turn: Turn) -> t.ProtocolType:
+        async def innermost(turn: RequestContext) -> t.ProtocolType:
             nonlocal routed
             routed = await self._router.route(turn, options)
             return routed.result
@@ -230,7 +230,7 @@ class HostRuntime:
 def _checked(middleware: Middleware) -> Middleware:
     """A middleware whose missing result is an error that names it."""
 
-    async def checked(turn: Turn, call_next: Handler) -> t.ProtocolType:
+    async def checked(turn: RequestContext, call_next: Handler) -> t.ProtocolType:
         returned: object = middleware(turn, call_next)
         result = await returned if isawaitable(returned) else None
         if result is None:

@@ -21,7 +21,7 @@ from colonnade.errors import (
     Refused,
     ToolError,
 )
-from colonnade.ports import Handler, Middleware, Turn, stack
+from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.protocol.byte_budget import ByteBudget
 from colonnade.protocol.codec.decode import decode_as
@@ -103,7 +103,7 @@ class Dispatch:
 
     # ------------------------------------------------------------ the one way out
 
-    async def answer(self, turn: Turn) -> bytes | None:
+    async def answer(self, turn: RequestContext) -> bytes | None:
         """The bytes of the answer, errors included."""
         exchange = turn.exchange
         try:
@@ -136,22 +136,22 @@ class Dispatch:
             turn.fault = self._crashed(turn, error)
             return exchange.fail(turn.fault)
 
-    def _wraps(self, turn: Turn, result: t.ProtocolType) -> bool | None:
+    def _wraps(self, turn: RequestContext, result: t.ProtocolType) -> bool | None:
         if not isinstance(result, CallToolResult):
             return None
         entry = self._catalogue.tools.get(str(turn.exchange.params.name))
         return entry.wraps if entry is not None else None
 
-    def _crashed(self, turn: Turn, error: BaseException) -> Fault:
+    def _crashed(self, turn: RequestContext, error: BaseException) -> Fault:
         words = self._crashes.words(turn.exchange.method.name, error, turn)
         return Fault(FaultKind.INTERNAL, words)
 
     # ------------------------------------------------------------ lists
 
-    async def _discover(self, turn: Turn) -> t.ProtocolType:
+    async def _discover(self, turn: RequestContext) -> t.ProtocolType:
         return self._identity().discover_result(self._accepts)
 
-    def _page(self, turn: Turn, shelf: Shelf[E]) -> Page[E]:
+    def _page(self, turn: RequestContext, shelf: Shelf[E]) -> Page[E]:
         """What this caller may use; a list that is not the same for all is not public (R1029)."""
         cursor = decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor
         granted = _granted(turn)
@@ -185,29 +185,29 @@ class Dispatch:
             known = self._lists[key] = (nouns, noun)
         return known[1]
 
-    async def _list_tools(self, turn: Turn) -> t.ProtocolType:
+    async def _list_tools(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.tools)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListToolsResult, "tools")
 
-    async def _list_resources(self, turn: Turn) -> t.ProtocolType:
+    async def _list_resources(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.resources)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourcesResult, "resources")
 
-    async def _list_templates(self, turn: Turn) -> t.ProtocolType:
+    async def _list_templates(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.templates)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListResourceTemplatesResult, "resource_templates")
 
-    async def _list_prompts(self, turn: Turn) -> t.ProtocolType:
+    async def _list_prompts(self, turn: RequestContext) -> t.ProtocolType:
         page = self._page(turn, self._catalogue.prompts)
         nouns = [entry.noun for entry in page.entries]
         return self._listed(page, nouns, t.ListPromptsResult, "prompts")
 
     # ------------------------------------------------------------ calls
 
-    def _call_tool(self, turn: Turn) -> Awaitable[t.ProtocolType]:
+    def _call_tool(self, turn: RequestContext) -> Awaitable[t.ProtocolType]:
         # No coroutine of its own: this is the hot path, and what it raises is raised in time.
         exchange = turn.exchange
         head, request = exchange.params, exchange.request
@@ -221,12 +221,12 @@ class Dispatch:
             entry = self._found(self._catalogue.tools, params.name, "tool", turn)
         return entry.run(turn, params)
 
-    async def _get_prompt(self, turn: Turn) -> t.ProtocolType:
+    async def _get_prompt(self, turn: RequestContext) -> t.ProtocolType:
         params = decode_as(t.GetPromptRequestParams, turn.exchange.request.params)
         entry = self._found(self._catalogue.prompts, params.name, "prompt", turn)
         return await entry.run(turn, params)
 
-    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: Turn) -> E:
+    def _found(self, shelf: Shelf[E], name: str, kind: str, turn: RequestContext) -> E:
         entry = shelf.get(name)
         if entry is None:  # D16: unknown is a protocol error in every revision
             hint = suggestion(name, _known(shelf, turn)) or f"; list the {kind}s to see their names"
@@ -235,12 +235,15 @@ class Dispatch:
             _admit(entry, turn)
         return entry
 
-    async def _read_resource(self, turn: Turn) -> t.ProtocolType:
+    async def _read_resource(self, turn: RequestContext) -> t.ProtocolType:
         params = decode_as(t.ReadResourceRequestParams, turn.exchange.request.params)
         return await self.read_resource(turn, params)
 
     async def read_resource(
-        self, turn: Turn, params: "t.ReadResourceRequestParams", context: "Context | None" = None
+        self,
+        turn: RequestContext,
+        params: "t.ReadResourceRequestParams",
+        context: "Context | None" = None,
     ) -> t.ProtocolType:
         """The contents of a resource, for this caller."""
         found = self._catalogue.find_resource(params.uri)
@@ -255,7 +258,7 @@ class Dispatch:
             return replace(result, cache_scope="private")  # R1029: it is not for everybody
         return result
 
-    async def _complete(self, turn: Turn) -> t.ProtocolType:
+    async def _complete(self, turn: RequestContext) -> t.ProtocolType:
         from colonnade.server.handlers.completion import completion  # on use: few servers complete
 
         params = decode_as(t.CompleteRequestParams, turn.exchange.request.params)
@@ -317,7 +320,7 @@ class Dispatch:
 
     # ------------------------------------------------------------ subscriptions
 
-    async def _subscribe(self, turn: Turn) -> t.ProtocolType:
+    async def _subscribe(self, turn: RequestContext) -> t.ProtocolType:
         from colonnade.protocol.subscriptions import MAX_SUBSCRIPTIONS, MAX_URI_CHARACTERS
 
         uri = decode_as(t.SubscribeRequestParams, turn.exchange.request.params).uri
@@ -349,13 +352,13 @@ class Dispatch:
         templates = self._catalogue.templates
         return [*fixed, *(one for one in templates if one.noun.uri_template.startswith(start))]
 
-    async def _unsubscribe(self, turn: Turn) -> t.ProtocolType:
+    async def _unsubscribe(self, turn: RequestContext) -> t.ProtocolType:
         uri = decode_as(t.UnsubscribeRequestParams, turn.exchange.request.params).uri
         if turn.session is not None:
             turn.session.subscriptions.discard(uri)
         return t.EmptyResult()
 
-    async def _listen(self, turn: Turn) -> t.ProtocolType:
+    async def _listen(self, turn: RequestContext) -> t.ProtocolType:
         offered = self._identity().capabilities
         assert isinstance(offered, t.ServerCapabilities)
         resources = offered.resources
@@ -406,7 +409,7 @@ def _too_many_subscriptions() -> Fault:
     return HttpError(UNAVAILABLE, words, kind=FaultKind.INTERNAL, headers=retry)
 
 
-def _granted(turn: Turn) -> frozenset[str] | None:
+def _granted(turn: RequestContext) -> frozenset[str] | None:
     """What the caller's credentials allow; None where nobody looks at any.
 
     Where nobody verifies callers there are no scopes to have; a caller who was verified without
@@ -418,7 +421,7 @@ def _granted(turn: Turn) -> frozenset[str] | None:
     return exchange.scopes
 
 
-def _known(shelf: Shelf[E], turn: Turn) -> list[str]:
+def _known(shelf: Shelf[E], turn: RequestContext) -> list[str]:
     """The names that this caller may hear of."""
     granted = _granted(turn)
     if granted is None:
@@ -426,7 +429,7 @@ def _known(shelf: Shelf[E], turn: Turn) -> list[str]:
     return [name for name in shelf.shown if shelf[name].scopes <= granted]
 
 
-def _admit(entry: Entry, turn: Turn) -> None:
+def _admit(entry: Entry, turn: RequestContext) -> None:
     """Let a caller in whose scopes are enough."""
     if entry.scopes:
         granted = _granted(turn)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from colonnade.errors import InvalidArgument
-from colonnade.ports import Handler, Middleware, Turn, stack
+from colonnade.ports import Handler, Middleware, RequestContext, stack
 from colonnade.protocol import types as t
 from colonnade.server.handlers.completion import Completer
 from colonnade.server.registry import (
@@ -143,7 +143,7 @@ class Mount:
     ) -> Callable[..., Awaitable[t.ProtocolType]]:
         """What runs, inside the layers that the mounted server has by then."""
 
-        def layered(turn: Turn, *arguments: Any) -> Awaitable[t.ProtocolType]:
+        def layered(turn: RequestContext, *arguments: Any) -> Awaitable[t.ProtocolType]:
             if not self._layers:
                 return run(turn, *arguments)
             inner: Handler = lambda turn: run(turn, *arguments)  # noqa: E731

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeAlias
 
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.subscriptions import Subscription
 
@@ -86,7 +86,7 @@ MAX_WAITING = 256
 class Listener:
     """A subscription, and the news that waits for it."""
 
-    def __init__(self, subscription: Subscription, turn: Turn) -> None:
+    def __init__(self, subscription: Subscription, turn: RequestContext) -> None:
         self._subscription = subscription
         self._turn = turn
         self._waiting: dict[tuple[str, str | None], t.NotificationParams] = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from colonnade.errors import Fault, FaultKind
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.server.notifications import News
 
@@ -34,7 +34,7 @@ class RunTool(Protocol):
     """Answers `tools/call`. Who reads the arguments looks whether a member is there twice."""
 
     def __call__(
-        self, turn: Turn, params: t.CallToolRequestParams, /
+        self, turn: RequestContext, params: t.CallToolRequestParams, /
     ) -> Awaitable[t.ProtocolType]: ...
 
 
@@ -42,7 +42,7 @@ class RunPrompt(Protocol):
     """Answers `prompts/get`."""
 
     def __call__(
-        self, turn: Turn, params: "t.GetPromptRequestParams", /
+        self, turn: RequestContext, params: "t.GetPromptRequestParams", /
     ) -> Awaitable[t.ProtocolType]: ...
 
 
@@ -51,7 +51,7 @@ class RunResource(Protocol):
 
     def __call__(
         self,
-        turn: Turn,
+        turn: RequestContext,
         params: "t.ReadResourceRequestParams",
         values: Values,
         context: "Context | None" = None,

@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, overload
 
 from colonnade.errors import InvalidArgument, InvalidArgumentType, LocalProtocolError
-from colonnade.ports import Handler, Middleware, Store, Turn
+from colonnade.ports import Handler, Middleware, RequestContext, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.link.events import NotificationReceived
 from colonnade.protocol.negotiation import Encoders, Identity, Peer
@@ -185,7 +185,11 @@ class Server(Offering):
         return f"Server({self.info.name!r})"
 
     def _interviewed(
-        self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
+        self,
+        turn: RequestContext,
+        params: t.InputResponseRequestParams,
+        body: Body,
+        once: bool = False,
     ) -> Awaitable[t.ProtocolType]:
         return self._interviewer.run(turn, params, body, once)
 
@@ -416,7 +420,7 @@ class Server(Offering):
         """Whether it says that it sends log messages (R0153)."""
         return self.identity.logs
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """The bytes of the answer to a request."""
         return self._dispatch.answer(turn)
 
@@ -638,11 +642,11 @@ def _limited(per_s: float) -> Middleware:
     """So many completions a second for each caller; what counts them is loaded with the first."""
     made: list[Middleware] = []
 
-    def limited(turn: Turn, handler: Handler) -> Awaitable[t.ProtocolType]:
+    def limited(turn: RequestContext, handler: Handler) -> Awaitable[t.ProtocolType]:
         if not made:
-            from colonnade.middleware import limits
+            from colonnade.middleware import rate_limit
 
-            made.append(limits(per_s))
+            made.append(rate_limit(per_s))
         return made[0](turn, handler)
 
     return limited

@@ -132,7 +132,7 @@ def shorten(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     left = len(text) - most
-    return f"{text[:most]}\n[shorten here: {left} more characters are left out; ask for less of it]"
+    return f"{text[:most]}\n[cut here: {left} more characters are left out; ask for less of it]"
 
 
 def seen(part: ContentPart, most: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from colonnade.host.servers.listings import (
 from colonnade.host.servers.naming import BETWEEN, is_shown, qualified_name
 from colonnade.host.servers.session import HostedSession, SessionCall
 from colonnade.host.servers.supervisor import DRAIN_S, ServerSupervisor
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.revision import OutputRoot
 from colonnade.protocol.schema.error_messages import truncate
@@ -77,7 +77,7 @@ class NameClaim(NamedTuple):
 
 
 # Makes the request for a list: of which method, and for which caller.
-MakeListRequest = Callable[[str, str], Turn]
+MakeListRequest = Callable[[str, str], RequestContext]
 # Called with the key of a server and the lists of it that have changed.
 OnListChange = Callable[[str, Sequence[Kind]], None]
 # Makes the supervisor of a server; the callback is called with each session that it opens.

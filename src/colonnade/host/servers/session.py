@@ -35,7 +35,7 @@ from colonnade.errors import (
 )
 from colonnade.host.servers.restarts import SharedStart
 from colonnade.host.servers.status import StderrBuffer
-from colonnade.ports import Carry, Conversation, Hearer, Turn
+from colonnade.ports import Carry, Conversation, Hearer, RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.input_requests import AnyInputResponse, InputRequest, InputRequestKind
@@ -51,7 +51,7 @@ FINAL_PROGRESS_S = 1.0
 
 # Sends an input request to the caller of these calls, one of which it belongs to. Returns the raw
 # result.
-SendInputRequest: TypeAlias = Callable[[tuple[Turn, ...], InputRequest], Awaitable[Raw]]
+SendInputRequest: TypeAlias = Callable[[tuple[RequestContext, ...], InputRequest], Awaitable[Raw]]
 
 
 def remove_output(error: ChannelError) -> None:
@@ -61,7 +61,7 @@ def remove_output(error: ChannelError) -> None:
     error.__cause__ = error.__context__ = None
 
 
-async def send_to_latest_call(turns: tuple[Turn, ...], request: InputRequest) -> Raw:
+async def send_to_latest_call(turns: tuple[RequestContext, ...], request: InputRequest) -> Raw:
     """Send an input request to the caller of the latest call."""
     return await turns[-1].wire.ask(request)
 
@@ -184,7 +184,7 @@ class SessionHearer:
         self._client = client
         self._session = session
 
-    def answer(self, turn: Turn) -> Awaitable[bytes | None]:
+    def answer(self, turn: RequestContext) -> Awaitable[bytes | None]:
         """Answer a request of the server."""
         return self._client.answer(turn)
 
@@ -292,9 +292,9 @@ def _advertised(params: Any) -> Any:
 class SessionCall:
     """One call on a session, from when it was given the session until it is done."""
 
-    def __init__(self, session: "HostedSession", turn: Turn) -> None:
+    def __init__(self, session: "HostedSession", turn: RequestContext) -> None:
         self.session: HostedSession = session
-        self.turn: Turn = turn
+        self.turn: RequestContext = turn
         # The input requests that its caller has not answered yet.
         self.input_requests: list[asyncio.Future[Raw]] = []
         self._callbacks: Hearing | None = None
@@ -465,7 +465,7 @@ class HostedSession:
         return not self.calls and not (self.start is not None and self.start.has_waiters)
 
     @property
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[RequestContext, ...]:
         """The calls in flight, oldest first."""
         return tuple(call.turn for call in self.calls)
 
@@ -487,7 +487,7 @@ class HostedSession:
 
     # ------------------------------------------------------------ calls
 
-    def add_call(self, turn: Turn) -> SessionCall:
+    def add_call(self, turn: RequestContext) -> SessionCall:
         """Add a call."""
         caller = turn.exchange.principal
         if self._first_caller is None:

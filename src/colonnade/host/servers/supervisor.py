@@ -50,7 +50,7 @@ from colonnade.host.servers.session import (
     send_to_latest_call,
 )
 from colonnade.host.servers.status import State, Status, StderrBuffer
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import InputRequestKind
 
@@ -274,7 +274,7 @@ class ServerSupervisor:
     # ------------------------------------------------------------ calls
 
     @asynccontextmanager
-    async def acquire(self, turn: Turn) -> AsyncGenerator[SessionCall]:
+    async def acquire(self, turn: RequestContext) -> AsyncGenerator[SessionCall]:
         """A session for one call, opened if there is none. Raises `CannotConnect` at once while the
         server may not be started, and the error of a start that failed."""
         call = await self._acquire(turn)
@@ -290,7 +290,7 @@ class ServerSupervisor:
 
     async def request(
         self,
-        turn: Turn,
+        turn: RequestContext,
         method: str,
         params: t.RequestParams,
         *,
@@ -305,7 +305,9 @@ class ServerSupervisor:
 
         return await self._with_retry(turn, send, lambda error: may_repeat(method, error))
 
-    async def run_read_only(self, turn: Turn, work: Callable[[SessionCall], Awaitable[T]]) -> T:
+    async def run_read_only(
+        self, turn: RequestContext, work: Callable[[SessionCall], Awaitable[T]]
+    ) -> T:
         """Do some work that changes nothing, such as reading a list; done once more where the
         connection was lost. Its errors may be shown to every caller."""
         try:
@@ -318,7 +320,7 @@ class ServerSupervisor:
 
     async def _with_retry(
         self,
-        turn: Turn,
+        turn: RequestContext,
         work: Callable[[SessionCall], Awaitable[T]],
         is_safe: Callable[[ConnectionLost], bool],
     ) -> T:
@@ -331,7 +333,7 @@ class ServerSupervisor:
         async with self.acquire(turn) as call:
             return await work(call)
 
-    async def _acquire(self, turn: Turn) -> SessionCall:
+    async def _acquire(self, turn: RequestContext) -> SessionCall:
         if self.draining:
             why = "its configuration has changed; try again" if self._draining else self._closed
             raise CannotConnect(why).with_server(self.key)

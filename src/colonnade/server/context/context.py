@@ -36,7 +36,7 @@ from colonnade.errors import (
     RemoteError,
     ToolError,
 )
-from colonnade.ports import Session, Store, Turn
+from colonnade.ports import RequestContext, Session, Store
 from colonnade.protocol import types as t
 from colonnade.protocol.input_requests import (
     AnyInputResponse,
@@ -130,7 +130,7 @@ class Context(Situation):
     `async` gets a `BlockingContext`, which has the same names and waits.
     """
 
-    def __init__(self, turn: Turn, interview: InputRounds, home: Home) -> None:
+    def __init__(self, turn: RequestContext, interview: InputRounds, home: Home) -> None:
         self._turn = turn
         self._interview = interview
         self._home = home
@@ -209,7 +209,7 @@ class Context(Situation):
         return self._turn.session
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> RequestContext:
         """The exchange itself, for those who know the protocol."""
         return self._turn
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from colonnade.errors import InvalidArgumentType
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.validate import Schema
 from colonnade.server.handlers.function import Bound
@@ -19,7 +19,7 @@ class Completer(Protocol):
     """Offers values for what was typed, with what else was filled in already."""
 
     def __call__(
-        self, turn: Turn, typed: str, others: Mapping[str, str], /
+        self, turn: RequestContext, typed: str, others: Mapping[str, str], /
     ) -> Awaitable[list[str]]: ...
 
 
@@ -32,7 +32,7 @@ def listed(parameter: Parameter) -> Completer | None:
     if not options:
         return None
 
-    async def complete(turn: Turn, typed: str, others: Mapping[str, str]) -> list[str]:
+    async def complete(turn: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
         return [option for option in ranked(options, typed) if closeness(option, typed) < NO_MATCH]
 
     return complete
@@ -70,7 +70,7 @@ def from_function(bound: Bound) -> Completer:
                 f"{bound.name}: parameter {parameter.name!r} may be unknown yet; give it a default"
             )
 
-    async def complete(turn: Turn, typed: str, others: Mapping[str, str]) -> list[str]:
+    async def complete(turn: RequestContext, typed: str, others: Mapping[str, str]) -> list[str]:
         arguments: dict[str, Any] = {first: typed}
         for parameter in others_wanted:
             if parameter.wire_name in others:

@@ -22,7 +22,7 @@ from colonnade.errors import (
     InvalidArgumentType,
     LocalProtocolError,
 )
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.downgrade import is_object_schema
 from colonnade.protocol.schema.error_messages import join_problems
@@ -51,7 +51,7 @@ class Interviewed(Protocol):
 
     def __call__(
         self,
-        turn: Turn,
+        turn: RequestContext,
         params: t.InputResponseRequestParams,
         body: Body,
         once: bool = False,
@@ -68,7 +68,7 @@ class Crashes:
         self._since = 0.0
         self._count = 0
 
-    def words(self, what: str, error: BaseException, turn: Turn | None = None) -> str:
+    def words(self, what: str, error: BaseException, turn: RequestContext | None = None) -> str:
         """What the caller is told; the log gets the rest. A turn may be of one who sees it all."""
         now = self._clock()
         if now - self._since > TRACEBACKS_S:

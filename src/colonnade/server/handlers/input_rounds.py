@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from colonnade.auth.seal import RequestStateStorage, SingleUse
-from colonnade.ports import Seal, Turn
+from colonnade.ports import RequestContext, Seal
 from colonnade.protocol import types as t
 from colonnade.protocol.input_rounds import InputRounds, open_request_state, subject_of
 from colonnade.protocol.revision import InputRequests
@@ -41,7 +41,11 @@ class Interviewer:
         self._clock = clock
 
     async def run(
-        self, turn: Turn, params: t.InputResponseRequestParams, body: Body, once: bool = False
+        self,
+        turn: RequestContext,
+        params: t.InputResponseRequestParams,
+        body: Body,
+        once: bool = False,
     ) -> t.ProtocolType:
         """Run a handler. Where questions go by result, they are its result.
 
@@ -74,7 +78,7 @@ class Interviewer:
         return await self._demand(turn, interview)
 
     async def _interview(
-        self, turn: Turn, params: t.InputResponseRequestParams, once: bool
+        self, turn: RequestContext, params: t.InputResponseRequestParams, once: bool
     ) -> InputRounds:
         exchange = turn.exchange
         memory = None
@@ -95,7 +99,7 @@ class Interviewer:
                 await spent.spend(params.request_state, memory, now=self._clock())
         return InputRounds(exchange.peer, exchange.method, memory, params.input_responses)
 
-    async def _demand(self, turn: Turn, interview: InputRounds) -> t.InputRequiredResult:
+    async def _demand(self, turn: RequestContext, interview: InputRounds) -> t.InputRequiredResult:
         exchange = turn.exchange
         if interview.unused:
             log.warning(

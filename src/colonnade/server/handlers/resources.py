@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from colonnade.errors import Fault, FaultKind, InvalidArgument, ToolError
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.error_messages import MAX_TEXT_CHARS, truncate
 from colonnade.server.handlers.content import (
@@ -145,7 +145,7 @@ def missing(uri: str) -> Fault:
 
 
 async def guarded(
-    bound: Bound, turn: Turn, run: Awaitable[t.ProtocolType], name: str = ""
+    bound: Bound, turn: RequestContext, run: Awaitable[t.ProtocolType], name: str = ""
 ) -> t.ProtocolType:
     """Run a function whose failures are protocol errors; `name` is what the caller calls it."""
     name = name or bound.name
@@ -189,7 +189,7 @@ class Reader:
 
     async def run(
         self,
-        turn: Turn,
+        turn: RequestContext,
         params: "t.ReadResourceRequestParams",
         values: Values,
         context: "Context | None" = None,
@@ -272,7 +272,7 @@ def _content(value: Any, uri: str, mime_type: str | None) -> t.ResourceContents:
 def prompter(bound: Bound, description: str | None) -> RunPrompt:
     """What answers `prompts/get` for a function."""
 
-    async def run(turn: Turn, params: "t.GetPromptRequestParams", /) -> t.ProtocolType:
+    async def run(turn: RequestContext, params: "t.GetPromptRequestParams", /) -> t.ProtocolType:
         try:
             arguments = bound.decode(msgspec.json.encode(params.arguments or {}))
         except Fault as fault:

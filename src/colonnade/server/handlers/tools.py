@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from colonnade.errors import Fault, FaultKind, InvalidArgument, LocalProtocolError, ToolError
-from colonnade.ports import Turn
+from colonnade.ports import RequestContext
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.encode import LARGE
 from colonnade.protocol.jsonrpc import refuse_duplicate_members
@@ -89,7 +89,7 @@ class BoundTool(Bound):
         """What its structured results look like, if it has any."""
         return self._promise.document if self._promise is not None else None
 
-    async def run(self, turn: Turn, params: t.CallToolRequestParams) -> t.ProtocolType:
+    async def run(self, turn: RequestContext, params: t.CallToolRequestParams) -> t.ProtocolType:
         """Answer a call. Errors call it what the caller does: mounted, it has another name."""
         name = params.name
         arguments = self.signature.decode_plain(params.arguments) if self._glances else None
@@ -125,7 +125,9 @@ class BoundTool(Bound):
                 raise
             return told
 
-    def _told(self, turn: Turn, error: BaseException, name: str) -> t.CallToolResult | None:
+    def _told(
+        self, turn: RequestContext, error: BaseException, name: str
+    ) -> t.CallToolResult | None:
         """What the caller hears of an error; None where nobody is left to hear of it."""
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()

@@ -12,7 +12,7 @@ import secrets
 from urllib.parse import parse_qs
 
 from colonnade.errors import ConnectionLost
-from colonnade.ports import Service, Turn
+from colonnade.ports import RequestContext, Service
 from colonnade.protocol.http import rules
 from colonnade.protocol.http.sse import encode_event
 from colonnade.protocol.jsonrpc import Batch, Request, decode
@@ -124,7 +124,7 @@ class SseSession:
         service: Service,
         link: Link,
         incoming: IncomingRequest,
-        calls: set[Turn],
+        calls: set[RequestContext],
         shared: SessionResources,
     ) -> None:
         self.channel: SseChannel = SseChannel(incoming)
@@ -145,7 +145,7 @@ class SseSession:
         if uri is None or self._service.may_hear(uri, self._scopes):
             self.duplex.news(method, params)
 
-    async def _answer(self, turn: Turn) -> bytes | None:
+    async def _answer(self, turn: RequestContext) -> bytes | None:
         size = len(turn.exchange.request.raw)
         if size <= SMALL_BODY_BYTES:
             return await self._handle(turn)
@@ -158,7 +158,7 @@ class SseSession:
         finally:
             self._bodies.release(principal, size)
 
-    async def _handle(self, turn: Turn) -> bytes | None:
+    async def _handle(self, turn: RequestContext) -> bytes | None:
         self._running += 1
         self._calls.add(turn)
         try:
@@ -205,7 +205,7 @@ class SseSessions:
         self._messages_path = messages_path
         self._by_id: dict[str, SseSession] = {}
         # The running calls of all streams: their POSTs are over long before.
-        self._calls: set[Turn] = set()
+        self._calls: set[RequestContext] = set()
 
     def __len__(self) -> int:
         return len(self._by_id)
