@@ -365,12 +365,11 @@ NOT_AT_FIRST = """
     colonnade.protocol.types.server colonnade.protocol.types.client colonnade.protocol.types.tasks
     colonnade.server.context.ask colonnade.server.context.blocking colonnade.server.handlers.completion colonnade.server.context.context
     colonnade.server.auth colonnade.server.handlers.resources colonnade.server.context.handles colonnade.server.handlers.input_rounds
-    colonnade.server.mount colonnade.server.options colonnade.server.handlers.dependencies
-    colonnade.server.handlers.resources colonnade.server.handlers.input_rounds colonnade.server.notifications
-    colonnade.protocol.negotiation
+    colonnade.server.mount colonnade.server.options
+    colonnade.server.handlers.resources colonnade.server.handlers.input_rounds colonnade.server.listener
 """
 # What only a handshake needs.
-NOT_WITHOUT_ONE = "colonnade.protocol.types.server colonnade.protocol.types.base"
+NOT_WITHOUT_ONE = "colonnade.protocol.types.lifecycle"
 
 
 def test_a_server_on_a_pipe_loads_nothing_that_it_does_not_use(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 Rules: as in `exchange`.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -15,25 +15,7 @@ from colonnade.protocol.codec.decode import decode_as
 from colonnade.protocol.exchange import Exchange
 from colonnade.protocol.jsonrpc import Request, RequestId, SplitParams, encode_notification
 from colonnade.protocol.negotiation import require_extension
-
-# A URI is cut at each slash to find what it is below; one that has more is compared with all that
-# is followed instead.
-MAX_CUTS = 64
-
-
-def is_covered(uri: str, own: Set[str]) -> bool:
-    """A resource, or one below it: updates of parts are news of the whole."""
-    if uri in own:
-        return True
-    if uri.count("/") > MAX_CUTS:
-        return any(_is_below(uri, one) for one in own)
-    ends = (at for at, sign in enumerate(uri) if sign == "/")
-    return any(uri[:at] in own or uri[: at + 1] in own for at in ends)
-
-
-def _is_below(uri: str, one: str) -> bool:
-    return uri.startswith(one) and (one.endswith("/") or uri.startswith("/", len(one)))
-
+from colonnade.protocol.uris import is_covered
 
 # Resources that one subscription, or one session, follows; and tasks. All are kept while it lasts.
 MAX_SUBSCRIPTIONS = 1000

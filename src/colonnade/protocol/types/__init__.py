@@ -2,8 +2,9 @@
 
 Each module here is loaded when one of its names is first used: `base` (the base struct, `since`,
 `until` and `span`, `_meta`, pagination), `content` (content blocks and tools), `capabilities`,
-`server` (resources, prompts, completion, logging, initialize, subscriptions), `client`
-(elicitation, sampling, roots), `tasks`. To define a type takes time, and most servers need few.
+`server` (resources, prompts, completion, logging), `lifecycle` (initialize, discover, progress,
+subscriptions), `client` (elicitation, sampling, roots), `tasks`. To define a type takes time, and
+most servers need few.
 
 Rules: nothing is defined here. Import types from here, not from the modules; what every call needs
 is imported by its own name, since `t.X` takes longer to find in a lazy module than in a plain one.
@@ -34,18 +35,20 @@ _MODULES = {
         TasksOfSampling TasksOfTools ToolsCapability
     """,
     "server": """
-        CancelledNotificationParams CompleteRequestParams CompleteResult Completion
-        CompletionArgument CompletionContext DiscoverResult EmptyResult EnvelopedParams ErrorObject
-        GetPromptRequestParams GetPromptResult HasTitle InitializeRequestParams InitializeResult
-        LOGGING_LEVELS ListPromptsResult ListResourceTemplatesResult ListResourcesResult
-        ListToolsResult LoggingMessageNotificationParams MAX_COMPLETIONS
-        MissingRequiredClientCapabilityData NotificationMeta ProgressNotificationParams Prompt
-        PromptArgument PromptMessage PromptReference ReadResourceRequestParams ReadResourceResult
-        RelatedTaskMetadata RequestMeta Resource ResourceTemplate ResourceTemplateReference
-        ResourceUpdatedNotificationParams ResultMeta SetLevelRequestParams SubscribeRequestParams
+        CompleteRequestParams CompleteResult Completion CompletionArgument CompletionContext
+        GetPromptRequestParams GetPromptResult HasTitle LOGGING_LEVELS ListPromptsResult
+        ListResourceTemplatesResult ListResourcesResult ListToolsResult
+        LoggingMessageNotificationParams MAX_COMPLETIONS Prompt PromptArgument PromptMessage
+        PromptReference ReadResourceRequestParams ReadResourceResult Resource ResourceTemplate
+        ResourceTemplateReference ResourceUpdatedNotificationParams SetLevelRequestParams
+        SubscribeRequestParams UnsubscribeRequestParams display_name severe_enough
+    """,
+    "lifecycle": """
+        CancelledNotificationParams DiscoverResult EmptyResult EnvelopedParams ErrorObject
+        InitializeRequestParams InitializeResult MissingRequiredClientCapabilityData
+        NotificationMeta ProgressNotificationParams RelatedTaskMetadata RequestMeta ResultMeta
         SubscriptionFilter SubscriptionsAcknowledgedNotificationParams
-        SubscriptionsListenRequestParams SubscriptionsListenResult UnsubscribeRequestParams
-        UnsupportedProtocolVersionData display_name severe_enough
+        SubscriptionsListenRequestParams SubscriptionsListenResult UnsupportedProtocolVersionData
     """,
     "client": """
         AnyInputRequest Block CreateMessageRequest CreateMessageRequestParams CreateMessageResult

@@ -5,32 +5,19 @@ Rules: as in `types_noun`.
 
 from typing import Annotated, Any, ClassVar, Protocol
 
-from msgspec import UNSET, field
+from msgspec import field
 
 from colonnade.protocol.types.base import (
-    PROGRESS_TOKEN_KEY,
-    RELATED_TASK_KEY,
-    SERVER_INFO_KEY,
-    SUBSCRIPTION_ID_KEY,
     CacheableResult,
     InputResponseRequestParams,
     ListResult,
     LoggingLevel,
     NotificationParams,
-    Number,
-    ProgressToken,
     ProtocolType,
-    RequestId,
     RequestParams,
     Result,
     RevisionRange,
     since,
-)
-from colonnade.protocol.types.capabilities import (
-    ClientCapabilities,
-    Envelope,
-    Implementation,
-    ServerCapabilities,
 )
 from colonnade.protocol.types.content import (
     Annotations,
@@ -245,151 +232,13 @@ def display_name(noun: HasTitle) -> str:
 # --- opening ---
 
 
-class InitializeRequestParams(RequestParams, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
-
-    protocol_version: str
-    capabilities: ClientCapabilities
-    client_info: Implementation
-
-
-class InitializeResult(Result, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
-
-    protocol_version: str
-    capabilities: ServerCapabilities
-    server_info: Implementation
-    instructions: str | None = None
-
-
-class DiscoverResult(CacheableResult, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    supported_versions: list[str]
-    capabilities: ServerCapabilities
-    instructions: str | None = None
-
-
-class EnvelopedParams(ProtocolType, kw_only=True):
-    """The params of any request as far as its envelope: `read(EnvelopedParams, params)`."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    meta: Envelope = field(name="_meta")
-
-
-class RelatedTaskMetadata(ProtocolType, kw_only=True):
-    """The task that a message belongs to (tasks of 2025-11-25)."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(since="2025-11-25", until="2025-11-25")
-
-    task_id: str
-
-
-class RequestMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a request may say where there is a handshake."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
-
-    progress_token: ProgressToken | None = field(default=None, name=PROGRESS_TOKEN_KEY)
-    related_task: Annotated[RelatedTaskMetadata | None, since("2025-11-25")] = field(
-        default=None, name=RELATED_TASK_KEY
-    )
-
-
-class NotificationMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a notification says of the subscription that it belongs to."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
-
-
-class ResultMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a result says of the server, and of the subscription that it ends."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    server_info: Implementation | None = field(default=None, name=SERVER_INFO_KEY)
-    subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
-
-
 # --- while a request runs ---
-
-
-class CancelledNotificationParams(NotificationParams, kw_only=True):
-    """`request_id` may be missing in 2025-11-25 alone, where tasks are cancelled otherwise."""
-
-    request_id: RequestId | None = None
-    reason: str | None = None
-
-
-class ProgressNotificationParams(NotificationParams, kw_only=True):
-    progress_token: ProgressToken
-    progress: Number
-    total: Number | None = None
-    message: Annotated[str | None, since("2025-03-26")] = None
 
 
 # --- subscriptions ---
 
 
-class SubscriptionFilter(ProtocolType, kw_only=True):
-    """What a client wants to hear of; `task_ids` belongs to the tasks extension."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    tools_list_changed: bool | None = None
-    prompts_list_changed: bool | None = None
-    resources_list_changed: bool | None = None
-    resource_subscriptions: list[str] | None = None
-    task_ids: list[str] | None = None
-
-
-class SubscriptionsListenRequestParams(RequestParams, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    notifications: SubscriptionFilter
-
-
-class SubscriptionsAcknowledgedNotificationParams(NotificationParams, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    notifications: SubscriptionFilter
-
-
-class SubscriptionsListenResult(Result, kw_only=True):
-    """The end of a subscription; its `_meta` names it."""
-
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-
 # --- answers without a result ---
 
 
-class EmptyResult(Result, kw_only=True):
-    """An acknowledgement."""
-
-
 # --- errors ---
-
-
-class ErrorObject(ProtocolType, kw_only=True):
-    """A JSON-RPC error as data, for places where one is part of a result."""
-
-    code: int
-    message: str
-    data: Any = UNSET
-
-
-class UnsupportedProtocolVersionData(ProtocolType, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    supported: list[str]
-    requested: str
-
-
-class MissingRequiredClientCapabilityData(ProtocolType, kw_only=True):
-    available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
-
-    required_capabilities: ClientCapabilities

@@ -23,7 +23,7 @@ from colonnade.protocol.types.base import (
     RevisionRange,
 )
 from colonnade.protocol.types.client import AnyInputRequest
-from colonnade.protocol.types.server import ErrorObject
+from colonnade.protocol.types.lifecycle import ErrorObject
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
