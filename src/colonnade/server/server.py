@@ -149,7 +149,7 @@ class Server(Offering):
         self._users = 0
         self._exits = contextlib.AsyncExitStack()
         self._store = store
-        if auth is not None and not hasattr(auth, "admit"):
+        if auth is not None and not hasattr(auth, "authenticate"):
             raise InvalidArgumentType(
                 f"auth= takes Protection(URL, ...), and not {type(auth).__name__}: "
                 "auth=Protection('https://notes.example.com/mcp', Jwt('https://login.example.com'))",
