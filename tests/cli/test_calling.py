@@ -140,7 +140,7 @@ MISTYPED = {
         f"forecast: days: expected an integer, got a string; its signature is {FORECAST}"
     ),
     "forecast city=Oslo unit=K": (
-        f"forecast: unit: expected one of 'C', 'F', got other text; its signature is {FORECAST}"
+        f"forecast: unit: expected one of 'C', 'F', got another string; its signature is {FORECAST}"
     ),
     "forecast city=Oslo city=Cairo": "city is given twice",
     "forecast city:=Oslo": "city:=: invalid JSON: JSON is malformed: invalid character (byte 0)",
@@ -176,7 +176,7 @@ def test_what_is_no_object_is_told_without_a_word_of_it(echo: Path) -> None:
     )
     assert told(echo, "call", "server.py", "echo", "-", input="") == (
         2,
-        "colonnade: standard input is no JSON: Input data was truncated\n",
+        "colonnade: stdin: invalid JSON: Input data was truncated\n",
     )
 
 
