@@ -134,7 +134,7 @@ def test_the_tools_are_shown_each_call_is_shown_and_asked_for_and_the_answer_is_
     assert "\x1b" not in everything
     results = said(provider, "tool")
     assert results[0].startswith("bought 3 plum")
-    assert results[1] == "Error: desk__buy was refused: the user declined"
+    assert results[1] == "Error: desk__buy was refused: the user rejected the call"
 
 
 @pytest.mark.spec("R0141")
@@ -148,7 +148,7 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
     ):
         chat.answer("you> ", "What is a plum?")
         asked = chat.answer("call it? yes, no or always (for this tool) [no] ", "always")
-        assert "(it says that it only reads)" in asked
+        assert "(the tool declares itself read-only)" in asked
         assert "(you allowed this tool)" in chat.answer("you> ", "/new")
         chat.answer("you> ", "Again?")
         chat.answer("call it? yes, no or always (for this tool) [no] ", "no")
@@ -167,7 +167,7 @@ def test_a_long_call_says_that_there_is_more_and_shows_it(folder: Path) -> None:
     with Scripted([long, "Well."]) as provider, terminal(folder, provider) as chat:
         chat.answer("you> ", "Go.")
         asked = chat.answer("[no] ", "show")
-        assert "more characters; show shows all)" in asked
+        assert "type show to see them)" in asked
         assert "aend" not in asked
         assert "aend" in chat.answer("[no] ", "no")
         chat.answer("you> ", END_OF_INPUT)
@@ -216,7 +216,7 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
             ) as chat,
         ):
             chat.answer("you> ", "Write.")
-            asked = chat.answer("let it answer? yes or no [no] ", first)
+            asked = chat.answer("send it to the model? yes or no [no] ", first)
             assert "desk (for desk__poem) wants your model to answer this:\n" in asked
             assert "  user:\n  | Rhyme on plum.\n  (in 9 tokens at the most)\n" in asked
             if first == "yes":
