@@ -481,7 +481,7 @@ async def test_a_page_that_is_no_server_is_an_error_that_says_so() -> None:
     page = whole(200, b"<html>welcome</html>", "text/html")
     script = Script(server_discover=lambda heard: page, initialize=lambda heard: page)
     async with site(script) as hand:
-        with pytest.raises(RemoteProtocolError, match=r"no MCP.*welcome"):
+        with pytest.raises(RemoteProtocolError, match=r"not MCP.*welcome"):
             await connect(hand.url)
 
 

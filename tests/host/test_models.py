@@ -190,10 +190,10 @@ async def test_giving_up_lets_the_connection_go() -> None:
     [
         ("http://models.example/v1", "not https"),
         ("http://127.0.0.1.evil.example/v1", "not https"),
-        ("ftp://127.0.0.1/v1", "no https URL"),
-        ("https://me:secret@models.example/v1", "name or a password"),
+        ("ftp://127.0.0.1/v1", "not an https URL"),
+        ("https://me:secret@models.example/v1", "user name or password"),
         ("https://models.example/v1?key=secret", "ends where its path ends"),
-        ("models", "no https URL"),
+        ("models", "not an https URL"),
     ],
 )
 def test_an_address_where_others_read_along_is_refused(url: str, words: str) -> None:

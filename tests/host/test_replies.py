@@ -92,5 +92,5 @@ def test_what_is_cut_says_how_much() -> None:
     assert shorten("abc", 3) == "abc"
     assert (
         shorten("abcd", 3)
-        == "abc\n[shorten here: 1 more characters are left out; ask for less of it]"
+        == "abc\n[cut here: 1 more characters are left out; ask for less of it]"
     )

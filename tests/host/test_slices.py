@@ -218,7 +218,7 @@ async def test_only_templates_that_begin_like_an_address_are_compiled(
     texts = [f"a{nth}://x/{{name}}" for nth in range(200)]
     async with Host({"one": listing(*texts, "b%C3%BC://{name}")}) as host:
         await host.list_resource_templates()
-        monkeypatch.setattr(catalogue, "Template", Counted)
+        monkeypatch.setattr(catalogue, "UriTemplate", Counted)
         assert (await host.read_resource("a7://x/me")).contents
         assert compiled == ["a7://x/{name}"]
         for uri in ("bü://me", "b%C3%BC://me", "%617://x/me"):  # encoded or not, it is the same

@@ -118,7 +118,7 @@ async def test_far_too_much_ends_the_call_in_words_and_the_next_one_is_served() 
     server = reading("p" * (MAX_STORED_BYTES + 1))
     server.tool(name="hi")(lambda: "hi")
     async with talk(server, JULY_2026) as client:
-        with pytest.raises(Rejected, match="too much to remember") as caught:
+        with pytest.raises(Rejected, match="the request state has") as caught:
             await client.call("read")
         assert caught.value.code == -32603
         assert await client.text("hi") == "hi"

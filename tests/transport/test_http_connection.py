@@ -140,7 +140,7 @@ def doing(*messages: Message, read: bool = False) -> App:
 
 async def answering(scope: Scope, receive: Receive, send: Send) -> None:
     """What our own application does: the whole body, and a whole response."""
-    cycle: RequestCycle = scope["colonnade.line"]
+    cycle: RequestCycle = scope["colonnade.connection"]
     said = cycle.whole_body(receive)
     while said is None:
         event = await receive()
@@ -152,7 +152,7 @@ async def answering(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
-    cycle: RequestCycle = scope["colonnade.line"]
+    cycle: RequestCycle = scope["colonnade.connection"]
     assert cycle.start_stream(send, [(b"content-type", b"text/event-stream")], b"one")
     assert cycle.write_chunk(send, b"two")
     assert cycle.write_chunk(send, b"", last=True)
@@ -164,7 +164,7 @@ async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def stuck_in_a_stream(scope: Scope, receive: Receive, send: Send) -> None:
-    assert scope["colonnade.line"].start_stream(send, [], b"one")
+    assert scope["colonnade.connection"].start_stream(send, [], b"one")
     await stuck(scope, receive, send)
 
 
@@ -378,7 +378,7 @@ async def test_a_body_that_was_not_asked_for_is_not_waited_for() -> None:
 
 
 async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
-    assert scope["colonnade.line"].respond(send, 401, b"", None)
+    assert scope["colonnade.connection"].respond(send, 401, b"", None)
 
 
 # ---------------------------------------------------------------- what an application receives
@@ -489,7 +489,7 @@ async def test_the_rest_of_a_body_after_its_response_is_read_and_not_kept() -> N
 @live
 async def test_a_writer_waits_for_a_slow_reader_and_no_longer_than_it_is_there() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        cycle: RequestCycle = scope["colonnade.line"]
+        cycle: RequestCycle = scope["colonnade.connection"]
         assert not cycle.respond(send, 200, b"{}", None)
         assert not cycle.start_stream(send, [], b"")
         await doing(SIZED, body(b"o", more=True), body(b"k"))(scope, receive, send)
@@ -512,7 +512,7 @@ async def test_a_writer_waits_for_a_slow_reader_and_no_longer_than_it_is_there()
 @live
 async def test_what_is_written_soon_is_written_once_and_never_overtaken() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        cycle: RequestCycle = scope["colonnade.line"]
+        cycle: RequestCycle = scope["colonnade.connection"]
         assert cycle.start_stream(send, [], b"one")
         assert cycle.write_chunk(send, b"two")
         if scope["path"] == "/slowly":
@@ -532,7 +532,7 @@ async def test_what_is_written_soon_is_written_once_and_never_overtaken() -> Non
 @live
 async def test_more_than_a_reader_can_take_is_not_held() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        cycle: RequestCycle = scope["colonnade.line"]
+        cycle: RequestCycle = scope["colonnade.connection"]
         assert cycle.start_stream(send, [], b"")
         while not line.written:
             assert cycle.write_chunk(send, b"x" * 10_000)
@@ -586,7 +586,7 @@ async def test_a_request_for_the_head_alone_gets_that_alone() -> None:
 @live
 async def test_a_large_response_is_not_copied() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert scope["colonnade.line"].respond(send, 200, b"x" * (LARGE_BODY + 1), None)
+        assert scope["colonnade.connection"].respond(send, 200, b"x" * (LARGE_BODY + 1), None)
 
     line, _ = await sent(app, GET)
     assert [len(part) for part in line.transport.written][1:] == [LARGE_BODY + 1]
@@ -660,7 +660,7 @@ async def test_a_request_that_is_answered_at_once_leaves_nothing_and_teaches_not
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(list(scope["headers"]))
         scope["headers"].append((b"x-added", b"by the application"))
-        assert scope["colonnade.line"].respond(send, 200, b"{}", None)
+        assert scope["colonnade.connection"].respond(send, 200, b"{}", None)
 
     line = Wire(app)
     line.connection.loop = cast("asyncio.AbstractEventLoop", EagerLoop())
@@ -749,7 +749,7 @@ async def taken(before: list[bytes], pieces: list[bytes]) -> tuple[list[Any], by
     seen: list[Any] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        facts = {name: value for name, value in scope.items() if name != "colonnade.line"}
+        facts = {name: value for name, value in scope.items() if name != "colonnade.connection"}
         seen.append(facts | {"headers": list(scope["headers"])})
         await answering(scope, receive, send)
 
