@@ -394,7 +394,7 @@ async def test_a_sealed_state_ends_with_its_time_also_in_a_mounted_server(
     revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A client that gives people more time than ours does.
-    monkeypatch.setattr("colonnade.client.request.MAX_HELD_S", 1000.0)
+    monkeypatch.setattr("colonnade.client.request.MAX_PAUSED_S", 1000.0)
     outer, clock = Server("outer"), Clock()
     outer.mount(slow(), "inner")
 

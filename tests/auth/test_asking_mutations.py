@@ -168,7 +168,7 @@ CUTS: dict[str, Cut] = {
     ),
     "RQ-11 the people's time": Cut(
         "client/request.py",
-        "self._people_s = MAX_HELD_S",
+        "self._people_s = MAX_PAUSED_S",
         "self._people_s = 1e9",
         LONG,
         "people_have",

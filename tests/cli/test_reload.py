@@ -58,7 +58,7 @@ def test_a_change_of_the_file_is_served_in_the_same_process_on_the_same_port(
         line = process.up()
         assert said(process) == "one first"
         written(folder, server=SERVER.replace('"one "', '"two "'))
-        assert process.err.until("again") == (
+        assert process.err.until("restarted") == (
             "colonnade: server.py changed; writer 1.0 was restarted"
         )
         assert said(process) == "two first"
@@ -164,7 +164,7 @@ def test_a_loop_that_is_stuck_begins_again_too(folder: Path) -> None:
 def test_what_no_change_mends_is_not_waited_for(folder: Path) -> None:
     with Process(folder, *SERVE, "--path", "mcp") as process:
         assert process.end() == 2
-        assert process.err.rest() == ["colonnade: 'mcp' is not a path; begin it with a slash"]
+        assert process.err.rest() == ["colonnade: 'mcp' is no path; begin it with a slash"]
 
 
 # ---------------------------------------------------------------- which files, and when
