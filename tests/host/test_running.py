@@ -226,7 +226,7 @@ async def test_what_a_model_or_a_callback_raises_is_raised_as_it_is() -> None:
         wanted = calls(("shop__price", {"fruit": "plum"}), ("shop__price", {"fruit": "pear"}))
         with pytest.raises(ZeroDivisionError):
             await host.run(Scripted([wanted]), "Go.", on_call=fail)
-        with pytest.raises(LocalProtocolError, match="no reply of a model"):
+        with pytest.raises(LocalProtocolError, match="not a reply of a model"):
             await host.run(Scripted([None]), "Go.")
 
 

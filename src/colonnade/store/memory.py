@@ -47,9 +47,9 @@ def check_mark(mark: bytes, ttl_s: float) -> None:
 
 
 def mark_digest(principal: str, mark: bytes) -> bytes:
-    """What a mark of a principal is remembered by. No two principals share one."""
-    person = hashlib.blake2b(principal.encode(), digest_size=_DIGEST_BYTES).digest()
-    return hashlib.blake2b(mark, key=person, digest_size=_DIGEST_BYTES).digest()
+    """The digest by which a mark is remembered; different for each principal."""
+    principal_key = hashlib.blake2b(principal.encode(), digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(mark, key=principal_key, digest_size=_DIGEST_BYTES).digest()
 
 
 def check_mark_limits(limits: StoreLimits, of_principal: int, of_all: int) -> None:

@@ -1,1 +1,1 @@
-"""OAuth for clients: login, tokens, storage."""
+"""OAuth for clients: discovery, registration, grants, credentials, token storage."""

@@ -158,20 +158,20 @@ def fetch_issuer_metadata(issuer: str) -> Flow[AuthorizationServer]:
     require_https(issuer, "the issuer that the server names")
     if "?" in issuer or "#" in issuer:
         raise AuthError(f"the issuer {display_url(issuer)} must not have a query or a fragment")
-    strangers: list[str] = []
+    mismatched: list[str] = []
     for place in issuer_metadata_urls(issuer):
         response = yield from send_request("GET", place, _METADATA_HEADERS)
         found = _json_document(response, place)
         if found is None:
             continue
         if not same_issuer(found.get("issuer"), issuer):  # CL-05
-            strangers.append(display_url(place))
+            mismatched.append(display_url(place))
             continue
         # Its own spelling is the one that `iss` is compared with, exactly (RFC 9207).
         return parse_issuer_metadata(found, str(found["issuer"]))
-    if strangers:
+    if mismatched:
         raise AuthError(
-            f"{strangers[0]} is the metadata of another issuer than {display_url(issuer)}, so it "
+            f"{mismatched[0]} is the metadata of another issuer than {display_url(issuer)}, so it "
             "is not used; the server or its authorization server is misconfigured or malicious"
         )
     raise AuthError(f"the authorization server {display_url(issuer)} publishes no metadata")

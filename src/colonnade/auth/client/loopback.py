@@ -65,11 +65,11 @@ class RedirectListener:
             self._path, host = PATH, HOST
             self._server = await asyncio.start_server(self._take, HOST, 0)
         bound = self._server.sockets[0].getsockname()[1]
-        shown = f"[{host}]" if ":" in host else host
-        self._hosts = frozenset({f"{shown}:{bound}", f"{HOST}:{bound}", f"localhost:{bound}"})
+        displayed = f"[{host}]" if ":" in host else host
+        self._hosts = frozenset({f"{displayed}:{bound}", f"{HOST}:{bound}", f"localhost:{bound}"})
         if required and parts.port is None:
             return preferred  # any port is allowed (RFC 8252, 7.3)
-        return f"http://{shown}:{bound}{self._path}"
+        return f"http://{displayed}:{bound}{self._path}"
 
     @property
     def port(self) -> int:

@@ -1,10 +1,11 @@
-"""Where credentials live: a store of one principal, sealed where it outlives this process.
+"""Token storage: stored logins and clients of one principal, encrypted if the store is durable.
 
-A lease says who is renewing or logging in now, in all processes that share the store: it is no
-lock, nobody who has a good token waits for it, and it ends by itself where its identity has died.
+A lease lets one process at a time refresh or log in, among all that share the store. It is not a
+lock: requests with a valid token do not wait for it, and it expires if its process has died.
 
-Rules: nothing that is kept can be read or moved without the key: each value is sealed for its own
-name. What does not open is as good as nothing. No value is ever in a log or an error.
+Rules: a stored value cannot be read, or moved to another name, without the key: each value is
+sealed for its own name. A value that cannot be decrypted counts as missing. No value is ever in a
+log or an error.
 """
 
 import asyncio
@@ -124,7 +125,7 @@ log: logging.Logger = logging.getLogger("colonnade.auth")
 
 # A process that died during a refresh keeps the others waiting for this long.
 LEASE_S = 20.0
-# How often its identity says that it is still at it.
+# How often its holder extends it.
 LEASE_RENEWAL_S = 5.0
 
 

@@ -1,1 +1,1 @@
-"""OAuth for servers: verification of tokens."""
+"""OAuth for servers: protected resource, verification of access tokens, DPoP."""
