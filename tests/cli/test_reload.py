@@ -58,7 +58,7 @@ def test_a_change_of_the_file_is_served_in_the_same_process_on_the_same_port(
         line = process.up()
         assert said(process) == "one first"
         written(folder, server=SERVER.replace('"one "', '"two "'))
-        assert process.err.until("again") == (
+        assert process.err.until("restarted") == (
             "colonnade: server.py changed; writer 1.0 was restarted"
         )
         assert said(process) == "two first"

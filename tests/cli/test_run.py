@@ -127,7 +127,10 @@ def test_a_signal_ends_it_quietly(
         if tool == "stubborn":
             process.say(call("stubborn", id=2))
             process.err.until("waiting")
-            said = ["waiting", "WARNING colonnade.transport: 1 handlers do not stop, and are left alone"]
+            said = [
+                "waiting",
+                "WARNING colonnade.transport: 1 handlers do not stop, and are left alone",
+            ]
         process.signal(number)
         assert process.end() == code
         assert process.err.rest() == said

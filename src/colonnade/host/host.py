@@ -333,7 +333,8 @@ class Calls:
             return result
         except Fault as fault:
             await turn.caught_up()
-            raise RemoteError(number(fault, NEWEST), fault.message, fault.data) from fault
+            code = number(fault, NEWEST)
+            raise RemoteError(code, fault.message, fault.data, hint=fault.hint) from fault
         except RemoteError as error:
             remedy = self._remedy(error)
             if not remedy:

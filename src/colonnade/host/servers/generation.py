@@ -404,14 +404,15 @@ class Snapshot:
             return found[0]
         if found:
             names = _told([one.key for one in found])
-            words = f"{names} all have the resource {cut(uri)!r}; say which is meant: server="
-            raise Fault(FaultKind.INVALID_PARAMS, words)
+            words = f"{names} all have the resource {cut(uri)!r}"
+            raise Fault(FaultKind.INVALID_PARAMS, words, hint="pass server= to choose one")
         silent = [one.key for one, shelf in listed.items() if shelf.problem is not None]
         more = f"; {_told(silent)} could not be asked" if silent else ""
         if untried:
             more += f"; {_told(untried)} has more templates than are tried"
-        words = f"no server lists the resource {cut(uri)!r}{more}; server= asks one that may"
-        raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
+        words = f"no server lists the resource {cut(uri)!r}{more}"
+        hint = "pass server= to read it from one that may have it"
+        raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri}, hint=hint)
 
     # ------------------------------------------------------------ all of it
 
