@@ -475,7 +475,7 @@ def test_logins_are_of_one_server_with_an_address(folder: Path) -> None:
         3,
         (
             "colonnade: not logged in to http://127.0.0.1:9/mcp; "
-            "colonnade login http://127.0.0.1:9/mcp\n"
+            "run colonnade login http://127.0.0.1:9/mcp\n"
         ),
     )
 
