@@ -176,7 +176,7 @@ def test_what_is_no_object_is_told_without_a_word_of_it(echo: Path) -> None:
     )
     assert told(echo, "call", "server.py", "echo", "-", input="") == (
         2,
-        "colonnade: standard input is no JSON: Input data was truncated\n",
+        "colonnade: stdin: invalid JSON: Input data was truncated\n",
     )
 
 

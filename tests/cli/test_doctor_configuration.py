@@ -204,7 +204,7 @@ def test_the_table_is_read_without_colours(folder: Path) -> None:
         "  ok       variables      all references are resolved\n"
         "  FAILED   command        there is no command no-such-program-here on PATH\n"
         "                          -> install it, or use its full path\n"
-        "  skipped  the rest       process, revision, lists, schema\n"
+        "  skipped  others         process, revision, lists, schema\n"
         "\n"
         "1 of 2 servers work, 1 failed\n"
     )

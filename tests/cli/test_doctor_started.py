@@ -269,8 +269,7 @@ def test_last_words_that_are_known_have_a_remedy() -> None:
         "python: can't open file '/x/y.py': [Errno 2]": "there is no file /x/y.py; fix its path",
         "OSError: [Errno 98] Address already in use": "another program uses its port; stop it",
         "KeyError: 'API_KEY'": (
-            "it needs the environment variable API_KEY, and inherits few: use --env, or in its "
-            "entry"
+            "it needs the environment variable API_KEY, and inherits few: use --env, or its entry"
         ),
         "all checks passed": "",
     }
@@ -354,4 +353,4 @@ async def test_names_that_models_refuse_are_a_warning(folder: Path) -> None:
         "some model provider or client rejects 1 item",
     )
     assert schema.fix == "see colonnade inspect hand.py"
-    assert schema.lines[0].startswith("look around!: models refuse its name")
+    assert schema.lines[0].startswith("look around!: model providers reject its name")
