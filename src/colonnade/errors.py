@@ -174,8 +174,9 @@ class Fault(RemoteProtocolError):
         raw_id: bytes = b"",
         settles: int | str | None = None,
         expects_no_response: bool = False,
+        hint: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, hint=hint)
         self.kind = kind
         self.message = message
         self.data = data
@@ -190,8 +191,8 @@ class Fault(RemoteProtocolError):
 class RemoteError(ColonnadeError):
     """The peer answered with an error."""
 
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(f"{message} ({code})")
+    def __init__(self, code: int, message: str, data: Any = None, *, hint: str = "") -> None:
+        super().__init__(f"{message} ({code})", hint=hint)
         self.code = code
         self.message = message
         self.data = data

@@ -112,16 +112,16 @@ async def test_a_refused_token_is_explained_to_the_operator_the_caller_and_docto
     )
     assert isinstance(found.error, ScopeRequired if reason == "scope" else LoginRequired)
     assert (found.error.reason, found.error.status) == (WORDS[reason], status)
-    said, mend = found.doctor
+    said, fix = found.doctor
     if reason == "scope":
         assert found.error.scopes == ("notes:admin",)
         assert said == f"access is forbidden (403): {WORDS[reason]}"
-        assert mend == "get a token with the scope notes:admin"
+        assert fix == "get a token with the scope notes:admin"
     else:
         assert found.error.token_sent
         assert "; send another token: " in found.command
         assert said == f"it rejects the Authorization header that you send: {WORDS[reason]}"
-        assert mend == "get another token for this server, and send that"
+        assert fix == "get a new token for this server"
 
 
 @live

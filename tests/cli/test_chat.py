@@ -16,7 +16,7 @@ from colonnade.cli.options import ConnectionOptions
 from colonnade.cli.terminal import Terminal
 from host.endpoint import Endpoint, refused
 from host.endpoint import said as hello
-from providers.scripted import Scripted, RequestContext
+from providers.scripted import RequestContext, Scripted
 
 KEY = "secret"
 
@@ -206,7 +206,9 @@ def test_a_server_gets_the_model_s_words_if_a_person_agrees_before_and_after(
     assert command(folder, "config", "trust", "colonnade.toml", "--yes").returncode == 0
     poem: RequestContext = [("desk__poem", {})]
     for first, second in (("yes", "yes"), ("yes", "no"), ("no", "")):
-        script: list[RequestContext] = [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
+        script: list[RequestContext] = (
+            [poem, "Gum.\x1b[2J", "Done."] if first == "yes" else [poem, "Done."]
+        )
         with (
             Scripted(script) as provider,
             PseudoTerminal(

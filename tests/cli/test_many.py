@@ -317,9 +317,9 @@ def test_a_resource_is_read_of_the_server_that_has_it(folder: Path) -> None:
 def test_an_address_that_several_have_needs_a_server(folder: Path) -> None:
     code, words = told(folder, "read", "mcp.json", "notes://all")
     assert code == 5
-    assert words.startswith(
-        "colonnade: 'mine', 'other' all have the resource 'notes://all'; say which is meant: "
-        "--server KEY"
+    assert words == (
+        "colonnade: 'mine', 'other' all have the resource 'notes://all' (-32602); "
+        "choose the server with --server KEY\n"
     )
     done = command(folder, "read", "mcp.json", "notes://all", "--server", "other")
     assert (done.returncode, done.stdout) == (0, "other has all")

@@ -91,6 +91,5 @@ def test_words_are_what_a_user_says_and_what_is_no_message_is_refused() -> None:
 def test_what_is_cut_says_how_much() -> None:
     assert shorten("abc", 3) == "abc"
     assert (
-        shorten("abcd", 3)
-        == "abc\n[cut here: 1 more characters are left out; ask for less of it]"
+        shorten("abcd", 3) == "abc\n[cut here: 1 more characters are left out; ask for less of it]"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from colonnade.client.client import Client
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.client.results import ToolResult
-from colonnade.errors import FaultKind, RemoteError
+from colonnade.errors import Fault, FaultKind, RemoteError
 from colonnade.host.config.settings import Problem
 from colonnade.host.servers.listings import describe_error
 from colonnade.protocol import types as t
@@ -192,7 +192,7 @@ class ConfiguredServers:
 
     async def read_resource(self, uri: str) -> t.ReadResourceResult:
         """Read a resource, from the server that has it."""
-        with _command_line_hint():
+        with _server_option_hint():
             return await self.host.read_resource(uri, self._server)
 
     async def complete(
@@ -205,7 +205,7 @@ class ConfiguredServers:
         context: Mapping[str, str] | None = None,
     ) -> t.Completion:
         """Complete an argument of a prompt, or a variable of a template."""
-        with _command_line_hint():
+        with _server_option_hint():
             return await self.host.complete(
                 argument,
                 value,
@@ -217,12 +217,11 @@ class ConfiguredServers:
 
 
 @contextlib.contextmanager
-def _command_line_hint() -> Generator[None]:
-    """What a host tells a program to write is told as it is typed in a command."""
+def _server_option_hint() -> Generator[None]:
+    """Replace the hint of a host, which names an argument of Python, by the option."""
     try:
         yield
     except RemoteError as error:
-        if "server=" not in error.message:
-            raise
-        words = error.message.replace("server=", "--server KEY")
-        raise RemoteError(error.code, words, error.data) from None
+        if error.hint and isinstance(error.__cause__, Fault):
+            error.hint = "choose the server with --server KEY"
+        raise

@@ -552,7 +552,8 @@ class Host:
             return result
         except Fault as fault:
             await turn.caught_up()
-            raise RemoteError(error_code(fault, NEWEST), fault.message, fault.data) from fault
+            code = error_code(fault, NEWEST)
+            raise RemoteError(code, fault.message, fault.data, hint=fault.hint) from fault
         except RemoteError as error:
             hint = self._input_hint(error)
             if not hint:

@@ -423,16 +423,15 @@ class Generation:
             return found[0]
         if found:
             keys = _list_keys([one.key for one in found])
-            words = f"several servers have the resource {truncate(uri)!r}: {keys}; pass server="
-            raise Fault(FaultKind.INVALID_PARAMS, words)
+            message = f"several servers have the resource {truncate(uri)!r}: {keys}"
+            raise Fault(FaultKind.INVALID_PARAMS, message, hint="pass server= to choose one")
         failed = [one.key for one, listing in resources.items() if listing.problem is not None]
         more = f"; could not be listed: {_list_keys(failed)}" if failed else ""
         if untried:
             more += f"; has more templates than are tried: {_list_keys(untried)}"
-        words = (
-            f"no server lists the resource {truncate(uri)!r}{more}; pass server= to read it anyway"
-        )
-        raise Fault(FaultKind.RESOURCE_MISSING, words, {"uri": uri})
+        message = f"no server lists the resource {truncate(uri)!r}{more}"
+        hint = "pass server= to read it anyway"
+        raise Fault(FaultKind.RESOURCE_MISSING, message, {"uri": uri}, hint=hint)
 
     # ------------------------------------------------------------ lists of all servers
 
