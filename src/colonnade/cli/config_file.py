@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from colonnade.cli.errors import FAILED, Trouble
 from colonnade.errors import Refused
-from colonnade.host.config.reader import Reader
+from colonnade.host.config.reader import ConfigReader
 from colonnade.host.config.trust import digest_of, forget, recall, remember
 from colonnade.text import clean
 
@@ -155,7 +155,7 @@ class Standing:
         self._servers = _servers(before)
         self._drawn = _drawn(before)
         # A file in a place of the user's own needs no trust.
-        self._is_guarded = before.sources[0].guarded
+        self._is_guarded = before.sources[0].needs_trust
         is_same = before.sources[0].digest == _digest(text)
         known = text is None or recall(self._key) == _whole(before)
         self._is_trusted = is_same and known
@@ -183,9 +183,9 @@ class Standing:
         words = f"{shown} was not trusted before, and is not now; look at it, and then"
         return f"{words}: colonnade config trust {clean(quote(self._path))}"
 
-    def _read(self) -> Reader:
+    def _read(self) -> ConfigReader:
         """The file as every command reads it; nobody is asked."""
-        reader = Reader(strict=True)
+        reader = ConfigReader(strict=True)
         reader.read(self._path)
         return reader
 
@@ -194,17 +194,17 @@ def _digest(text: str | None) -> str:
     return "" if text is None else hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _whole(reader: Reader) -> str:
+def _whole(reader: ConfigReader) -> str:
     """The digest that is kept for a file."""
-    return digest_of(reader.drawn.get(reader.sources[0].file, ()))
+    return digest_of(reader.included.get(reader.sources[0].file, ()))
 
 
-def _servers(reader: Reader) -> list[tuple[str, Any]]:
+def _servers(reader: ConfigReader) -> list[tuple[str, Any]]:
     """Every server that would be used, as it stands there."""
     return [(draft.key, draft.node.value) for one in reader.sources for draft in one.drafts]
 
 
-def _drawn(reader: Reader) -> Sequence[tuple[str, str]]:
+def _drawn(reader: ConfigReader) -> Sequence[tuple[str, str]]:
     """What else is read because of the file, and its digests."""
     file = reader.sources[0].file
-    return [part for part in reader.drawn.get(file, ()) if part[0] != file]
+    return [part for part in reader.included.get(file, ()) if part[0] != file]

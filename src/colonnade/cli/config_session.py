@@ -24,7 +24,7 @@ from colonnade.cli.terminal import Screen
 from colonnade.client.request import OnLog
 from colonnade.errors import ColonnadeError, Declined
 from colonnade.host.config.explain import line
-from colonnade.host.config.settings import Config, Problem
+from colonnade.host.config.settings import Config, HostProblem
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.naming import BETWEEN, qualified_name
@@ -111,13 +111,13 @@ async def address_in(config: Config, key: str) -> str:
 # ---------------------------------------------------------------- what is wrong
 
 
-def show_problems(problems: Sequence[Problem], screen: Screen) -> None:
+def show_problems(problems: Sequence[HostProblem], screen: Screen) -> None:
     """Tell what does not work, beside the output."""
     for words in _lines(problems):
         screen.note(f"colonnade: {clean(words, lines=True)}\n")
 
 
-def _lines(problems: Sequence[Problem]) -> list[str]:
+def _lines(problems: Sequence[HostProblem]) -> list[str]:
     """What is wrong; that a file is not trusted is said once for all of its servers."""
     said = Counter(one.words for one in problems if one.untrusted)
     told = [
@@ -127,7 +127,7 @@ def _lines(problems: Sequence[Problem]) -> list[str]:
     return [words for n, words in enumerate(told) if words not in told[:n]]
 
 
-def plain_problems(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+def plain_problems(problems: Sequence[HostProblem]) -> list[dict[str, Any]]:
     """The same for programs."""
     return [plain_problem(one) for one in problems]
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from colonnade.cli.errors import Trouble
 from colonnade.cli.options import FOUND, TIMEOUT_S, Terms, known_revision, shown_configuration
 from colonnade.cli.terminal import Screen
-from colonnade.host.config.formats import places
+from colonnade.host.config.formats import existing_files
 from colonnade.host.config.lookups import Input
 from colonnade.host.config.reader import read_config
-from colonnade.host.config.settings import Config, Entry
-from colonnade.host.config.trust import TrustQuestion
+from colonnade.host.config.settings import Config, ServerEntry
+from colonnade.host.config.trust import TrustRequest
 from colonnade.text import clean, one_line
 
 WARNING = (
@@ -36,11 +36,11 @@ _WORDS = {
 }
 
 
-def wanted(question: TrustQuestion) -> str:
+def wanted(question: TrustRequest) -> str:
     """All that a file wants, as text."""
     lines: list[str] = []
     server = None
-    for wish in question.wishes:
+    for wish in question.actions:
         if wish.server != server:
             server = wish.server
             lines.append(f"  {server}")
@@ -49,7 +49,7 @@ def wanted(question: TrustQuestion) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def ask_trust(question: TrustQuestion) -> bool:
+def ask_trust(question: TrustRequest) -> bool:
     """Show it to whoever sits here, and ask; no, where nobody does."""
     screen = Screen()
     if not screen.can_ask:
@@ -69,9 +69,9 @@ class Trusting:
         self.refused: dict[str, str] = {}
         self.agreed: set[str] = set()
 
-    def __call__(self, question: TrustQuestion) -> bool:
+    def __call__(self, question: TrustRequest) -> bool:
         """Whether a file may be used as it is now."""
-        servers = dict.fromkeys(wish.server for wish in question.wishes)
+        servers = dict.fromkeys(wish.server for wish in question.actions)
         if ask_trust(question):
             self.agreed.update(servers)
             return True
@@ -138,7 +138,7 @@ def configuration(terms: Terms, screen: Screen, trusting: Trusting) -> Config:
 
 def found_files() -> list[str]:
     """The files of all programs that have servers for this folder. Raises `Trouble` for none."""
-    found = places(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
+    found = existing_files(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
     files = [file for _, some in found for file in some]
     if not files:
         words = "say which server: its file, its address, or its configuration"
@@ -181,7 +181,7 @@ def no_server(name: str, known: list[str], file: str) -> str:
     return words + (f"there are {one_line(', '.join(known))}" if known else "it has none")
 
 
-def _as_typed(entry: Entry, terms: Terms) -> Entry:
+def _as_typed(entry: ServerEntry, terms: Terms) -> ServerEntry:
     """An entry with what was typed besides."""
     settings = entry.settings
     if terms.revision:

@@ -13,7 +13,7 @@ from colonnade.client.client import Client
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.client.results import ToolResult
 from colonnade.errors import FaultKind, RemoteError
-from colonnade.host.config.settings import Problem
+from colonnade.host.config.settings import HostProblem
 from colonnade.host.servers.listings import describe_error
 from colonnade.protocol import types as t
 
@@ -131,11 +131,13 @@ class Many:
         self._on_log = on_log
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HostProblem]:
         """What is wrong, as far as it is known by now; of a server that failed, why, once."""
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
-        return found + [Problem(key, describe_error(error, key)) for key, error in failed.items()]
+        return found + [
+            HostProblem(key, describe_error(error, key)) for key, error in failed.items()
+        ]
 
     def written(self) -> list[tuple[str, str]]:
         """What the servers that we started wrote last: the key of each, and a line."""

@@ -18,7 +18,7 @@ from colonnade.client.results import Schemas, ToolResult, call_for_model, may_be
 from colonnade.errors import ColonnadeError, Fault, LocalProtocolError, RemoteError, ToolError
 from colonnade.host.agent.loop import Model, Run, RunOptions, run
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, Entry, Problem
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.router import (
     NO_OPTIONS,
@@ -60,7 +60,7 @@ T = TypeVar("T")
 class Host:
     """Servers by their keys, and everything that they offer.
 
-    - A server is whatever `connect` takes, or an `Entry` with settings of its own.
+    - A server is whatever `connect` takes, or an `ServerEntry` with settings of its own.
     - `on_input_request` answers elicitation and sampling of all servers; without it neither is
       advertised.
     - `on_event` is called when a server starts, stops or fails.
@@ -75,7 +75,7 @@ class Host:
 
     def __init__(
         self,
-        servers: Mapping[str, Target | Entry] | Config,
+        servers: Mapping[str, Target | ServerEntry] | Config,
         *,
         on_input_request: OnInputRequest | None = None,
         on_event: OnEvent | None = None,
@@ -130,7 +130,7 @@ class Host:
         # Keeps the answers, so that a reload does not prompt again.
         inputs = on_input if isinstance(on_input, Inputs) else Inputs(on_input)
 
-        logged: set[Problem] = set()
+        logged: set[HostProblem] = set()
 
         def read() -> Config:
             config = read_config(paths, trust=trust, on_input=inputs, folder=folder)
@@ -440,7 +440,7 @@ class Host:
             return None
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HostProblem]:
         """Errors in the configuration, and lists that failed the last time; everything else
         works."""
         return self._runtime.generation.problems
@@ -489,7 +489,9 @@ class Host:
 
     # ------------------------------------------------------------ changes
 
-    async def reload(self, servers: Mapping[str, Target | Entry] | Config | None = None) -> None:
+    async def reload(
+        self, servers: Mapping[str, Target | ServerEntry] | Config | None = None
+    ) -> None:
         """Use other servers from now on; without an argument, read the files of `from_config`
         again. Servers with an unchanged entry go on; the others are stopped after their calls in
         flight. A file that cannot be read any more changes nothing but `problems`."""

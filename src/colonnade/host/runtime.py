@@ -14,7 +14,7 @@ from colonnade.client.callback_queue import Hearing
 from colonnade.client.request import running_loop
 from colonnade.errors import LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
-from colonnade.host.config.settings import Config, Entry
+from colonnade.host.config.settings import Config, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
 from colonnade.host.router import HostResult, HostRouter, LocalOptions, LocalTurn, local_exchange
 from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
@@ -142,7 +142,7 @@ class HostRuntime:
         return Generation(number, servers, claims.aliases, problems)
 
     def _make_supervisor(
-        self, entry: Entry, on_open: Callable[[ServerSupervisor, HostedSession], None]
+        self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
         can_answer = self.input_requests.can_answer
         return ServerSupervisor(
@@ -242,6 +242,6 @@ def _checked(middleware: Middleware) -> Middleware:
     return checked
 
 
-def _is_same(server: HostedServer, entry: Entry, claim: NameClaim) -> bool:
+def _is_same(server: HostedServer, entry: ServerEntry, claim: NameClaim) -> bool:
     """Whether nothing has changed for a server, so that it goes on."""
     return server.entry.fingerprint == entry.fingerprint and server.claim == claim

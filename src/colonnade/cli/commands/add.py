@@ -20,19 +20,19 @@ from colonnade.cli.errors import FAILED, Trouble, Voice
 from colonnade.cli.loader import CONFIGURATIONS, read
 from colonnade.cli.options import SCRIPTS, address, header, variable
 from colonnade.cli.terminal import output
-from colonnade.host.config.editing import find, is_before, put, snippet, take
+from colonnade.host.config.editing import find, is_before, put, remove, snippet
 from colonnade.host.config.formats import (
-    DIALECTS,
+    FORMATS,
     NAME,
-    Dialect,
+    FileFormat,
+    HttpEntry,
     Platform,
-    Reached,
     Scope,
-    Started,
-    path,
+    StdioEntry,
+    encode_entry,
+    file_path,
 )
-from colonnade.host.config.formats import entry as said
-from colonnade.host.config.settings import Broken
+from colonnade.host.config.settings import ConfigSyntaxError
 from colonnade.text import clean, one_line
 from colonnade.transport.process.python_file import imports_colonnade
 
@@ -63,10 +63,10 @@ class Wish(NamedTuple):
 
 def client_named(word: str) -> str:
     """A program that we know. Raises `Trouble` for any other one."""
-    if word in DIALECTS:
+    if word in FORMATS:
         return word
-    near = get_close_matches(word, DIALECTS, n=1)
-    known = f"there are {', '.join(DIALECTS)}"
+    near = get_close_matches(word, FORMATS, n=1)
+    known = f"there are {', '.join(FORMATS)}"
     raise Trouble(f"there is no client {word}; {f'did you mean {near[0]}?' if near else known}")
 
 
@@ -75,7 +75,7 @@ def client_named(word: str) -> str:
 
 def add_target(wish: Wish) -> int:
     """Show an entry, or write it; the exit code."""
-    dialect, voice = DIALECTS[wish.client], Voice()
+    dialect, voice = FORMATS[wish.client], Voice()
     if wish.replace and not wish.write:
         raise Trouble("--replace is for --write; without it nothing is written")
     server, name = _server(wish, dialect)
@@ -87,12 +87,12 @@ def add_target(wish: Wish) -> int:
     if wish.write:
         text = file.read()
         standing = Standing(where, text)
-        made = said(dialect, server)
+        made = encode_entry(dialect, server)
         new = _write(wish, dialect, name, made, file, text, voice)
         if words := standing.goes_on(new, {name: made}):
             voice.say(words)
         return 0
-    shown = snippet(dialect, name, said(dialect, _hidden(wish, server)))
+    shown = snippet(dialect, name, encode_entry(dialect, _hidden(wish, server)))
     with output():
         sys.stdout.write(shown)
         sys.stdout.flush()
@@ -102,7 +102,7 @@ def add_target(wish: Wish) -> int:
 
 def _write(
     wish: Wish,
-    dialect: Dialect,
+    dialect: FileFormat,
     name: str,
     made: dict[str, Any],
     file: EntryFile,
@@ -119,7 +119,7 @@ def _write(
             words = f"there is a {name} in {file.shown} already; --replace takes its place"
             raise Trouble(f"{words}, --name gives this one another name")
         new = put(dialect, text or "", name, made)
-    except Broken as error:
+    except ConfigSyntaxError as error:
         raise _broken(file, error) from None
     if not file.has_folder and not wish.file and not wish.project:
         voice.say(f"its folder was not there: is {dialect.title} installed here?")
@@ -128,7 +128,7 @@ def _write(
     return new
 
 
-def _afterwards(wish: Wish, dialect: Dialect) -> str:
+def _afterwards(wish: Wish, dialect: FileFormat) -> str:
     """What a person does next: in the client, or with a file that is none of its own."""
     usual = [_place(dialect, "", project=scope == "project") for scope in dialect.files]
     own = not wish.file or os.path.abspath(wish.file) in usual
@@ -141,7 +141,7 @@ def _kept(kept: str) -> str:
     return f", and what was there before in {clean(kept)}" if kept else ""
 
 
-def _broken(file: EntryFile, error: Broken) -> Trouble:
+def _broken(file: EntryFile, error: ConfigSyntaxError) -> Trouble:
     where = f"{file.shown}, line {error.line}, column {error.column}"
     return Trouble(f"{where}: {one_line(error.why)}; nothing was written", FAILED)
 
@@ -151,7 +151,7 @@ def _broken(file: EntryFile, error: Broken) -> Trouble:
 
 def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
     """Take an entry out; the exit code."""
-    dialect, voice = DIALECTS[client], Voice()
+    dialect, voice = FORMATS[client], Voice()
     where = _place(dialect, file, project=project)
     place = EntryFile(where)
     text = place.read()
@@ -173,9 +173,9 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
             place.forget(name)
             how = ", which is gone: nothing else was in it"
         else:
-            new = take(dialect, text, name)
+            new = remove(dialect, text, name)
             how = _kept(place.replace(name, new, old=text))
-    except Broken as error:
+    except ConfigSyntaxError as error:
         raise _broken(place, error) from None
     voice.say(f"{clean(name)} is out of {place.shown}{how}")
     if words := standing.goes_on(new):
@@ -195,7 +195,7 @@ def _unknown(name: str, known: list[str], file: EntryFile) -> str:
 # ---------------------------------------------------------------- which file
 
 
-def _place(dialect: Dialect, file: str, *, project: bool) -> str:
+def _place(dialect: FileFormat, file: str, *, project: bool) -> str:
     if file and project:
         raise Trouble("--file and --project exclude each other: both say where it belongs")
     if file:
@@ -203,7 +203,7 @@ def _place(dialect: Dialect, file: str, *, project: bool) -> str:
     scope: Scope = "project" if project else "user"
     if scope not in dialect.files:
         raise Trouble(f"{dialect.title} has no file for a project; leave --project out")
-    return path(
+    return file_path(
         dialect,
         scope,
         platform=_platform(),
@@ -232,7 +232,7 @@ def name_for(target: str | tuple[str, ...]) -> str:
     return _safe(target.rpartition(":")[2].rpartition(".")[2])  # a module
 
 
-def _server(wish: Wish, dialect: Dialect) -> tuple[Started | Reached, str]:
+def _server(wish: Wish, dialect: FileFormat) -> tuple[StdioEntry | HttpEntry, str]:
     """The server, and what it may be called."""
     target = wish.target
     if isinstance(target, str) and "://" in target:
@@ -244,19 +244,19 @@ def _server(wish: Wish, dialect: Dialect) -> tuple[Started | Reached, str]:
         line, name = _file(target)
     else:
         line, name = _command(target)
-    return Started(line[0], tuple(line[1:]), variables), name
+    return StdioEntry(line[0], tuple(line[1:]), variables), name
 
 
-def _reached(wish: Wish, dialect: Dialect, url: str) -> tuple[Reached, str]:
+def _reached(wish: Wish, dialect: FileFormat, url: str) -> tuple[HttpEntry, str]:
     shown = address(url)
     if wish.envs:
         raise Trouble("--env is for a server that is started, and this is an address")
-    if not dialect.addresses:
+    if not dialect.supports_http:
         words = f"{dialect.title} takes no addresses from its file; add {clean(shown)} in its"
         raise Trouble(f"{words} settings, under Connectors")
     pairs = tuple(_header_variable(text) for text in wish.header_envs)
     host = urlsplit(url).hostname or ""
-    return Reached(url, tuple(map(header, wish.headers)), pairs), host
+    return HttpEntry(url, tuple(map(header, wish.headers)), pairs), host
 
 
 def _header_variable(text: str) -> tuple[str, str]:
@@ -266,7 +266,7 @@ def _header_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _variable(text: str, dialect: Dialect) -> tuple[str, str | None]:
+def _variable(text: str, dialect: FileFormat) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     if not _VARIABLE.fullmatch(name):
         raise Trouble("--env takes NAME, or NAME=VALUE")
@@ -330,9 +330,9 @@ def _safe(name: str) -> str:
 # ---------------------------------------------------------------- secrets
 
 
-def _hidden(wish: Wish, server: Started | Reached) -> Started | Reached:
+def _hidden(wish: Wish, server: StdioEntry | HttpEntry) -> StdioEntry | HttpEntry:
     """The same, for a screen: what came from the environment is only named there."""
-    if isinstance(server, Reached):
+    if isinstance(server, HttpEntry):
         return server
     typed = _typed(wish)
     shown = (
@@ -346,9 +346,9 @@ def _typed(wish: Wish) -> set[str]:
     return {text.partition("=")[0] for text in wish.envs if "=" in text}
 
 
-def _warnings(wish: Wish, dialect: Dialect, server: Started | Reached) -> list[str]:
+def _warnings(wish: Wish, dialect: FileFormat, server: StdioEntry | HttpEntry) -> list[str]:
     """What a person should know of secrets, and of paths, before this is used."""
-    if isinstance(server, Reached):
+    if isinstance(server, HttpEntry):
         return _of_address(server)
     found: list[str] = []
     for name, value in server.variables:
@@ -367,7 +367,7 @@ def _warnings(wish: Wish, dialect: Dialect, server: Started | Reached) -> list[s
     return found
 
 
-def _of_address(server: Reached) -> list[str]:
+def _of_address(server: HttpEntry) -> list[str]:
     found: list[str] = []
     if _is_secret(server.url):
         words = "the address holds what looks like a secret, and stands in the file as plain text"

@@ -35,7 +35,7 @@ from colonnade.host.agent.openai_model import (
     words_of,
 )
 from colonnade.host.agent.prompts import introduction, prompt_messages, with_resources
-from colonnade.host.config.settings import Config, Entry, Settings
+from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.listings import HostTool
@@ -58,7 +58,7 @@ def servers_of(terms: Terms, screen: Screen) -> Config:
         return target
 
     settings = Settings(timeout_s=terms.timeout_s, revision=terms.revision or None)
-    entry = Entry(
+    entry = ServerEntry(
         key=key, resolve=resolve, fingerprint=found.shown, shown=found.shown, settings=settings
     )
     return Config(entries={key: entry})

@@ -14,17 +14,17 @@ from colonnade.cli.config_target import ask_trust, wanted
 from colonnade.cli.errors import FAILED, Trouble, Voice
 from colonnade.cli.terminal import Screen
 from colonnade.errors import ColonnadeError
-from colonnade.host.config.explain import explained, line, told
-from colonnade.host.config.formats import places
+from colonnade.host.config.explain import explain, line, render
+from colonnade.host.config.formats import existing_files
 from colonnade.host.config.lookups import Input
-from colonnade.host.config.reader import Reader
-from colonnade.host.config.settings import Config, Problem
-from colonnade.host.config.trust import Trust, TrustQuestion, forget
+from colonnade.host.config.reader import ConfigReader
+from colonnade.host.config.settings import Config, HostProblem
+from colonnade.host.config.trust import Trust, TrustRequest, forget
 from colonnade.text import clean
 
 
-def _reader(trust: Trust = None) -> Reader:
-    return Reader(trust=trust, on_input=_nobody, strict=True)
+def _reader(trust: Trust = None) -> ConfigReader:
+    return ConfigReader(trust=trust, on_input=_nobody, strict=True)
 
 
 def _nobody(_: Input) -> str | None:
@@ -39,21 +39,23 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     """Show each value and where it came from; the exit code."""
     home, folder = os.path.expanduser("~"), os.getcwd()
     groups = (
-        [("", list(files))] if files else list(places(home=home, folder=folder, env=os.environ))
+        [("", list(files))]
+        if files
+        else list(existing_files(home=home, folder=folder, env=os.environ))
     )
     screen, found, code = Screen(), list[dict[str, Any]](), 0
     for program, paths in groups:
         reader, trusting = _reader(), _reader(trust=True)
         config = reader.read(paths)
         trusting.read(paths)
-        servers = explained(reader, trusting, everything=everything)
+        servers = explain(reader, trusting, everything=everything)
         code = max(code, FAILED if any(not one.server for one in config.problems) else 0)
         if as_json:
             found.append({"program": program, "servers": servers, **_told(config)})
             continue
         if program:
             screen.write(screen.heading(f"{program}\n\n"))
-        screen.write(told(servers, home=home, folder=folder))
+        screen.write(render(servers, home=home, folder=folder))
         _list(screen, config, reader)
     if not groups and not as_json:
         screen.write("no program has servers configured for this folder\n")
@@ -63,7 +65,7 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     return code
 
 
-def _list(screen: Screen, config: Config, reader: Reader | None = None) -> None:
+def _list(screen: Screen, config: Config, reader: ConfigReader | None = None) -> None:
     """A line for each problem; of a file that is not trusted, one for all of its servers."""
     untrusted = reader.untrusted if reader is not None else {}
     known = {problem for many in untrusted.values() for problem in many}
@@ -101,7 +103,7 @@ def _told(config: Config) -> dict[str, Any]:
     }
 
 
-def plain_problem(problem: Problem) -> dict[str, Any]:
+def plain_problem(problem: HostProblem) -> dict[str, Any]:
     """A problem for programs: whose, what, and where."""
     made: dict[str, Any] = {"server": problem.server, "words": problem.words}
     return {**made, **problem.place._asdict()} if problem.place is not None else made
@@ -113,9 +115,9 @@ def plain_problem(problem: Problem) -> dict[str, Any]:
 def trust_file(file: str, *, yes: bool) -> int:
     """Show what a file wants, and ask whether it may be used; the exit code."""
     voice, screen = Voice(), Screen()
-    asked: list[TrustQuestion] = []
+    asked: list[TrustRequest] = []
 
-    def answer(question: TrustQuestion) -> bool:
+    def answer(question: TrustRequest) -> bool:
         asked.append(question)
         if yes:
             screen.note(f"{clean(question.file)} wants this:\n{wanted(question)}")
@@ -136,7 +138,7 @@ def trust_file(file: str, *, yes: bool) -> int:
     if reader.untrusted:
         raise Trouble(f"{clean(file)} is not trusted, and none of its servers is used", FAILED)
     if not asked:
-        guarded = any(source.guarded for source in reader.sources)
+        guarded = any(source.needs_trust for source in reader.sources)
         how = "was trusted already, just so" if guarded else "is your own, and needs no trust"
         voice.say(f"{clean(file)} {how}")
         return 0

@@ -26,7 +26,7 @@ from colonnade.client.client import Client
 from colonnade.client.connect import connect
 from colonnade.client.tools import members, prompt_signature, tool_signature
 from colonnade.errors import ColonnadeError, LocalProtocolError
-from colonnade.host.config.settings import Config, Entry, Problem
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.servers.supervisor import has_authorization, url_of
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import read
@@ -543,13 +543,15 @@ async def _inspect_each(config: Config, terms: Terms, screen: Screen, strict: bo
     return code_of_many(found, errors.values()) or code_of_findings(findings, strict)
 
 
-def _problem(key: str, error: ColonnadeError) -> Problem:
+def _problem(key: str, error: ColonnadeError) -> HostProblem:
     """What is wrong with a server, with its name."""
     words = sentence(error)
-    return Problem(key, words if error.server == key else f"server {key!r}: {words}")
+    return HostProblem(key, words if error.server == key else f"server {key!r}: {words}")
 
 
-async def _asked(entry: Entry, screen: Screen, room: asyncio.Semaphore) -> Facts | ColonnadeError:
+async def _asked(
+    entry: ServerEntry, screen: Screen, room: asyncio.Semaphore
+) -> Facts | ColonnadeError:
     settings = entry.settings
     async with room:
         try:

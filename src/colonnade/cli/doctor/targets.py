@@ -60,7 +60,7 @@ from colonnade.cli.terminal import Screen
 from colonnade.client.auth import kept_login
 from colonnade.client.connect import PROGRAMS, Surroundings, way_to
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
-from colonnade.host.config.settings import Config, Entry, Place, Problem
+from colonnade.host.config.settings import Config, HostProblem, Place, ServerEntry
 from colonnade.text import one_line
 from colonnade.transport.http_client.pool import HttpPool
 
@@ -326,7 +326,7 @@ def _of_config(config: Config, terms: Terms, trusting: Trusting) -> list[Visit]:
     """A visit to each server of a file, and one to the file itself where it is broken, or to all
     of its servers where nobody trusts it."""
     file = shown_configuration(terms)
-    wrong: dict[str, list[Problem]] = {}
+    wrong: dict[str, list[HostProblem]] = {}
     for problem in config.problems:
         wrong.setdefault(problem.server, []).append(problem)
     found: list[tuple[int, Visit]] = []
@@ -355,7 +355,7 @@ def _line(place: Place | None) -> int:
     return place.line if place is not None else 0
 
 
-async def _broken(problems: Iterable[Problem]) -> Checks:
+async def _broken(problems: Iterable[HostProblem]) -> Checks:
     """What is wrong with an entry, or a file; the first of it."""
     told, *others = problems
     words, _, mend = told.words.partition("; ")
@@ -368,7 +368,7 @@ async def _broken(problems: Iterable[Problem]) -> Checks:
     yield failed(name, USAGE, f"{where}{one_line(words)}", mend, lines)
 
 
-def _relative(problem: Problem) -> str:
+def _relative(problem: HostProblem) -> str:
     """Where it is, for a person who sits in a folder."""
     assert problem.place is not None
     file, line, column, key = problem.place
@@ -389,7 +389,7 @@ async def _empty(file: str) -> Checks:
 
 
 async def _of_entry(
-    entry: Entry, terms: Terms, odd: list[Problem], agreed: bool, planned: list[str]
+    entry: ServerEntry, terms: Terms, odd: list[HostProblem], agreed: bool, planned: list[str]
 ) -> Checks:
     """All of one server of a configuration."""
     yield _said(entry, odd)
@@ -429,8 +429,8 @@ def _typed(terms: Terms) -> str:
     return f"{shlex.quote(str(terms.target))} " if terms.target else ""
 
 
-def _said(entry: Entry, odd: list[Problem]) -> Check:
-    where = _relative(Problem("", "", entry.place)) if entry.place is not None else "a program"
+def _said(entry: ServerEntry, odd: list[HostProblem]) -> Check:
+    where = _relative(HostProblem("", "", entry.place)) if entry.place is not None else "a program"
     if odd:
         lines = [one_line(str(one)) for one in odd]
         return warned(FILE, f"{where} can be read, and says odd things", "mend them", lines)

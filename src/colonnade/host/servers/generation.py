@@ -27,7 +27,7 @@ from colonnade.errors import (
     LocalProtocolError,
     RemoteError,
 )
-from colonnade.host.config.settings import Entry, Problem, Settings
+from colonnade.host.config.settings import HostProblem, ServerEntry, Settings
 from colonnade.host.servers.listings import (
     NO_RESPONSE,
     HostTool,
@@ -82,7 +82,7 @@ MakeListRequest = Callable[[str, str], Turn]
 OnListChange = Callable[[str, Sequence[Kind]], None]
 # Makes the supervisor of a server; the callback is called with each session that it opens.
 MakeSupervisor = Callable[
-    [Entry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
+    [ServerEntry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
 ]
 
 
@@ -91,7 +91,7 @@ class HostedServer:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ServerEntry,
         claim: NameClaim,
         make_supervisor: MakeSupervisor,
         make_request: MakeListRequest,
@@ -326,7 +326,7 @@ class Generation:
         number: int,
         servers: Mapping[str, HostedServer],
         aliases: Mapping[str, tuple[str, str]],
-        problems: Iterable[Problem] = (),
+        problems: Iterable[HostProblem] = (),
     ) -> None:
         self.number = number
         self.servers = servers
@@ -461,14 +461,14 @@ class Generation:
         return [listed for listed in found if listed is not None]
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HostProblem]:
         """What is wrong with the configuration and with each server."""
         known = {problem.words for problem in self._config_problems}
         found = list(self._config_problems)
         for one in self.servers.values():
             new = [words for words in one.problems if words not in known]
             if new:
-                found.append(Problem(one.key, "; ".join(new), one.entry.place))
+                found.append(HostProblem(one.key, "; ".join(new), one.entry.place))
         return found
 
     def _known(self, kind: Nameable, caller: str) -> list[str]:

@@ -37,7 +37,7 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.host.config.settings import Entry
+from colonnade.host.config.settings import ServerEntry
 from colonnade.host.servers.restarts import ChangeCondition, Crash, RestartPolicy, SharedStart
 from colonnade.host.servers.session import (
     HostedSession,
@@ -87,7 +87,7 @@ class SessionOpener:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ServerEntry,
         input_kinds: Collection[Kind],
         send_input_request: SendInputRequest,
         auth: "Callable[[str], Auth | None] | None" = None,
@@ -210,7 +210,7 @@ class ServerSupervisor:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ServerEntry,
         *,
         input_kinds: Collection[Kind] = (),
         send_input_request: SendInputRequest = send_to_latest_call,
@@ -223,7 +223,7 @@ class ServerSupervisor:
         random_fraction: Callable[[], float] = random.random,
     ) -> None:
         settings = entry.settings
-        self.entry: Entry = entry
+        self.entry: ServerEntry = entry
         self._settings = settings
         self._opener = SessionOpener(entry, input_kinds, send_input_request, auth, ping_s, info)
         self._on_open = on_open
