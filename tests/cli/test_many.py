@@ -287,7 +287,7 @@ def test_a_call_of_a_broken_server_says_what_is_wrong_with_it(folder: Path) -> N
     file = configure(folder / "wants.json", wants=wanting, mine=noted("mine"))
     code, words = told(folder, "call", file, "wants__look")
     assert code == 2
-    assert "the variable NO_SUCH_ONE is not set" in words
+    assert "the environment variable NO_SUCH_ONE is not set" in words
     assert command(folder, "call", file, "mine__write", "name=x").stdout == "x 1\n"
 
 
@@ -318,7 +318,7 @@ def test_an_address_that_several_have_needs_a_server(folder: Path) -> None:
     code, words = told(folder, "read", "mcp.json", "notes://all")
     assert code == 5
     assert words.startswith(
-        "colonnade: 'mine', 'other' all have the resource 'notes://all'; say which is meant: "
+        "colonnade: several servers have the resource 'notes://all': 'mine', 'other'; pass "
         "--server KEY"
     )
     done = command(folder, "read", "mcp.json", "notes://all", "--server", "other")
@@ -381,7 +381,7 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         done = command(folder, verb[0], name, *verb[1:])
         assert done.returncode == 2, verb
         told = done.stdout if verb == ("doctor",) else done.stderr
-        assert f"look at it, and then: colonnade config trust {file}" in told, verb
+        assert f"review the file, then run colonnade config trust {file}" in told, verb
     assert were_started(folder) == []
     with Terminal(folder, "ls", name) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "n")

@@ -145,4 +145,4 @@ def test_trust_that_cannot_be_kept_is_told(place: Path) -> None:
     (place.parent / "kept").write_text("a file")
     code, _, err = shown(place, ADD)
     assert code == 0
-    assert "FOLDER/mcp.json is not trusted: it cannot be kept in " in err
+    assert "FOLDER/mcp.json is not trusted: it cannot be stored in " in err

@@ -31,8 +31,8 @@ from colonnade.host.agent.openai_model import (
     KeyRefused,
     Message,
     OpenAICompatible,
-    answered,
-    words_of,
+    text_of,
+    with_tool_results,
 )
 from colonnade.host.agent.prompts import introduction, prompt_messages, with_resources
 from colonnade.host.config.settings import Config, ServerEntry, Settings
@@ -276,7 +276,7 @@ class Chat:
                 on_message=self._hear,
             )
         finally:
-            self._messages = answered(self._messages, LOST)
+            self._messages = with_tool_results(self._messages, LOST)
         if turn.text:
             self._screen.show(turn.text)
         if turn.stopped == "rounds":
@@ -289,7 +289,7 @@ class Chat:
     def _hear(self, message: Message) -> None:
         """A message came. What a model says beside its calls is shown, and is not its answer."""
         self._messages.append(message)
-        if message.get("tool_calls") and (words := words_of(message).strip()):
+        if message.get("tool_calls") and (words := text_of(message).strip()):
             self._screen.note(set_in(clean(words, lines=True)))
 
     def _show_progress(

@@ -6,7 +6,6 @@ a visit to that server, and hinders no other.
 
 import ast
 import os
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -221,8 +220,6 @@ async def _at_another_path(pool: HttpPool, http: Check, found: Probe, patient: P
 
 
 FILE, TRUST, VARIABLES = "file", "trust", "variables"
-# What is wrong with an entry for want of something outside of the file.
-_WANTING: Final = re.compile(r"the variable |nobody is there to answer the input")
 
 
 class Visit(NamedTuple):
@@ -358,14 +355,13 @@ def _line(place: Place | None) -> int:
 async def _broken(problems: Iterable[HostProblem]) -> Checks:
     """What is wrong with an entry, or a file; the first of it."""
     told, *others = problems
-    words, _, mend = told.words.partition("; ")
     where = f"{_relative(told)}: " if told.place is not None else ""
-    name = VARIABLES if _WANTING.match(told.words) else FILE
+    name = VARIABLES if told.unresolved else FILE
     if name == VARIABLES:
         yield fine(FILE, f"{told.place.file if told.place is not None else 'it'} can be read")
     lines = [one_line(str(one)) for one in others]
-    mend = one_line(mend) or "mend the file at that place"
-    yield failed(name, USAGE, f"{where}{one_line(words)}", mend, lines)
+    mend = one_line(told.hint) or "mend the file at that place"
+    yield failed(name, USAGE, f"{where}{one_line(told.summary)}", mend, lines)
 
 
 def _relative(problem: HostProblem) -> str:

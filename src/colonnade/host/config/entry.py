@@ -234,9 +234,12 @@ class EntryDraft:
             if p[0] == field and len(p) == 2
         }
 
-    def wrong(self, node: SourceNode, words: str) -> None:
+    def wrong(
+        self, node: SourceNode, summary: str, *, hint: str = "", unresolved: bool = False
+    ) -> None:
         """Add a problem."""
-        self.problems.append(HostProblem(self.key, words, node.place))
+        problem = HostProblem(self.key, summary, node.place, hint=hint, unresolved=unresolved)
+        self.problems.append(problem)
 
     def warn(self, node: SourceNode, words: str) -> None:
         """Add a warning."""
@@ -260,7 +263,7 @@ def read_entry(key: str, node: SourceNode, origin: Origin) -> EntryDraft:
         draft.wrong(node, "expected an object with a command or a url")
         return draft
     for duplicate in node.duplicates:
-        draft.wrong(duplicate, "duplicate key; keep one")
+        draft.wrong(duplicate, "duplicate key", hint="keep one")
     rows = KEYS[origin.file_format]
     for name, member in node.members.items():
         row = rows.get(name)
@@ -429,7 +432,7 @@ class _ValueReader:
             self._refuse(node, kind)
             return
         for duplicate in node.duplicates:
-            self._draft.wrong(duplicate, "duplicate key; keep one")
+            self._draft.wrong(duplicate, "duplicate key", hint="keep one")
         for name, member in node.members.items():
             if isinstance(member.value, str):
                 yield (name,), self._text(member)
@@ -487,7 +490,7 @@ def _finish(draft: EntryDraft) -> None:
     elif url is not None:
         _check_url(draft, url)
     if cwd is not None and not cwd.value.text:
-        draft.wrong(cwd.node, "the folder is empty; remove it")
+        draft.wrong(cwd.node, "the folder is empty", hint="remove it")
     for name, variable in draft.table("env").items():
         if not name or "=" in name:
             draft.wrong(variable.node, "invalid name of an environment variable")
@@ -503,14 +506,16 @@ def _check_target(draft: EntryDraft) -> None:
     """Check that there is either a command or a URL, with a type that fits."""
     command, url, kind = draft.get("command"), draft.get("url"), draft.get("type")
     if command is not None and url is not None:
-        draft.wrong(url.node, "there is a command as well; a server has either a command or a url")
+        draft.wrong(
+            url.node, "there is a command as well", hint="a server has either a command or a url"
+        )
         return
     if url is not None and draft.origin.file_format == "claude-desktop":
         draft.wrong(url.node, "Claude Desktop does not support URLs in its file")
     if kind is not None:
         named = TYPES.get(kind.value.text)
         if named is None:
-            draft.wrong(kind.node, 'unknown type; expected "stdio", "http" or "sse"')
+            draft.wrong(kind.node, "unknown type", hint='expected "stdio", "http" or "sse"')
         elif named == "stdio" and url is not None:
             draft.wrong(kind.node, 'the type of a server with a url is "http" or "sse"')
         elif named != "stdio" and command is not None:

@@ -59,9 +59,10 @@ class ConfigFile:
         self.problems: list[HostProblem] = []
         self.warnings: list[HostProblem] = []
 
-    def wrong(self, words: str, place: Place | None = None) -> None:
+    def wrong(self, summary: str, place: Place | None = None, *, hint: str = "") -> None:
         """Add a problem of the file."""
-        self.problems.append(HostProblem("", words, place or Place(self.file, 1, 1, "")))
+        place = place or Place(self.file, 1, 1, "")
+        self.problems.append(HostProblem("", summary, place, hint=hint))
 
     def origin(self, file_format: str, scope: str) -> Origin:
         """The origin of its values."""
@@ -120,7 +121,7 @@ def _read(source: ConfigFile, data: bytes) -> None:
         return
     file_format = file_format or _detect_format(source, root)
     for duplicate in root.duplicates:
-        source.wrong("duplicate key; keep one", duplicate.place)
+        source.wrong("duplicate key", duplicate.place, hint="keep one")
     if file_format == "colonnade":
         _read_own(source, root)
     elif file_format:
@@ -186,7 +187,7 @@ def _take(source: ConfigFile, servers: SourceNode | None, origin: Origin) -> Non
     found = {key: read_entry(key, node, origin) for key, node in servers.members.items()}
     for duplicate in servers.duplicates:
         draft = found[duplicate.key.removeprefix(f"{servers.key}.")]
-        draft.wrong(duplicate, "there are two servers of this name in the file; keep one")
+        draft.wrong(duplicate, "there are two servers of this name in the file", hint="keep one")
     source.drafts += found.values()
 
 
@@ -216,6 +217,6 @@ def _read_own(source: ConfigFile, root: SourceNode) -> None:
         draft = read_entry("", defaults, origin)
         for name, node in (defaults.members or {}).items():
             if name not in SETTINGS or name in OWN:
-                draft.wrong(node, "not allowed in defaults; set it for each server")
+                draft.wrong(node, "not allowed in defaults", hint="set it for each server")
         source.problems += draft.problems
         source.defaults = draft

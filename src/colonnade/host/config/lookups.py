@@ -288,25 +288,25 @@ def _first_line(path: str) -> str:
 
 def reference_errors(
     template: ValueTemplate, origin: Origin, context: LookupContext
-) -> Iterator[str]:
-    """Errors of references that cannot be resolved, as far as that is known without resolving
-    them."""
+) -> Iterator[tuple[str, str]]:
+    """References that cannot be resolved, as far as that is known without resolving them: what is
+    wrong with each, and what to do."""
     for part in template.references:
         if part.kind == "env":
             is_needed = part.default is None and not part.optional
             if is_needed and part.name not in context.env:
                 kind = _DEFAULTED.get(origin.file_format)
                 more = f", or write ${{{kind}{part.name}:-default}}" if kind is not None else ""
-                yield f"the environment variable {part.name} is not set; set it{more}"
+                yield f"the environment variable {part.name} is not set", f"set it{more}"
         elif part.kind == "input":
             if part.name not in context.declared_inputs.get(origin.file, {}):
-                yield f"this file has no input {part.name}; add it to its inputs"
+                yield f"this file has no input {part.name}", "add it to its inputs"
             elif not context.inputs.can_ask:
-                yield f"the input {part.name} needs a value, and there is no prompt for it"
+                yield f"the input {part.name} needs a value, and there is no prompt for it", ""
         elif part.kind == "file":
             path = context.path(part.name, origin)
             if not os.path.isfile(path):
-                yield f"file not found: {path}"
+                yield f"file not found: {path}", ""
 
 
 def reference_warnings(

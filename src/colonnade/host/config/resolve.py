@@ -51,8 +51,8 @@ def entry_of(
     for entry_field, node, template in templates(draft):
         if enabled is not None and enabled.value is False:
             break  # its references are never resolved
-        for words in reference_errors(template, entry_field.origin, context):
-            draft.wrong(node, words)
+        for summary, hint in reference_errors(template, entry_field.origin, context):
+            draft.wrong(node, summary, hint=hint, unresolved=True)
         for words in reference_warnings(template, entry_field.origin, context):
             draft.warn(node, words)
     settings = settings_of(draft, context)
@@ -129,7 +129,7 @@ def _check_revision(draft: EntryDraft, entry_field: EntryField, date: str) -> No
 
     if date not in EVERY.dates:
         draft.wrong(
-            entry_field.node, f"unknown revision; known revisions: {', '.join(EVERY.dates)}"
+            entry_field.node, "unknown revision", hint=f"known revisions: {', '.join(EVERY.dates)}"
         )
 
 

@@ -66,9 +66,17 @@ class HostProblem(NamedTuple):
     that is not trusted has one with `untrusted`, with the same message."""
 
     server: str
-    words: str
+    summary: str
     place: Place | None = None
     untrusted: bool = False
+    # What to do about it, and whether a reference in the file cannot be resolved.
+    hint: str = ""
+    unresolved: bool = False
+
+    @property
+    def words(self) -> str:
+        """The summary, and what to do."""
+        return f"{self.summary}; {self.hint}" if self.hint else self.summary
 
     def __str__(self) -> str:
         return f"{self.place}: {self.words}" if self.place is not None else self.words
