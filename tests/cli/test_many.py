@@ -381,7 +381,7 @@ def test_a_file_is_not_started_before_somebody_trusts_it(folder: Path, name: str
         done = command(folder, verb[0], name, *verb[1:])
         assert done.returncode == 2, verb
         told = done.stdout if verb == ("doctor",) else done.stderr
-        assert f"review the file, then run colonnade config trust {file}" in told, verb
+        assert f"colonnade config trust {file}" in told, verb
     assert were_started(folder) == []
     with Terminal(folder, "ls", name) as terminal:
         shown = terminal.answer("Trust it? [y/N] ", "n")

@@ -102,7 +102,7 @@ def test_what_servers_say_of_themselves_is_told_as_theirs_and_cut() -> None:
     )
     assert "mute" not in told
     assert "a" * 2001 not in told
-    assert "3000 more characters are left out" in told
+    assert "3000 more characters" in told
 
 
 def test_a_command_is_split_as_a_shell_would() -> None:

@@ -35,8 +35,8 @@ from colonnade.host.servers.listings import (
     HostResource,
     HostResourceTemplate,
     HostTool,
-    Kind,
     ListedItems,
+    ListKind,
 )
 from colonnade.host.servers.status import Status
 from colonnade.ports import Handler, Middleware
@@ -514,7 +514,9 @@ class Host:
 
     # ------------------------------------------------------------ requests
 
-    async def _list(self, method: str, kind: Kind, fresh: bool, caller: str | None) -> HostResult:
+    async def _list(
+        self, method: str, kind: ListKind, fresh: bool, caller: str | None
+    ) -> HostResult:
         turn = self._turn(method, t.PaginatedRequestParams(), caller)
         found = await self._send(turn, LocalOptions(fresh=fresh))
         if not found.lists:  # a middleware returned a result of its own, perhaps a cached one

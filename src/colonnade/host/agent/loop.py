@@ -438,8 +438,8 @@ def _short_message(error: ColonnadeError) -> str:
 
 
 def _text_result(name: str, words: str, *, is_error: bool = False) -> ToolResult[Any]:
-    said = t.CallToolResult(content=[t.TextContent(text=words)], is_error=is_error)
-    return ToolResult(name, said)
+    result = t.CallToolResult(content=[t.TextContent(text=words)], is_error=is_error)
+    return ToolResult(name, result)
 
 
 def _error_result(call: Call, words: str) -> ToolResult[Any]:

@@ -340,14 +340,14 @@ class OpenAICompatible:
         return cast("dict[str, Any]", found)
 
     def _refusal(self, status: int, data: bytes) -> AuthError | RemoteError:
-        said = self._error_detail(data)
+        detail = self._error_detail(data)
         if status in FORBIDDEN:
             missing = "" if self._key else "; no key was given"
-            error = KeyRefused(f"{self._where} rejected the API key ({status}){missing}{said}")
+            error = KeyRefused(f"{self._where} rejected the API key ({status}){missing}{detail}")
             error.status = status
             return error
         hint = "; is the URL right?" if 300 <= status < 400 or status == 404 else ""
-        refused = RemoteError(status, f"{self._where} rejected the request{hint}{said}")
+        refused = RemoteError(status, f"{self._where} rejected the request{hint}{detail}")
         refused.status = status
         return refused
 
@@ -395,7 +395,7 @@ def _error_message(data: bytes) -> str:
     try:
         found: Any = msgspec.json.decode(data)
         error: Any = found.get("error", found)
-        said: Any = error if isinstance(error, str) else error.get("message", "")
+        message: Any = error if isinstance(error, str) else error.get("message", "")
     except (msgspec.DecodeError, UnicodeError, RecursionError, AttributeError):
         return ""  # most likely an HTML page of a proxy
-    return " ".join(str(said).split())
+    return " ".join(str(message).split())

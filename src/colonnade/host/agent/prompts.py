@@ -122,8 +122,8 @@ def _message(role: str, found: list[Part], lead: str = "") -> Message:
     words = "\n".join([lead, *map(in_words, found)] if lead else map(in_words, found))
     if role != "user" or not any(isinstance(part, Picture) for part in found):
         return {"role": role, "content": shorten(words, MAX_CHARACTERS)}
-    said = [{"type": "text", "text": lead}] if lead else []
-    return {"role": role, "content": [*said, *(user_part(part, MAX_CHARACTERS) for part in found)]}
+    intro = [{"type": "text", "text": lead}] if lead else []
+    return {"role": role, "content": [*intro, *(user_part(part, MAX_CHARACTERS) for part in found)]}
 
 
 def introduction(instructions: Mapping[str, str], tools: Iterable[HostTool] = ()) -> str:

@@ -162,14 +162,14 @@ class Index:
 
 def _texts(key: str, tool: t.Tool) -> dict[str, str]:
     """The fields of a tool; the most important first."""
-    said = {
+    fields = {
         "name": tool.name,
         "title": t.display_name(tool) if t.display_name(tool) != tool.name else "",
         "server": key,
         "description": tool.description or "",
         "parameters": " ".join(_parameters(tool.input_schema)),
     }
-    return {place: text[:MAX_TEXT] for place, text in said.items()}
+    return {place: text[:MAX_TEXT] for place, text in fields.items()}
 
 
 def _cost(texts: Mapping[str, str]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-# Longer words are keys and data, and are told apart by their beginning. In a script without spaces
+# Longer words are keys and data, and differ in their beginning. In a script without spaces
 # it is a sentence.
 MAX_WORD: Final = 200
 # The size of the caches: a thousand tools use fewer words.

@@ -370,7 +370,7 @@ class ServerSupervisor:
             session.on(SessionEvent.RESPONSE_MISSING)
         if isinstance(error, ChannelError | AuthError):
             self._last_error = str(error)
-        if isinstance(error, AuthError):  # the credentials may be resolved anew
+        if isinstance(error, AuthError):  # the next session resolves its credentials again
             session.on(SessionEvent.RETIRE)
 
     # ------------------------------------------------------------ sessions
