@@ -26,7 +26,7 @@ from colonnade.cli.app import start
 from colonnade.cli.commands.add import AddOptions, add_target, remove_name
 from colonnade.cli.config_file import ConfigFile
 from colonnade.cli.errors import CliError
-from colonnade.host.config.formats import DIALECTS, path
+from colonnade.host.config.formats import FORMATS, file_path
 from host.odd_files import SERVERS, json_files, toml_files
 
 GOLDEN = Path(__file__).with_name("add")
@@ -74,7 +74,7 @@ def file_of(folder: Path, client: str) -> Path:
     platform: Any = "darwin" if sys.platform == "darwin" else "linux"
     home = str(folder.parent / "home")
     return Path(
-        path(DIALECTS[client], "user", platform=platform, home=home, folder=str(folder), env={})
+        file_path(FORMATS[client], "user", platform=platform, home=home, folder=str(folder), env={})
     )
 
 
@@ -95,7 +95,7 @@ SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", FORMATS)
 def test_every_client_is_shown_its_entry_and_where_it_belongs(
     place: Path, client: str, rewrite_transcripts: bool
 ) -> None:
@@ -109,7 +109,7 @@ def test_every_client_is_shown_its_entry_and_where_it_belongs(
         code, out, err = shown(place, typed, API_KEY="s3cret-value", PATH=str(tools))
         text += f"$ {typed}\n{out}{err}" + (f"(exit code {code})\n" if code else "") + "\n"
         assert "s3cret" not in out + err
-        if out and DIALECTS[client].syntax == "toml":
+        if out and FORMATS[client].syntax == "toml":
             assert tomllib.loads(out)
         elif out:
             assert json.loads(out)
@@ -121,11 +121,11 @@ def test_every_client_is_shown_its_entry_and_where_it_belongs(
     assert not list((place.parent / "home").iterdir())
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", FORMATS)
 def test_what_is_shown_starts_a_server(place: Path, client: str) -> None:
     done = command(place, "add", "server.py", "--to", client)
     whole = tomllib.loads(done.stdout) if client == "codex" else json.loads(done.stdout)
-    entry = whole[DIALECTS[client].servers]["weather"]
+    entry = whole[FORMATS[client].servers]["weather"]
     elsewhere = place.parent / "home"
     ran = command(elsewhere, "call", "add", "a=2", "b=3", "--", entry["command"], *entry["args"])
     assert (ran.returncode, ran.stdout) == (0, "5\n")
@@ -134,7 +134,7 @@ def test_what_is_shown_starts_a_server(place: Path, client: str) -> None:
 # ---------------------------------------------------------------- what is written
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", FORMATS)
 def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> None:
     file = file_of(place, client)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def test_an_entry_is_written_and_taken_out_again(place: Path, client: str) -> No
     assert (code, out) == (0, "")
     assert err == (
         f"colonnade: added weather to {where} (backup: "
-        f"{where}.before-weather); {DIALECTS[client].afterwards}\n"
+        f"{where}.before-weather); {FORMATS[client].afterwards}\n"
     )
     assert b'"COLONNADE"' in file.read_bytes().replace(SCRIPT.encode(), b"COLONNADE")
     kept = file.with_name(file.name + ".before-weather")
@@ -249,7 +249,7 @@ def test_a_link_is_followed_and_stays_one(place: Path) -> None:
 
 
 def test_a_value_of_the_environment_is_in_the_file_only_where_it_must_be(place: Path) -> None:
-    for client in DIALECTS:
+    for client in FORMATS:
         typed = f"colonnade add server.py --to {client} --env API_KEY --write"
         code, out, err = shown(place, typed, API_KEY="s3cret-value")
         assert (code, out) == (0, "")
@@ -266,12 +266,12 @@ BROKEN = {
     "cursor": (
         '{"mcpServers": {\n  "a": {"command": "x"}\n  "b": {}\n}}',
         "line 3, column 3",
-        "a comma or } is missing here",
+        "expected a comma or }",
     ),
     "claude-desktop": (
         '{"mcpServers": {\n  "a": {"command": "x"},\n}}',
         "line 2, column 24",
-        "a comma with nothing after it, and this file may have none",
+        "trailing commas are not allowed in this file",
     ),
     "codex": ("a = 1\nb = [\n", "line 3, column 1", "invalid value"),
 }
@@ -445,7 +445,7 @@ def test_add_and_remove_leave_any_file_as_it_was_to_the_byte(client: str, data: 
     texts = (
         toml_files()
         if client == "codex"
-        else json_files(SERVERS[client], comments=DIALECTS[client].syntax == "jsonc")
+        else json_files(SERVERS[client], comments=FORMATS[client].syntax == "jsonc")
     )
     text = data.draw(st.none() | texts)
     envs = data.draw(st.sampled_from([(), ("LOG=debug", 'A="q\\'), ("B=日本",)]))

@@ -159,7 +159,7 @@ def test_a_tool_that_only_reads_may_be_allowed_for_the_conversation_and_no_longe
     assert said(provider, "user") == ["Again?"]
     assert said(provider, "tool") == ["Error: desk__price was refused: the user rejected the call"]
     (system,) = said(provider, "system")
-    assert "The server 'desk' says of its tools" in system
+    assert "Instructions of the server 'desk' for its tools" in system
 
 
 def test_a_long_call_says_that_there_is_more_and_shows_it(folder: Path) -> None:
@@ -297,7 +297,7 @@ def test_commands_show_what_there_is(folder: Path) -> None:
         assert "desk://list  desk  All of it" in chat.answer("you> ", "/servers")
         assert "desk  ready  2026-07-28" in chat.answer("you> ", "/desk__hagle")
         shown = chat.answer("you> ", "/desk__haggle")
-        assert "there is no prompt 'desk__hagle'; there is desk__haggle" in shown
+        assert "there is no prompt 'desk__hagle'; did you mean desk__haggle?" in shown
         shown = chat.answer("you> ", "/desk__haggle fruit=plum")
         assert "desk__haggle needs fruit" in shown
         assert "Cheaper!" in chat.answer("you> ", "What is in @desk://list?")
@@ -309,7 +309,7 @@ def test_commands_show_what_there_is(folder: Path) -> None:
     assert "\x1b" not in everything
     assert said(provider, "user") == [
         "Ask for cheaper plums.",
-        "I picked the resource desk://list. It holds:\ndesk://list:\nplum 25",
+        "I included the resource desk://list. Its contents:\ndesk://list:\nplum 25",
         "What is in @desk://list?",
     ]
 
@@ -318,7 +318,7 @@ def test_a_model_that_fails_ends_the_turn_and_not_the_conversation(folder: Path)
     busy = (400, {}, refused(f"\x1b[2J{KEY} is wrong"))
     with Endpoint([busy]) as endpoint, terminal(folder, endpoint) as chat:
         chat.answer("you> ", "Hello.")
-        assert "refused the request: \\x1b[2J… is wrong" in chat.answer("you> ", "/quit")
+        assert "rejected the request: \\x1b[2J… is wrong" in chat.answer("you> ", "/quit")
         code, everything = chat.end()
     assert code == 0
     assert KEY not in everything
@@ -456,14 +456,14 @@ def test_a_model_that_is_busy_is_said_to_be_asked_again(folder: Path) -> None:
     told = [line for line in done.stderr.splitlines() if "429" in line]
     assert len(told) == 2
     assert told[0].startswith("colonnade: the model 'tiny' at 127.0.0.1:")
-    assert told[0].endswith(" answered 429; it is asked again in 0 s (1 of 4 tries)")
+    assert told[0].endswith(" responded with 429; trying again in 0 s (attempt 1 of 4)")
 
 
 def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
     with Endpoint([(401, {}, refused("no"))]) as endpoint:
         done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
     assert done.returncode == 3
-    words = "does not take the key (401): no; give the key with --key-env VARIABLE, where"
+    words = "rejected the API key (401): no; give the key with --key-env VARIABLE, where"
     assert words in done.stderr
     assert "--header-env" not in done.stderr  # which would send the key to the servers
     done = command(folder, "chat", "desk.py", input="Hello.\n", **at(endpoint))
@@ -491,7 +491,7 @@ def test_a_model_that_cannot_be_asked_is_a_code(folder: Path) -> None:
             {"OPENAI_BASE_URL": "", "OPENAI_API_KEY": ""},
             "OpenAI requires an API key",
         ),
-        (("--key-env", "NOT_THERE"), {}, "the environment has no NOT_THERE"),
+        (("--key-env", "NOT_THERE"), {}, "the environment variable NOT_THERE is not set"),
     ],
 )
 def test_what_was_mistyped_is_said_in_one_sentence(

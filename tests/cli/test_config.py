@@ -22,9 +22,8 @@ def test_check_says_one_line_a_problem_for_scripts(tmp_path: Path) -> None:
     done = command(tmp_path, "config", "check", "mcp.json", **home(tmp_path))
     assert done.returncode == 1
     assert done.stdout == (
-        f"{file}:2:9: mcpServers.a.command: this should be a text\n"
-        f"{file}:3:25: mcpServers.b.z: there is no such key, and nothing is done with it "
-        "(warning)\n"
+        f"{file}:2:9: mcpServers.a.command: expected a string\n"
+        f"{file}:3:25: mcpServers.b.z: unknown key, ignored (warning)\n"
     )
     assert done.stderr == ""
     file.write_text('{"mcpServers": {"b": {"command": "x"}}}')
@@ -40,7 +39,7 @@ def test_check_gives_json_for_programs(tmp_path: Path) -> None:
         "problems": [
             {
                 "server": "a",
-                "message": "it has neither a command nor a url",
+                "message": "a command or a url is missing",
                 "file": str(tmp_path / "mcp.json"),
                 "line": 1,
                 "column": 17,

@@ -107,7 +107,7 @@ async def test_one_broken_server_hinders_no_other(folder: Path) -> None:
         ),
         "wants": (
             "variables",
-            "mcp.json:32:5: mcpServers.wants.env.KEY: the variable NO_SUCH_ONE is not set",
+            "mcp.json:32:5: mcpServers.wants.env.KEY: the environment variable NO_SUCH_ONE is not set",
             "set it, or write ${NO_SUCH_ONE:-default}",
             2,
         ),

@@ -287,7 +287,7 @@ def test_a_call_of_a_broken_server_says_what_is_wrong_with_it(folder: Path) -> N
     file = configure(folder / "wants.json", wants=wanting, mine=noted("mine"))
     code, words = told(folder, "call", file, "wants__look")
     assert code == 2
-    assert "the variable NO_SUCH_ONE is not set" in words
+    assert "the environment variable NO_SUCH_ONE is not set" in words
     assert command(folder, "call", file, "mine__write", "name=x").stdout == "x 1\n"
 
 
@@ -318,7 +318,7 @@ def test_an_address_that_several_have_needs_a_server(folder: Path) -> None:
     code, words = told(folder, "read", "mcp.json", "notes://all")
     assert code == 5
     assert words == (
-        "colonnade: 'mine', 'other' all have the resource 'notes://all' (-32602); "
+        "colonnade: several servers have the resource 'notes://all': 'mine', 'other' (-32602); "
         "choose the server with --server KEY\n"
     )
     done = command(folder, "read", "mcp.json", "notes://all", "--server", "other")

@@ -92,9 +92,9 @@ def test_a_file_that_nobody_trusts_is_said_once_for_all_of_its_servers(tmp_path:
     file = tmp_path / "mcp.json"
     servers = {key: {"command": "any"} for key in ("one", "two", "three")}
     file.write_text(json.dumps({"mcpServers": servers}))
-    mend = f"look at it, and then: colonnade config trust {file}"
+    hint = f"review the file, then run colonnade config trust {file}"
     assert told(tmp_path, "ls", "mcp.json") == (
-        f"colonnade: {file} is not trusted, so this is not used; {mend}\n"
+        f"colonnade: {file} is not trusted, so this entry is not used; {hint}\n"
     )
     done = command(tmp_path, "doctor", "mcp.json", COLONNADE_HOME=str(tmp_path / "home"))
     assert done.stdout.startswith("one, two, three\n")
@@ -124,4 +124,4 @@ def test_a_file_of_ones_own_is_looked_at_with_ls(tmp_path: Path) -> None:
     assert said.endswith("mcp.json; colonnade ls mcp.json shows it\n")
     # The place of the client itself, however it is named.
     said = told(tmp_path, *typed, "--file", ".mcp.json")
-    assert said.endswith("mcp.json; start claude anew; /mcp shows it\n")
+    assert said.endswith("mcp.json; start claude again; /mcp shows it\n")

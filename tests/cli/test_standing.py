@@ -10,7 +10,7 @@ import pytest
 from cli.process import WEATHER, written
 from cli.test_adding import MOVED, OTHER, file_of, shown
 from colonnade.cli.config_file import FileTrust
-from colonnade.host.config.formats import DIALECTS, path
+from colonnade.host.config.formats import FORMATS, file_path
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_what_somebody_typed_into_a_new_file_needs_no_second_question(
         add = f"colonnade add {typed} --to {client} --project --write"
         code, _, err = shown(place, add)
         assert (code, "trust" in err.replace("and trust it", "")) == (0, False)
-        file = path(
-            DIALECTS[client], "project", platform="linux", home="", folder=str(place), env={}
+        file = file_path(
+            FORMATS[client], "project", platform="linux", home="", folder=str(place), env={}
         )
         assert is_trusted(place, file)
     code, _, err = shown(place, f"colonnade remove other --from {client} --project")
@@ -145,4 +145,4 @@ def test_trust_that_cannot_be_kept_is_told(place: Path) -> None:
     (place.parent / "kept").write_text("a file")
     code, _, err = shown(place, ADD)
     assert code == 0
-    assert "FOLDER/mcp.json is not trusted: it cannot be kept in " in err
+    assert "FOLDER/mcp.json is not trusted: it cannot be stored in " in err

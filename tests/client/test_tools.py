@@ -12,7 +12,7 @@ from client.shop import site
 from colonnade import Host, Server, connect
 from colonnade.client import client as client_module
 from colonnade.errors import ChannelError, RemoteError, RemoteProtocolError, ToolError
-from colonnade.host.config.settings import Entry, Settings
+from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.protocol.link.handshake import Phase
 from colonnade.protocol.revision import ALL, NEWEST, OutputRoot, Revision
 from colonnade.transport.memory import pair
@@ -116,7 +116,7 @@ async def test_a_host_checks_a_value_whether_or_not_the_tools_were_listed_before
         return near
 
     settings = Settings(revision=revision.date)
-    entry = Entry(key="w", resolve=resolve, fingerprint="w", settings=settings)
+    entry = ServerEntry(key="w", resolve=resolve, fingerprint="w", settings=settings)
     async with Host({"w": entry}) as host:
         wrong = await host.call_tool("w__forecast")
         with pytest.raises(RemoteProtocolError, match=r"forecast gave what its output"):

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Raw
 
 from colonnade.errors import Fault
-from colonnade.host.config.settings import Entry, Settings
+from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.host.servers.supervisor import ServerSupervisor
 from colonnade.ports import Session
 from colonnade.protocol import types as t
@@ -127,7 +127,7 @@ def command(kind: str = "legacy") -> list[str]:
     return [sys.executable, "-I", "-S", str(SCRIPT), kind]
 
 
-def entry(target: Any, key: str = "odd", **settings: Any) -> Entry:
+def entry(target: Any, key: str = "odd", **settings: Any) -> ServerEntry:
     """An entry without a file. A function is what looks it up."""
 
     async def resolve() -> Any:
@@ -136,7 +136,7 @@ def entry(target: Any, key: str = "odd", **settings: Any) -> Entry:
         looked_up: Any = await target()
         return looked_up
 
-    return Entry(key=key, resolve=resolve, fingerprint=key, settings=Settings(**settings))
+    return ServerEntry(key=key, resolve=resolve, fingerprint=key, settings=Settings(**settings))
 
 
 @asynccontextmanager

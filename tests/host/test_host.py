@@ -10,7 +10,7 @@ import pytest
 
 from colonnade import CannotConnect, Context, Host, RemoteError, Server, ToolError
 from colonnade.host.config.inline import entry_of
-from colonnade.host.config.settings import Config, Problem, Settings
+from colonnade.host.config.settings import Config, HostProblem, Settings
 from colonnade.host.servers.status import Status
 from colonnade.transport.http_server.runner import HttpRunner
 from live import live
@@ -245,7 +245,7 @@ def test_what_can_be_no_server_is_refused_at_once_with_its_key() -> None:
 
 @live
 async def test_problems_of_a_configuration_are_told_beside_those_of_servers() -> None:
-    config = Config(entries={}, problems=(Problem("x", "it has no command"),))
+    config = Config(entries={}, problems=(HostProblem("x", "it has no command"),))
     async with Host(config) as host:
         assert [problem.words for problem in host.problems] == ["it has no command"]
 

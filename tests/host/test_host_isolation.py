@@ -11,7 +11,7 @@ import pytest
 
 from colonnade import Host, HostInputRequest, RemoteError, Server
 from colonnade.host.config.inline import entry_of
-from colonnade.host.config.settings import Entry, Settings
+from colonnade.host.config.settings import ServerEntry, Settings
 from colonnade.protocol import types as t
 from colonnade.transport.http_server.runner import HttpRunner
 from host.secretive import secretive
@@ -68,7 +68,7 @@ async def overheard(key: str, record: Path) -> AsyncGenerator[str]:
         await site.stop(0.0)
 
 
-async def entry(key: str, record: Path, stack: AsyncExitStack) -> Entry:
+async def entry(key: str, record: Path, stack: AsyncExitStack) -> ServerEntry:
     revision, kind = SERVERS[key]
     target: dict[str, Any]
     if kind == "process":

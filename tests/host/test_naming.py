@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.host.config.settings import Problem, Settings
+from colonnade.host.config.settings import HostProblem, Settings
 from colonnade.host.servers.naming import (
     MAX_NAMESPACE,
     ListedNames,
@@ -209,7 +209,7 @@ def test_of_two_equal_aliases_the_first_counts_and_the_other_is_a_problem() -> N
     assert names.find("look") == ("one__read", "one", "read", ("look",))
     assert names.of("two", "see") == ("two__see", "two", "see", ())
     first, second = names.problems
-    assert first == Problem(
+    assert first == HostProblem(
         "two",
         "the alias 'look' stands for 'read' of server 'one' already; choose another one for 'see' of "
         "server 'two'",
@@ -257,7 +257,7 @@ def test_what_a_server_lists_twice_is_there_once_and_reported() -> None:
     names = NameIndex(listings([("one", repeated), ("two", ["a"])]))
     assert [one.name for one in names] == [*(f"one__{own}" for own in "abcdefgh"), "two__a"]
     (problem,) = names.problems
-    assert problem == Problem(
+    assert problem == HostProblem(
         "one",
         "server 'one' lists 'a', 'c', 'd', 'e', 'f' and 2 others more than once; the first of each "
         "is used",

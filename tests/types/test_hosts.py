@@ -7,7 +7,7 @@ from colonnade import Host, HostInputRequest, HostTool, OpenAICompatible
 from colonnade.client.results import ToolResult
 from colonnade.host.agent.loop import Model, ModelCall, Run
 from colonnade.host.agent.openai_model import Message
-from colonnade.host.config.settings import Problem
+from colonnade.host.config.settings import HostProblem
 from colonnade.host.host import HostCaller
 from colonnade.host.servers.listings import HostPrompt, HostResource, HostResourceTemplate
 from colonnade.host.servers.status import Status
@@ -35,7 +35,7 @@ async def test_a_host_has_the_types_that_it_says() -> None:
         assert_type(await host.list_prompts(), list[HostPrompt])
         assert_type(await host.list_resources(), list[HostResource])
         assert_type(await host.list_resource_templates(), list[HostResourceTemplate])
-        assert_type(host.problems, list[Problem])
+        assert_type(host.problems, list[HostProblem])
         assert_type(host.status(), list[Status])
         assert_type(host.instructions, dict[str, str])
         ada = assert_type(host.caller("ada"), HostCaller)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from colonnade.cli.errors import FAILED, CliError
 from colonnade.errors import Refused
-from colonnade.host.config.reader import Reader
+from colonnade.host.config.reader import ConfigReader
 from colonnade.host.config.trust import digest_of, forget, recall, remember
 from colonnade.text import clean
 
@@ -158,7 +158,7 @@ class FileTrust:
         self._servers = _servers(before)
         self._included = _included(before)
         # A file in the user's own directories needs no trust.
-        self._is_guarded = before.sources[0].guarded
+        self._is_guarded = before.sources[0].needs_trust
         is_same = before.sources[0].digest == _digest(text)
         known = text is None or recall(self._key) == _full_digest(before)
         self._is_trusted = is_same and known
@@ -186,9 +186,9 @@ class FileTrust:
         hint = f"review it, then run colonnade config trust {clean(quote(self._path))}"
         return f"{shown} was not trusted before, and is not now; {hint}"
 
-    def _read(self) -> Reader:
+    def _read(self) -> ConfigReader:
         """Read the file as every command does, without prompting."""
-        reader = Reader(strict=True)
+        reader = ConfigReader(strict=True)
         reader.read(self._path)
         return reader
 
@@ -197,17 +197,17 @@ def _digest(text: str | None) -> str:
     return "" if text is None else hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _full_digest(reader: Reader) -> str:
+def _full_digest(reader: ConfigReader) -> str:
     """The digest that is stored for a file."""
-    return digest_of(reader.drawn.get(reader.sources[0].file, ()))
+    return digest_of(reader.included.get(reader.sources[0].file, ()))
 
 
-def _servers(reader: Reader) -> list[tuple[str, Any]]:
+def _servers(reader: ConfigReader) -> list[tuple[str, Any]]:
     """Every server that would be used, as the file has it."""
     return [(draft.key, draft.node.value) for one in reader.sources for draft in one.drafts]
 
 
-def _included(reader: Reader) -> Sequence[tuple[str, str]]:
+def _included(reader: ConfigReader) -> Sequence[tuple[str, str]]:
     """Other files that are read because of this one, with their digests."""
     file = reader.sources[0].file
-    return [part for part in reader.drawn.get(file, ()) if part[0] != file]
+    return [part for part in reader.included.get(file, ()) if part[0] != file]

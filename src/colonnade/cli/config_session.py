@@ -24,7 +24,7 @@ from colonnade.cli.terminal import Terminal
 from colonnade.client.request import OnLog
 from colonnade.errors import ColonnadeError, Declined
 from colonnade.host.config.explain import line
-from colonnade.host.config.settings import Config, Problem
+from colonnade.host.config.settings import Config, HostProblem
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.naming import BETWEEN, qualified_name
@@ -116,13 +116,13 @@ async def url_in(config: Config, key: str) -> str:
 # ---------------------------------------------------------------- problems
 
 
-def show_problems(problems: Sequence[Problem], terminal: Terminal) -> None:
+def show_problems(problems: Sequence[HostProblem], terminal: Terminal) -> None:
     """Report problems on stderr."""
     for problem in _problem_lines(problems):
         terminal.note(f"colonnade: {clean(problem, lines=True)}\n")
 
 
-def _problem_lines(problems: Sequence[Problem]) -> list[str]:
+def _problem_lines(problems: Sequence[HostProblem]) -> list[str]:
     """A line for each problem; that a file is not trusted is said once for all of its servers."""
     counts = Counter(one.words for one in problems if one.untrusted)
     lines = [
@@ -132,7 +132,7 @@ def _problem_lines(problems: Sequence[Problem]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def problems_to_json(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+def problems_to_json(problems: Sequence[HostProblem]) -> list[dict[str, Any]]:
     """Problems as JSON."""
     return [problem_to_json(one) for one in problems]
 

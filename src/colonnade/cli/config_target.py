@@ -20,11 +20,11 @@ from colonnade.cli.options import (
     shown_configuration,
 )
 from colonnade.cli.terminal import Terminal
-from colonnade.host.config.formats import places
+from colonnade.host.config.formats import existing_files
 from colonnade.host.config.lookups import Input
 from colonnade.host.config.reader import read_config
-from colonnade.host.config.settings import Config, Entry
-from colonnade.host.config.trust import TrustQuestion
+from colonnade.host.config.settings import Config, ServerEntry
+from colonnade.host.config.trust import TrustRequest
 from colonnade.text import clean, one_line
 
 WARNING = (
@@ -42,11 +42,11 @@ _WORDS = {
 }
 
 
-def describe_request(question: TrustQuestion) -> str:
+def describe_request(question: TrustRequest) -> str:
     """Everything that a file asks for, as text."""
     lines: list[str] = []
     server = None
-    for wish in question.wishes:
+    for wish in question.actions:
         if wish.server != server:
             server = wish.server
             lines.append(f"  {server}")
@@ -55,7 +55,7 @@ def describe_request(question: TrustQuestion) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def ask_trust(question: TrustQuestion) -> bool:
+def ask_trust(question: TrustRequest) -> bool:
     """Show what a file asks for, and prompt for trust; False without a terminal."""
     terminal = Terminal()
     if not terminal.can_ask:
@@ -75,9 +75,9 @@ class TrustPrompt:
         self.refused: dict[str, str] = {}
         self.agreed: set[str] = set()
 
-    def __call__(self, question: TrustQuestion) -> bool:
+    def __call__(self, question: TrustRequest) -> bool:
         """Whether a file may be used as it is now."""
-        servers = dict.fromkeys(wish.server for wish in question.wishes)
+        servers = dict.fromkeys(wish.server for wish in question.actions)
         if ask_trust(question):
             self.agreed.update(servers)
             return True
@@ -146,7 +146,7 @@ def configuration(
 
 def found_files() -> list[str]:
     """The files of all programs that configure servers for this folder. Raises `CliError`."""
-    found = places(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
+    found = existing_files(home=os.path.expanduser("~"), folder=os.getcwd(), env=os.environ)
     files = [file for _, some in found for file in some]
     if not files:
         raise CliError(
@@ -187,7 +187,7 @@ def _unknown_server(name: str, known: list[str], options: ConnectionOptions) -> 
     )
 
 
-def _with_options(entry: Entry, options: ConnectionOptions) -> Entry:
+def _with_options(entry: ServerEntry, options: ConnectionOptions) -> ServerEntry:
     """An entry with `--as` and `--timeout` applied."""
     settings = entry.settings
     if options.revision:

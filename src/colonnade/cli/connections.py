@@ -13,7 +13,7 @@ from colonnade.client.client import Client
 from colonnade.client.request import OnLog, OnProgress
 from colonnade.client.results import ToolResult
 from colonnade.errors import Fault, FaultKind, RemoteError
-from colonnade.host.config.settings import Problem
+from colonnade.host.config.settings import HostProblem
 from colonnade.host.servers.listings import describe_error
 from colonnade.protocol import types as t
 
@@ -132,11 +132,13 @@ class ConfiguredServers:
         self._on_log = on_log
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HostProblem]:
         """The problems known so far; of a server that failed, only why."""
         failed = self.host.failures
         found = [one for one in self.host.problems if one.server not in failed]
-        return found + [Problem(key, describe_error(error, key)) for key, error in failed.items()]
+        return found + [
+            HostProblem(key, describe_error(error, key)) for key, error in failed.items()
+        ]
 
     def stderr_lines(self) -> list[tuple[str, str]]:
         """The last lines that the servers wrote to stderr, each with the key of its server."""

@@ -25,7 +25,7 @@ from colonnade.errors import (
 )
 from colonnade.host.agent.loop import Model, Run, RunOptions, run
 from colonnade.host.config.inline import configured, is_broken
-from colonnade.host.config.settings import Config, Entry, Problem
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, OnInputRequest
 from colonnade.host.router import (
     NO_OPTIONS,
@@ -42,8 +42,8 @@ from colonnade.host.servers.listings import (
     HostResource,
     HostResourceTemplate,
     HostTool,
-    Kind,
     ListedItems,
+    ListKind,
 )
 from colonnade.host.servers.status import Status
 from colonnade.ports import Handler, Middleware
@@ -67,7 +67,7 @@ T = TypeVar("T")
 class Host:
     """Servers by their keys, and everything that they offer.
 
-    - A server is whatever `connect` takes, or an `Entry` with settings of its own.
+    - A server is whatever `connect` takes, or an `ServerEntry` with settings of its own.
     - `on_input_request` answers elicitation and sampling of all servers; without it neither is
       advertised.
     - `on_event` is called when a server starts, stops or fails.
@@ -82,7 +82,7 @@ class Host:
 
     def __init__(
         self,
-        servers: Mapping[str, Target | Entry] | Config,
+        servers: Mapping[str, Target | ServerEntry] | Config,
         *,
         on_input_request: OnInputRequest | None = None,
         on_event: OnEvent | None = None,
@@ -137,7 +137,7 @@ class Host:
         # Keeps the answers, so that a reload does not prompt again.
         inputs = on_input if isinstance(on_input, Inputs) else Inputs(on_input)
 
-        logged: set[Problem] = set()
+        logged: set[HostProblem] = set()
 
         def read() -> Config:
             config = read_config(paths, trust=trust, on_input=inputs, folder=folder)
@@ -447,7 +447,7 @@ class Host:
             return None
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HostProblem]:
         """Errors in the configuration, and lists that failed the last time; everything else
         works."""
         return self._runtime.generation.problems
@@ -496,7 +496,9 @@ class Host:
 
     # ------------------------------------------------------------ changes
 
-    async def reload(self, servers: Mapping[str, Target | Entry] | Config | None = None) -> None:
+    async def reload(
+        self, servers: Mapping[str, Target | ServerEntry] | Config | None = None
+    ) -> None:
         """Use other servers from now on; without an argument, read the files of `from_config`
         again. Servers with an unchanged entry go on; the others are stopped after their calls in
         flight. A file that cannot be read any more changes nothing but `problems`."""
@@ -519,7 +521,9 @@ class Host:
 
     # ------------------------------------------------------------ requests
 
-    async def _list(self, method: str, kind: Kind, fresh: bool, caller: str | None) -> HostResult:
+    async def _list(
+        self, method: str, kind: ListKind, fresh: bool, caller: str | None
+    ) -> HostResult:
         turn = self._turn(method, t.PaginatedRequestParams(), caller)
         found = await self._send(turn, LocalOptions(fresh=fresh))
         if not found.lists:  # a middleware returned a result of its own, perhaps a cached one

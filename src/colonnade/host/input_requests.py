@@ -10,7 +10,7 @@ request belongs to one of the calls in flight in that session, and all of them a
 
 Rules: without the callback nothing is advertised, and every input request is refused at once. No
 result is made up that the user did not give. A callback that fails or times out is a refusal; the
-server is not told why.
+server does not learn why.
 """
 
 import asyncio

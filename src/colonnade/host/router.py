@@ -27,7 +27,7 @@ from colonnade.errors import (
     RemoteProtocolError,
 )
 from colonnade.host.servers.generation import Generation, HostedServer
-from colonnade.host.servers.listings import Kind, ListedItems, ServerListings
+from colonnade.host.servers.listings import ListedItems, ListKind, ServerListings
 from colonnade.ports import RequestContext, Session
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -263,7 +263,7 @@ class HostRouter:
         return HostResult(t.ListResourceTemplatesResult(resource_templates=found), lists)
 
     async def _gather(
-        self, turn: RequestContext, kind: Kind, options: LocalOptions | None
+        self, turn: RequestContext, kind: ListKind, options: LocalOptions | None
     ) -> list[ListedItems[Any, Any]]:
         """One list of all servers. It is one page, so every cursor is invalid."""
         if decode_as(t.PaginatedRequestParams, turn.exchange.request.params).cursor is not None:

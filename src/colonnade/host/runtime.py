@@ -14,11 +14,11 @@ from colonnade.client.callback_queue import Hearing
 from colonnade.client.request import running_loop
 from colonnade.errors import LocalProtocolError
 from colonnade.host.agent.search import ToolSearch
-from colonnade.host.config.settings import Config, Entry
+from colonnade.host.config.settings import Config, ServerEntry
 from colonnade.host.input_requests import InputRequestHandler, input_request_sender
 from colonnade.host.router import HostResult, HostRouter, LocalOptions, LocalTurn, local_exchange
 from colonnade.host.servers.generation import Generation, HostedServer, NameClaim
-from colonnade.host.servers.listings import Kind
+from colonnade.host.servers.listings import ListKind
 from colonnade.host.servers.naming import NameClaims
 from colonnade.host.servers.session import HostedSession
 from colonnade.host.servers.status import State, Status
@@ -36,14 +36,14 @@ CLOSED = "this host is closed; make another one"
 # Its connections belong to the event loop that they were opened in.
 OTHER_LOOP = "this host is used in another event loop; make another one for this loop"
 
-ALL_KINDS: tuple[Kind, ...] = ("tools", "prompts", "resources", "templates")
+ALL_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources", "templates")
 
 
 class ListChanges(NamedTuple):
     """Lists that have changed (`tools`, `prompts`, `resources`, `templates`), and the servers that
     they are of."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ListKind, ...]
     servers: tuple[str, ...]
 
 
@@ -142,7 +142,7 @@ class HostRuntime:
         return Generation(number, servers, claims.aliases, problems)
 
     def _make_supervisor(
-        self, entry: Entry, on_open: Callable[[ServerSupervisor, HostedSession], None]
+        self, entry: ServerEntry, on_open: Callable[[ServerSupervisor, HostedSession], None]
     ) -> ServerSupervisor:
         can_answer = self.input_requests.can_answer
         return ServerSupervisor(
@@ -196,7 +196,7 @@ class HostRuntime:
 
         return unwatch
 
-    def _lists_changed(self, server: str, kinds: Sequence[Kind]) -> None:
+    def _lists_changed(self, server: str, kinds: Sequence[ListKind]) -> None:
         if server in self.generation.servers:
             self._notify(ListChanges(tuple(kinds), (server,)))
 
@@ -242,6 +242,6 @@ def _checked(middleware: Middleware) -> Middleware:
     return checked
 
 
-def _is_same(server: HostedServer, entry: Entry, claim: NameClaim) -> bool:
+def _is_same(server: HostedServer, entry: ServerEntry, claim: NameClaim) -> bool:
     """Whether nothing has changed for a server, so that it goes on."""
     return server.entry.fingerprint == entry.fingerprint and server.claim == claim

@@ -31,19 +31,20 @@ from colonnade.cli.options import (
     parse_header,
     target_callback,
 )
-from colonnade.host.config.editing import find, is_before, put, snippet, take
+from colonnade.host.config.editing import find, is_before, put, snippet
+from colonnade.host.config.editing import remove as remove_entry
 from colonnade.host.config.formats import (
-    DIALECTS,
+    FORMATS,
     NAME,
-    Dialect,
+    FileFormat,
+    HttpEntry,
     Platform,
-    Reached,
     Scope,
-    Started,
-    path,
+    StdioEntry,
+    encode_entry,
+    file_path,
 )
-from colonnade.host.config.formats import entry as to_entry
-from colonnade.host.config.settings import Broken
+from colonnade.host.config.settings import ConfigSyntaxError
 from colonnade.text import clean, one_line
 from colonnade.transport.process.python_file import imports_colonnade
 
@@ -85,17 +86,17 @@ class AddOptions(NamedTuple):
 
 def parse_client(name: str) -> str:
     """The name of a client. Raises `CliError` for an unknown one."""
-    if name in DIALECTS:
+    if name in FORMATS:
         return name
-    near = closest(name, DIALECTS)
-    known = f"clients are {', '.join(DIALECTS)}"
+    near = closest(name, FORMATS)
+    known = f"clients are {', '.join(FORMATS)}"
     raise CliError(f"there is no client {name}", hint=f"did you mean {near}?" if near else known)
 
 
 # ---------------------------------------------------------------- click commands
 
 
-CLIENTS: Final = "|".join(DIALECTS)
+CLIENTS: Final = "|".join(FORMATS)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -214,7 +215,7 @@ def remove(server: str, client: str, file: str, project: bool) -> Action:
 
 def add_target(options: AddOptions) -> int:
     """Print an entry, or write it; return the exit code."""
-    dialect, reporter = DIALECTS[options.client], Reporter()
+    dialect, reporter = FORMATS[options.client], Reporter()
     if options.replace and not options.write:
         raise CliError("--replace is only for --write")
     server, name = _server(options, dialect)
@@ -226,12 +227,12 @@ def add_target(options: AddOptions) -> int:
     if options.write:
         text = file.read()
         file_trust = FileTrust(where, text)
-        made = to_entry(dialect, server)
+        made = encode_entry(dialect, server)
         new = _write(options, dialect, name, made, file, text, reporter)
         if message := file_trust.keep(new, {name: made}):
             reporter.info(message)
         return 0
-    shown = snippet(dialect, name, to_entry(dialect, _without_values(options, server)))
+    shown = snippet(dialect, name, encode_entry(dialect, _without_values(options, server)))
     with output():
         sys.stdout.write(shown)
         sys.stdout.flush()
@@ -241,7 +242,7 @@ def add_target(options: AddOptions) -> int:
 
 def _write(
     options: AddOptions,
-    dialect: Dialect,
+    dialect: FileFormat,
     name: str,
     made: dict[str, Any],
     file: ConfigFile,
@@ -260,7 +261,7 @@ def _write(
                 hint="--replace replaces it, --name adds this one under another name",
             )
         new = put(dialect, text or "", name, made)
-    except Broken as error:
+    except ConfigSyntaxError as error:
         raise _syntax_error(file, error) from None
     if not file.has_folder and not options.file and not options.project:
         reporter.info(f"its directory does not exist: is {dialect.title} installed?")
@@ -271,7 +272,7 @@ def _write(
     return new
 
 
-def _next_step(options: AddOptions, dialect: Dialect) -> str:
+def _next_step(options: AddOptions, dialect: FileFormat) -> str:
     """What to do next: in the client, or with a file that is not the client's own."""
     usual = [_file_path(dialect, "", project=scope == "project") for scope in dialect.files]
     own = not options.file or os.path.abspath(options.file) in usual
@@ -284,7 +285,7 @@ def _backup_note(backup: str) -> str:
     return f" (backup: {clean(backup)})" if backup else ""
 
 
-def _syntax_error(file: ConfigFile, error: Broken) -> CliError:
+def _syntax_error(file: ConfigFile, error: ConfigSyntaxError) -> CliError:
     where = f"{file.shown}, line {error.line}, column {error.column}"
     return CliError(f"{where}: {one_line(error.why)}; nothing was written", FAILED)
 
@@ -294,7 +295,7 @@ def _syntax_error(file: ConfigFile, error: Broken) -> CliError:
 
 def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
     """Remove an entry; return the exit code."""
-    dialect, reporter = DIALECTS[client], Reporter()
+    dialect, reporter = FORMATS[client], Reporter()
     where = _file_path(dialect, file, project=project)
     place = ConfigFile(where)
     text = place.read()
@@ -316,9 +317,9 @@ def remove_name(name: str, client: str, file: str, *, project: bool) -> int:
             place.forget(name)
             how = " and deleted the file, which had no other content"
         else:
-            new = take(dialect, text, name)
+            new = remove_entry(dialect, text, name)
             how = _backup_note(place.replace(name, new, old=text))
-    except Broken as error:
+    except ConfigSyntaxError as error:
         raise _syntax_error(place, error) from None
     reporter.info(f"removed {clean(name)} from {place.shown}{how}")
     if message := file_trust.keep(new):
@@ -340,7 +341,7 @@ def _unknown_server(name: str, known: list[str], file: ConfigFile) -> CliError:
 # ---------------------------------------------------------------- file
 
 
-def _file_path(dialect: Dialect, file: str, *, project: bool) -> str:
+def _file_path(dialect: FileFormat, file: str, *, project: bool) -> str:
     if file and project:
         raise CliError("--file and --project exclude each other")
     if file:
@@ -348,7 +349,7 @@ def _file_path(dialect: Dialect, file: str, *, project: bool) -> str:
     scope: Scope = "project" if project else "user"
     if scope not in dialect.files:
         raise CliError(f"{dialect.title} has no project file", hint="leave out --project")
-    return path(
+    return file_path(
         dialect,
         scope,
         platform=_platform(),
@@ -377,7 +378,7 @@ def name_for(target: str | tuple[str, ...]) -> str:
     return _safe_name(target.rpartition(":")[2].rpartition(".")[2])  # a module
 
 
-def _server(options: AddOptions, dialect: Dialect) -> tuple[Started | Reached, str]:
+def _server(options: AddOptions, dialect: FileFormat) -> tuple[StdioEntry | HttpEntry, str]:
     """The server, and its default name."""
     target = options.target
     if isinstance(target, str) and "://" in target:
@@ -391,21 +392,21 @@ def _server(options: AddOptions, dialect: Dialect) -> tuple[Started | Reached, s
         line, name = _parse_file(target)
     else:
         line, name = _parse_command(target)
-    return Started(line[0], tuple(line[1:]), variables), name
+    return StdioEntry(line[0], tuple(line[1:]), variables), name
 
 
-def _url_server(options: AddOptions, dialect: Dialect, url: str) -> tuple[Reached, str]:
+def _url_server(options: AddOptions, dialect: FileFormat, url: str) -> tuple[HttpEntry, str]:
     shown = display_url(url)
     if options.envs:
         raise CliError("--env is for servers that are started as a process; this target is a URL")
-    if not dialect.addresses:
+    if not dialect.supports_http:
         raise CliError(
             f"{dialect.title} does not read URLs from its file",
             hint=f"add {clean(shown)} in its settings, under Connectors",
         )
     pairs = tuple(_parse_header_variable(text) for text in options.header_envs)
     host = urlsplit(url).hostname or ""
-    return Reached(url, tuple(map(parse_header, options.headers)), pairs), host
+    return HttpEntry(url, tuple(map(parse_header, options.headers)), pairs), host
 
 
 def _parse_header_variable(text: str) -> tuple[str, str]:
@@ -415,7 +416,7 @@ def _parse_header_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _parse_variable(text: str, dialect: Dialect) -> tuple[str, str | None]:
+def _parse_variable(text: str, dialect: FileFormat) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
     if not _VARIABLE.fullmatch(name):
         raise CliError("--env: expected NAME or NAME=VALUE")
@@ -487,9 +488,9 @@ def _safe_name(name: str) -> str:
 # ---------------------------------------------------------------- secrets
 
 
-def _without_values(options: AddOptions, server: Started | Reached) -> Started | Reached:
+def _without_values(options: AddOptions, server: StdioEntry | HttpEntry) -> StdioEntry | HttpEntry:
     """The same for printing: without the values of environment variables."""
-    if isinstance(server, Reached):
+    if isinstance(server, HttpEntry):
         return server
     typed = _typed_variables(options)
     shown = (
@@ -503,9 +504,11 @@ def _typed_variables(options: AddOptions) -> set[str]:
     return {text.partition("=")[0] for text in options.envs if "=" in text}
 
 
-def _secret_warnings(options: AddOptions, dialect: Dialect, server: Started | Reached) -> list[str]:
+def _secret_warnings(
+    options: AddOptions, dialect: FileFormat, server: StdioEntry | HttpEntry
+) -> list[str]:
     """Warnings about secrets and paths."""
-    if isinstance(server, Reached):
+    if isinstance(server, HttpEntry):
         return _url_warnings(server)
     found: list[str] = []
     for name, value in server.variables:
@@ -524,7 +527,7 @@ def _secret_warnings(options: AddOptions, dialect: Dialect, server: Started | Re
     return found
 
 
-def _url_warnings(server: Reached) -> list[str]:
+def _url_warnings(server: HttpEntry) -> list[str]:
     found: list[str] = []
     if _is_secret(server.url):
         found.append(

@@ -49,11 +49,11 @@ from colonnade.host.agent.openai_model import (
     KeyRefused,
     Message,
     OpenAICompatible,
-    answered,
-    words_of,
+    text_of,
+    with_tool_results,
 )
 from colonnade.host.agent.prompts import introduction, prompt_messages, with_resources
-from colonnade.host.config.settings import Config, Entry, Settings
+from colonnade.host.config.settings import Config, ServerEntry, Settings
 from colonnade.host.host import Host
 from colonnade.host.input_requests import HostInputRequest
 from colonnade.host.servers.listings import HostTool
@@ -117,7 +117,7 @@ def servers_of(options: ConnectionOptions, terminal: Terminal) -> Config:
         return target
 
     settings = Settings(timeout_s=options.timeout_s, revision=options.revision or None)
-    entry = Entry(
+    entry = ServerEntry(
         key=key, resolve=resolve, fingerprint=found.shown, shown=found.shown, settings=settings
     )
     return Config(entries={key: entry})
@@ -345,7 +345,7 @@ class Chat:
                 on_message=self._on_message,
             )
         finally:
-            self._messages = answered(self._messages, INTERRUPTED_CALL)
+            self._messages = with_tool_results(self._messages, INTERRUPTED_CALL)
         if turn.text:
             self._terminal.show(turn.text)
         if turn.stopped == "rounds":
@@ -358,7 +358,7 @@ class Chat:
     def _on_message(self, message: Message) -> None:
         """Keep a message; print the text that comes with tool calls, which is not the answer."""
         self._messages.append(message)
-        if message.get("tool_calls") and (words := words_of(message).strip()):
+        if message.get("tool_calls") and (words := text_of(message).strip()):
             self._terminal.note(indent(clean(words, lines=True)))
 
     def _show_progress(

@@ -17,12 +17,13 @@ from colonnade.cli.errors import FAILED, CliError, Reporter
 from colonnade.cli.options import Action, complete_file
 from colonnade.cli.terminal import Terminal
 from colonnade.errors import ColonnadeError
-from colonnade.host.config.explain import explained, line, told
-from colonnade.host.config.formats import places
+from colonnade.host.config.explain import explain as explain_servers
+from colonnade.host.config.explain import line, render
+from colonnade.host.config.formats import existing_files
 from colonnade.host.config.lookups import Input
-from colonnade.host.config.reader import Reader
-from colonnade.host.config.settings import Config, Problem
-from colonnade.host.config.trust import Trust, TrustQuestion, forget
+from colonnade.host.config.reader import ConfigReader
+from colonnade.host.config.settings import Config, HostProblem
+from colonnade.host.config.trust import Trust, TrustRequest, forget
 from colonnade.text import clean
 
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -94,8 +95,8 @@ def trust(file: str, yes: bool, forget: bool) -> Action:
     return partial(forget_file, file) if forget else partial(trust_file, file, yes=yes)
 
 
-def _reader(trust: Trust = None) -> Reader:
-    return Reader(trust=trust, on_input=_no_input, strict=True)
+def _reader(trust: Trust = None) -> ConfigReader:
+    return ConfigReader(trust=trust, on_input=_no_input, strict=True)
 
 
 def _no_input(_: Input) -> str | None:
@@ -110,21 +111,23 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     """Show every value and where it comes from; return the exit code."""
     home, folder = os.path.expanduser("~"), os.getcwd()
     groups = (
-        [("", list(files))] if files else list(places(home=home, folder=folder, env=os.environ))
+        [("", list(files))]
+        if files
+        else list(existing_files(home=home, folder=folder, env=os.environ))
     )
     terminal, found, code = Terminal(), list[dict[str, Any]](), 0
     for program, paths in groups:
         reader, trust_prompt = _reader(), _reader(trust=True)
         config = reader.read(paths)
         trust_prompt.read(paths)
-        servers = explained(reader, trust_prompt, everything=everything)
+        servers = explain_servers(reader, trust_prompt, everything=everything)
         code = max(code, FAILED if any(not one.server for one in config.problems) else 0)
         if as_json:
             found.append({"program": program, "servers": servers, **_problems_to_json(config)})
             continue
         if program:
             terminal.write(terminal.heading(f"{program}\n\n"))
-        terminal.write(told(servers, home=home, folder=folder))
+        terminal.write(render(servers, home=home, folder=folder))
         _print_problems(terminal, config, reader)
     if not groups and not as_json:
         terminal.write("no servers are configured for this folder\n")
@@ -134,7 +137,7 @@ def explain_files(files: Sequence[str], *, everything: bool, as_json: bool) -> i
     return code
 
 
-def _print_problems(terminal: Terminal, config: Config, reader: Reader | None = None) -> None:
+def _print_problems(terminal: Terminal, config: Config, reader: ConfigReader | None = None) -> None:
     """Print a line for each problem; for a file that is not trusted, one for all its servers."""
     untrusted = reader.untrusted if reader is not None else {}
     known = {problem for servers in untrusted.values() for problem in servers}
@@ -172,7 +175,7 @@ def _problems_to_json(config: Config) -> dict[str, Any]:
     }
 
 
-def problem_to_json(problem: Problem) -> dict[str, Any]:
+def problem_to_json(problem: HostProblem) -> dict[str, Any]:
     """A problem as JSON: server, message, and place."""
     made: dict[str, Any] = {"server": problem.server, "message": problem.words}
     return {**made, **problem.place._asdict()} if problem.place is not None else made
@@ -184,9 +187,9 @@ def problem_to_json(problem: Problem) -> dict[str, Any]:
 def trust_file(file: str, *, yes: bool) -> int:
     """Show what a file does, and ask whether to trust it; return the exit code."""
     reporter, terminal = Reporter(), Terminal()
-    asked: list[TrustQuestion] = []
+    asked: list[TrustRequest] = []
 
-    def answer(question: TrustQuestion) -> bool:
+    def answer(question: TrustRequest) -> bool:
         asked.append(question)
         if yes:
             terminal.note(f"{clean(question.file)} does this:\n{describe_request(question)}")
@@ -209,7 +212,7 @@ def trust_file(file: str, *, yes: bool) -> int:
     if reader.untrusted:
         raise CliError(f"{clean(file)} is not trusted; its servers are not used", FAILED)
     if not asked:
-        guarded = any(source.guarded for source in reader.sources)
+        guarded = any(source.needs_trust for source in reader.sources)
         how = "is already trusted" if guarded else "is your own file and needs no trust"
         reporter.info(f"{clean(file)} {how}")
         return 0

@@ -46,7 +46,7 @@ from colonnade.client.client import Client
 from colonnade.client.connect import connect
 from colonnade.client.tools import members, prompt_signature, tool_signature
 from colonnade.errors import ColonnadeError, LocalProtocolError
-from colonnade.host.config.settings import Config, Entry, Problem
+from colonnade.host.config.settings import Config, HostProblem, ServerEntry
 from colonnade.host.servers.supervisor import has_authorization, url_of
 from colonnade.protocol import types as t
 from colonnade.protocol.codec.decode import decode_as
@@ -605,14 +605,14 @@ async def _inspect_each(
     return combined_exit_code(found, errors.values()) or findings_exit_code(findings, strict)
 
 
-def _to_problem(key: str, error: ColonnadeError) -> Problem:
+def _to_problem(key: str, error: ColonnadeError) -> HostProblem:
     """An error as a problem of the server."""
     words = error_message(error)
-    return Problem(key, words if error.server == key else f"server {key!r}: {words}")
+    return HostProblem(key, words if error.server == key else f"server {key!r}: {words}")
 
 
 async def _inspect_entry(
-    entry: Entry, terminal: Terminal, room: asyncio.Semaphore
+    entry: ServerEntry, terminal: Terminal, room: asyncio.Semaphore
 ) -> ServerFacts | ColonnadeError:
     settings = entry.settings
     async with room:

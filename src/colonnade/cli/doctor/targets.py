@@ -59,7 +59,7 @@ from colonnade.cli.terminal import Terminal
 from colonnade.client.auth import stored_login
 from colonnade.client.connect import PROGRAMS, Surroundings, way_to
 from colonnade.errors import ColonnadeError, ConnectionLost, LocalProtocolError, RemoteProtocolError
-from colonnade.host.config.settings import Config, Entry, Place, Problem
+from colonnade.host.config.settings import Config, HostProblem, Place, ServerEntry
 from colonnade.text import one_line
 from colonnade.transport.http_client.pool import HttpPool
 
@@ -361,7 +361,7 @@ def _config_targets(
     """A target for each server of a file; one for the file itself if it is broken, and one for all
     of its servers if it is not trusted."""
     file = shown_configuration(options)
-    wrong: dict[str, list[Problem]] = {}
+    wrong: dict[str, list[HostProblem]] = {}
     for problem in config.problems:
         wrong.setdefault(problem.server, []).append(problem)
     found: list[tuple[int, DoctorTarget]] = []
@@ -392,7 +392,7 @@ def _line(locate_target: Place | None) -> int:
     return locate_target.line if locate_target is not None else 0
 
 
-async def _problem_checks(problems: Iterable[Problem]) -> Checks:
+async def _problem_checks(problems: Iterable[HostProblem]) -> Checks:
     """The problems of an entry or a file: the first as a failure, with the others below."""
     first, *others = problems
     where = f"{_relative(first)}: " if first.place is not None else ""
@@ -404,7 +404,7 @@ async def _problem_checks(problems: Iterable[Problem]) -> Checks:
     yield failed(name, USAGE, f"{where}{one_line(first.summary)}", fix, lines)
 
 
-def _relative(problem: Problem) -> str:
+def _relative(problem: HostProblem) -> str:
     """The place of a problem, relative to the working directory."""
     assert problem.place is not None
     file, line, column, key = problem.place
@@ -427,9 +427,9 @@ async def _empty_checks(file: str) -> Checks:
 
 
 async def _entry_checks(
-    entry: Entry,
+    entry: ServerEntry,
     options: ConnectionOptions,
-    warnings: list[Problem],
+    warnings: list[HostProblem],
     trusted: bool,
     planned: list[str],
 ) -> Checks:
@@ -473,8 +473,8 @@ def _typed_target(options: ConnectionOptions) -> str:
     return f"{shlex.quote(str(options.target))} " if options.target else ""
 
 
-def _entry_check(entry: Entry, warnings: list[Problem]) -> Check:
-    where = _relative(Problem("", "", entry.place)) if entry.place is not None else "a program"
+def _entry_check(entry: ServerEntry, warnings: list[HostProblem]) -> Check:
+    where = _relative(HostProblem("", "", entry.place)) if entry.place is not None else "a program"
     if warnings:
         lines = [one_line(str(one)) for one in warnings]
         return warned(FILE, f"{where} is valid, with warnings", "fix the warnings", lines)

@@ -1,1 +1,1 @@
-"""A model that calls tools: the loop, tool search, the model endpoint."""
+"""The agent loop: a model that calls tools, tool search, the model endpoint."""

@@ -1,17 +1,17 @@
-"""The model's turn: offer the tools, take its choice, call, tell the result, until it is done.
+"""The agent loop: offer tools to a model, make its calls, send the results, until it makes no more.
 
     run = await host.run(model, "Is it warm in Oslo?")
     run.text, run.calls, run.messages, run.stopped
 
-A model is a function of (messages, tools) that gives its reply, in the form of Chat Completions;
-`OpenAICompatible` is one for an endpoint. Calls of one reply are made at once, and told in their
-order.
+A model is a function of (messages, tools) that returns a reply in the form of Chat Completions;
+`OpenAICompatible` is one for an endpoint. Calls of one reply are records concurrently, and their
+results are sent in order.
 
-Rules: whatever becomes of a call is told to the model, in words that it can act on: an error of a
-tool, a server that is gone, somebody who said no. Raised is what no model can mend: its own
-provider's failures, and mistakes of the program. Rounds, calls and the length of a result have
-bounds. What a server wrote to its standard error, and what it takes to log in, is for people, and
-is not told to a model. The messages that were given are not changed.
+Rules: the outcome of every call is sent to the model, in words that it can act on: an error of a
+tool, a server that is gone, a refusal. Only errors that no model can correct are raised: those of
+its provider, and programming errors. Rounds, calls and the length of a result have limits. The
+stderr of a server and login details are not sent to a model. The messages that were passed are not
+changed.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from colonnade.errors import (
     Refused,
     RemoteError,
 )
-from colonnade.host.agent.openai_model import Message, conversation, read_reply, shorten, words_of
+from colonnade.host.agent.openai_model import Message, conversation, read_reply, shorten, text_of
 from colonnade.host.servers.listings import HostTool
 from colonnade.protocol import types as t
 from colonnade.protocol.schema.error_messages import suggestion
@@ -45,45 +45,45 @@ from colonnade.providers.schemas import remove_null_fillers
 from colonnade.providers.tool_calls import ModelToolCall
 from colonnade.text import cut, first_line
 
-# Models choose well among some dozens; providers refuse more than 128.
+# Models choose well among some dozens of tools; providers reject more than 128.
 MAX_TOOLS: Final = 40
-# What one search gives, if the model does not say, and at the most.
-FOUND: Final = 5
-MAX_FOUND: Final = 20
-# Of what is told to a model: servers that are named, names that are near, a line about a tool.
+# Results of one search, by default and at most.
+DEFAULT_RESULTS: Final = 5
+MAX_RESULTS: Final = 20
+# In messages to a model: servers that are named, similar names, characters about a tool.
 MAX_NAMED: Final = 30
 MAX_NEAR: Final = 5
 MAX_LINE: Final = 200
 
-FIND: Final = "find_tools"
+SEARCH_TOOL: Final = "find_tools"
 
 
 class Toolbox:
-    """What a model may call, and what of it is shown in the next round.
+    """The tools that a model may call, and those that it is offered in the next round.
 
-    `only` are the names that it may call, None for all that there are.
+    `only` are the names of those that it may call, None for all.
     """
 
     def __init__(self, only: Iterable[str] | None = None, max_tools: int = MAX_TOOLS) -> None:
         if max_tools < 2:
             raise InvalidArgument(
-                "max_tools must be at least 2: a search, and what it found", argument="max_tools"
+                "max_tools must be at least 2: the search tool and a tool that it found"
             )
         self._only = None if only is None else frozenset(only)
         self._max_tools = max_tools
-        # In the order in which they were found, so that what a provider keeps of a conversation
-        # stays good; with each the moment when it was last of use.
+        # In the order in which they were found, so that a provider's prompt cache stays valid; with
+        # the time of last use.
         self._found: dict[str, int] = {}
         self._moment = 0
-        # Every tool that may be called, by its name.
+        # Every tool that may be called, by qualified name.
         self.tools: Mapping[str, HostTool] = {}
         self._named: Mapping[str, HostTool] = {}
-        # What the search is called here; nothing where all tools are shown.
+        # The name of the search tool; empty where all tools are offered.
         self.search: str = ""
 
     def learn(self, tools: Iterable[HostTool]) -> None:
-        """These are the tools now. Raises `LocalProtocolError` for one that was named and is none;
-        a tool that has gone later is no mistake of who named it."""
+        """Set the current tools. Raises `LocalProtocolError` for a name in `only` that does not
+        exist; a tool that disappears later is no error."""
         listed = list(tools)
         named = {name: tool for tool in listed for name in names_of(tool)}
         if self._only is not None:
@@ -98,23 +98,23 @@ class Toolbox:
         self._named = {name: tool for tool in listed for name in names_of(tool)}
         self.search = ""
         if len(listed) > self._max_tools:
-            self.search = FIND
-            while self.search in self._named:  # somebody's alias
+            self.search = SEARCH_TOOL
+            while self.search in self._named:  # taken by an alias
                 self.search += "_"
 
     def get(self, name: str) -> HostTool | None:
-        """The tool that a model means by a name; None where it is none that it may call."""
+        """The tool of a name; None if there is none that may be called."""
         return self._named.get(name)
 
     def entries(self) -> list[dict[str, Any]]:
-        """The tools that a model is shown now, as Chat Completions has them."""
+        """The tools that a model is offered now, in the form of Chat Completions."""
         if not self.search:
             return [tool.to_openai() for tool in self.tools.values()]
         found = [self.tools[name] for name in self._found if name in self.tools]
-        return [self._finder(), *(tool.to_openai() for tool in found)]
+        return [self._search_entry(), *(tool.to_openai() for tool in found)]
 
     def found(self, tools: Iterable[HostTool]) -> list[HostTool]:
-        """A search gave these; those of them that may be called are shown from now on."""
+        """Offer the results of a search from now on, as far as they may be called."""
         allowed = [self.tools[tool.name] for tool in tools if tool.name in self.tools]
         for tool in allowed:
             self._found.setdefault(tool.name, 0)
@@ -122,7 +122,7 @@ class Toolbox:
         return allowed
 
     def used(self, *names: str) -> None:
-        """Tools were found, or called: they are shown for longer than those before."""
+        """Mark tools as used: they are offered longer than others."""
         if not self.search:
             return
         for name in names:
@@ -131,10 +131,10 @@ class Toolbox:
         while len(self._found) >= self._max_tools:
             del self._found[min(self._found, key=self._found.__getitem__)]
 
-    # ------------------------------------------------------------ words for a model
+    # ------------------------------------------------------------ messages to a model
 
-    def no_such(self, name: str) -> str:
-        """What a model is told that wants a tool which is none."""
+    def unknown_tool_message(self, name: str) -> str:
+        """The message for a name that does not exist."""
         near = get_close_matches(name, self.tools, n=MAX_NEAR)
         if not near and not self.search:
             near = list(self.tools)[:MAX_NEAR]
@@ -143,14 +143,14 @@ class Toolbox:
         more = f"; look for one with {self.search}" if self.search else "; there is none at all"
         return f"there is no tool {name!r}{more}"
 
-    def told(self, words: str, found: list[HostTool]) -> str:
-        """What a model is told that has searched."""
+    def search_message(self, words: str, found: list[HostTool]) -> str:
+        """The message for a search."""
         if not found:
             return f"No tool was found for {words!r}; try other words. {self._servers()}"
         lines = [f"- {tool.signature}: {_line(tool.description)}" for tool in found]
-        return "\n".join(["Found, and can be called from now on:", *lines])
+        return "\n".join(["Found; these can be called now:", *lines])
 
-    def _finder(self) -> dict[str, Any]:
+    def _search_entry(self) -> dict[str, Any]:
         words = (
             f"Find tools by what they do. There are {len(self.tools)}, and only those that were "
             f"found can be seen. {self._servers()}"
@@ -160,7 +160,7 @@ class Toolbox:
             "type": "object",
             "properties": {
                 "words": {"type": "string", "description": what},
-                "limit": {"type": "integer", "description": f"How many, 1 to {MAX_FOUND}"},
+                "limit": {"type": "integer", "description": f"How many, 1 to {MAX_RESULTS}"},
             },
             "required": ["words"],
         }
@@ -172,41 +172,41 @@ class Toolbox:
             counts[tool.server] = counts.get(tool.server, 0) + 1
         named = [f"{server} ({count})" for server, count in list(counts.items())[:MAX_NAMED]]
         more = ", and others" if len(counts) > MAX_NAMED else ""
-        return f"They are of these servers: {', '.join(named)}{more}."
+        return f"Servers: {', '.join(named)}{more}."
 
 
 def names_of(tool: HostTool) -> tuple[str, ...]:
-    """All names of a tool in the catalogue."""
+    """All names of a tool."""
     return (tool.name, *tool.aliases)
 
 
 def _line(description: str | None) -> str:
-    return cut(first_line(description), MAX_LINE) or "it does not say what it does"
+    return cut(first_line(description), MAX_LINE) or "no description"
 
 
-# Replies of the model. What needs more has lost its way, and each costs money.
+# Replies of the model: each costs money.
 MAX_ROUNDS: Final = 20
-# Calls in all, and of one reply at the same time.
+# Calls in total, and concurrent calls of one reply.
 MAX_CALLS: Final = 100
-AT_ONCE: Final = 8
-# Of one result, in characters: some 12,000 tokens, of which a conversation bears several.
+CONCURRENT_CALLS: Final = 8
+# Characters of one result: some 12,000 tokens.
 MAX_CHARACTERS: Final = 50_000
-# Of the words of an error.
-MAX_WORDS: Final = 1_000
+# Characters of an error message.
+MAX_ERROR_CHARACTERS: Final = 1_000
 
-# (messages, tools) -> reply, sync or async; one that is not async must not block.
+# (messages, tools) -> reply, sync or async; a sync one must not block.
 Model: TypeAlias = Callable[[list[Message], list[dict[str, Any]]], Any]
-# `done`: the model has said what it wanted. `length`: it was shorten short by its own limit.
+# `done`: the model records no more calls. `length`: its reply was cut by its token limit.
 Stopped: TypeAlias = Literal["done", "rounds", "calls", "length"]
 
 
-class Turning(Protocol):
-    """Who has the tools: a host, for one caller."""
+class ToolSource(Protocol):
+    """What has the tools: a host."""
 
     async def list_tools(self, *, caller: str | None = None) -> Sequence[HostTool]: ...
 
     async def search(
-        self, words: str, limit: int = FOUND, *, caller: str | None = None
+        self, words: str, limit: int = DEFAULT_RESULTS, *, caller: str | None = None
     ) -> Sequence[HostTool]: ...
 
     async def call_tool(
@@ -220,10 +220,10 @@ class Turning(Protocol):
 
 
 class ModelCall(msgspec.Struct, kw_only=True):
-    """One call that a model wanted: of which tool of which server, with what, and what came of it.
+    """One tool call of a model: its tool and server, its arguments, and its outcome.
 
-    `server` is empty for a search and for a tool that is none. `result` is what the model was told,
-    before it was shorten; `error` is what was raised instead of a result of the tool's own.
+    `server` is empty for a search and for a tool that does not exist. `result` is what the model
+    was sent, before it was shortened; `error` is what was raised instead of a result of the tool.
     """
 
     id: str
@@ -237,7 +237,8 @@ class ModelCall(msgspec.Struct, kw_only=True):
 
 
 class Run(msgspec.Struct, kw_only=True):
-    """What came of a model's turn: the whole conversation, the model's last words, its calls."""
+    """The outcome of an agent loop: the whole conversation, the last text of the model, its
+    calls."""
 
     messages: list[Message]
     text: str = ""
@@ -246,24 +247,24 @@ class Run(msgspec.Struct, kw_only=True):
     stopped: Stopped = "done"
 
 
-# Told of a call before it is made, and after, sync or async. What the first one raises, the call
-# ends with: `Refused` is how a person or a policy says no.
+# Called before and after a call, sync or async. The call ends with what the first one raises:
+# `Refused` is how a user or a policy refuses.
 OnCall: TypeAlias = Callable[[ModelCall], object]
-# Told how a call is getting on: how much of how much, and in words.
+# Called with progress: how much of how much, and a message.
 OnProgress: TypeAlias = Callable[[ModelCall, float, float | None, str | None], object]
-# Told of each message as it comes.
+# Called with each message.
 OnMessage: TypeAlias = Callable[[Message], None]
 
 
 class RunOptions(TypedDict, total=False):
-    """What may be said of a model's turn, all of it optional.
+    """Options of the agent loop.
 
-    - `tools` are the names of those that it may call; without it, all.
-    - `max_rounds`, `max_calls` and `max_characters` (of one result) are bounds.
-    - Where there are more tools than `max_tools`, a search is shown instead, and what it found.
-    - `on_call` is told of a call before it is made, and may raise `Refused`; `on_progress` how it
-      is getting on; `on_result` when it is over; `on_message` of each message as it comes.
-    - `caller` is on whose behalf all of it is done.
+    - `tools`: the names of the tools that it may call; all by default.
+    - `max_rounds`, `max_calls` and `max_characters` (of one result) are limits.
+    - `max_tools`: where there are more, a search tool is offered instead, and what it found.
+    - `on_call` is called before each call, and may raise `Refused`; `on_progress` with its
+      progress; `on_result` after it; `on_message` with each message.
+    - `caller`: the name of the user that it runs for.
     """
 
     tools: Iterable[str] | None
@@ -279,28 +280,28 @@ class RunOptions(TypedDict, total=False):
 
 
 async def run(
-    host: Turning, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
+    host: ToolSource, model: Model, messages: str | Iterable[object], **options: Unpack[RunOptions]
 ) -> Run:
-    """Let a model use the tools of a host until it is done, or a bound is reached; see
-    `RunOptions`. Raises what the model raises, `LocalProtocolError` for a tool that is none, and
-    `TypeError` for an option that is none."""
+    """Run the agent loop until the model makes no more calls, or a limit is reached; see
+    `RunOptions`. Raises what the model raises, `LocalProtocolError` for a tool that does not exist,
+    and `TypeError` for an unknown option."""
     for name in options:
         if name not in RunOptions.__annotations__:
-            raise InvalidArgumentType(f"run() has no option {name!r}{_meant(name)}", argument=name)
-    turn = _Turn(host, conversation(messages), options)
-    await turn.go(model)
-    return turn.run
+            raise InvalidArgumentType(f"run() has no option {name!r}{_hint(name)}")
+    loop = _AgentLoop(host, conversation(messages), options)
+    await loop.run_rounds(model)
+    return loop.run
 
 
-def _meant(name: str) -> str:
+def _hint(name: str) -> str:
     known = list(RunOptions.__annotations__)
     return suggestion(name, known) or f"; there are {', '.join(known)}"
 
 
-class _Turn:
-    """One turn of one model."""
+class _AgentLoop:
+    """One agent loop."""
 
-    def __init__(self, host: Turning, messages: list[Message], options: RunOptions) -> None:
+    def __init__(self, host: ToolSource, messages: list[Message], options: RunOptions) -> None:
         self.run = Run(messages=messages)
         self._host = host
         self._toolbox = Toolbox(options.get("tools"), options.get("max_tools", MAX_TOOLS))
@@ -308,15 +309,17 @@ class _Turn:
         self._max_calls = options.get("max_calls", MAX_CALLS)
         self._max_characters = options.get("max_characters", MAX_CHARACTERS)
         if self._max_rounds < 1 or self._max_calls < 0 or self._max_characters < 1:
-            raise InvalidArgument("max_rounds and max_characters are at least 1, max_calls 0")
+            raise InvalidArgument(
+                "max_rounds and max_characters must be at least 1, max_calls at least 0"
+            )
         self._on_call = options.get("on_call")
         self._on_result = options.get("on_result")
         self._on_progress = options.get("on_progress")
         self._on_message = options.get("on_message")
         self._caller = options.get("caller")
-        self._at_once = asyncio.Semaphore(AT_ONCE)
+        self._semaphore = asyncio.Semaphore(CONCURRENT_CALLS)
 
-    async def go(self, model: Model) -> None:
+    async def run_rounds(self, model: Model) -> None:
         """All rounds."""
         run = self.run
         max_rounds, max_calls = self._max_rounds, self._max_calls
@@ -325,47 +328,47 @@ class _Turn:
             reply = model(list(run.messages), self._toolbox.entries())
             message, reason = read_reply(await reply if inspect.isawaitable(reply) else reply)
             run.rounds += 1
-            run.text = words_of(message)
+            run.text = text_of(message)
             self._add(message)
-            wanted = [read_call(one) for one in message.get("tool_calls", ())]
-            if not wanted:
+            calls = [read_call(one) for one in message.get("tool_calls", ())]
+            if not calls:
                 run.stopped = "length" if reason == "length" else "done"
                 return
             if run.rounds >= max_rounds:
                 run.stopped = "rounds"
-                self._leave(wanted, f"this was the last of {max_rounds} rounds")
+                self._skip_calls(calls, f"this was the last of {max_rounds} rounds")
                 return
-            if len(run.calls) + len(wanted) > max_calls:
+            if len(run.calls) + len(calls) > max_calls:
                 run.stopped = "calls"
-                self._leave(wanted, f"{max_calls} calls are the most in one turn")
+                self._skip_calls(calls, f"the limit of {max_calls} calls is reached")
                 return
-            await self._make(wanted)
+            await self._make(calls)
 
     def _add(self, message: Message) -> None:
         self.run.messages.append(message)
         if self._on_message is not None:
             self._on_message(message)
 
-    def _leave(self, wanted: list[ModelToolCall], why: str) -> None:
-        """Answer calls that are not made: a conversation with a call that nobody answered cannot
-        go on, and whoever reads this one may want to."""
-        for call in wanted:
-            self._add(_refusal(call, f"{call.name} was not called: {why}").to_openai())
+    def _skip_calls(self, calls: list[ModelToolCall], why: str) -> None:
+        """Answer calls that are not made: a conversation with a tool call that has no result
+        cannot be continued."""
+        for call in calls:
+            self._add(_error_result(call, f"{call.name} was not called: {why}").to_openai())
 
-    async def _make(self, wanted: list[ModelToolCall]) -> None:
-        made = [self._begun(call) for call in wanted]
-        self.run.calls += made
+    async def _make(self, calls: list[ModelToolCall]) -> None:
+        records = [self._start_call(call) for call in calls]
+        self.run.calls += records
         try:
             async with asyncio.TaskGroup() as group:
-                for call, one in zip(wanted, made, strict=True):
-                    group.create_task(self._settle(call, one))
+                for call, one in zip(calls, records, strict=True):
+                    group.create_task(self._finish_call(call, one))
         except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None  # whoever called made no group
-        for one in made:
-            told = one.result.to_openai()
-            self._add(told | {"content": shorten(told["content"], self._max_characters)})
+            raise failures.exceptions[0] from None  # callers expect the exception itself
+        for one in records:
+            message = one.result.to_openai()
+            self._add(message | {"content": shorten(message["content"], self._max_characters)})
 
-    def _begun(self, call: ModelToolCall) -> ModelCall:
+    def _start_call(self, call: ModelToolCall) -> ModelCall:
         tool = self._toolbox.get(call.name)
         arguments = call.arguments
         if tool is not None:
@@ -374,80 +377,80 @@ class _Turn:
         server = tool.server if tool is not None else ""
         return ModelCall(id=call.id, name=call.name, server=server, arguments=arguments, tool=tool)
 
-    async def _settle(self, call: ModelToolCall, made: ModelCall) -> None:
-        async with self._at_once:
+    async def _finish_call(self, call: ModelToolCall, record: ModelCall) -> None:
+        async with self._semaphore:
             started = monotonic()
             try:
-                result = await self._result(call, made)
+                result = await self._result(call, record)
             except ColonnadeError as error:
-                made.error = error
-                result = _refusal(call, failure(made.name, made.server, error))
-            made.seconds = monotonic() - started
+                record.error = error
+                result = _error_result(call, failure(record.name, record.server, error))
+            record.seconds = monotonic() - started
         result.call = call
-        made.result = result
+        record.result = result
         if self._on_result is not None:
-            await _done(self._on_result(made))
+            await _await_if_needed(self._on_result(record))
 
-    async def _result(self, call: ModelToolCall, made: ModelCall) -> ToolResult[Any]:
+    async def _result(self, call: ModelToolCall, record: ModelCall) -> ToolResult[Any]:
         if self._toolbox.search and call.name == self._toolbox.search:
-            return _said(call.name, await self._search(made.arguments))
-        if made.tool is None:
-            return _refusal(call, self._toolbox.no_such(call.name))
+            return _text_result(call.name, await self._search(record.arguments))
+        if record.tool is None:
+            return _error_result(call, self._toolbox.unknown_tool_message(call.name))
         if call.problem:
-            return _refusal(call, f"{call.name}: {call.problem}")
+            return _error_result(call, f"{call.name}: {call.problem}")
         if self._on_call is not None:
-            await _done(self._on_call(made))
+            await _await_if_needed(self._on_call(record))
         on_progress = None
         if self._on_progress is not None:
-            on_progress = partial(self._on_progress, made)
+            on_progress = partial(self._on_progress, record)
         return await self._host.call_tool(
-            call.name, made.arguments, caller=self._caller, on_progress=on_progress
+            call.name, record.arguments, caller=self._caller, on_progress=on_progress
         )
 
     async def _search(self, arguments: dict[str, Any]) -> str:
         words: object = arguments.get("words")
         limit: object = arguments.get("limit")
         if not isinstance(words, str) or not words.strip():
-            return "Say in `words` what the tool should do."
-        most = min(max(limit, 1), MAX_FOUND) if isinstance(limit, int) else FOUND
+            return "Describe in `words` what the tool should do."
+        most = min(max(limit, 1), MAX_RESULTS) if isinstance(limit, int) else DEFAULT_RESULTS
         found = await self._host.search(words, most, caller=self._caller)
-        return self._toolbox.told(words, self._toolbox.found(found))
+        return self._toolbox.search_message(words, self._toolbox.found(found))
 
 
-# ---------------------------------------------------------------- words for a model
+# ---------------------------------------------------------------- messages to a model
 
 
 def failure(name: str, server: str, error: ColonnadeError) -> str:
-    """What a model is told of a call that had no result."""
+    """The message for a call without a result."""
     if isinstance(error, AuthError):
-        return f"{name} was not done: {server} wants a login, which only a person can make"
+        return f"{name} was not called: {server} requires a login by the user"
     if isinstance(error, Refused):
-        return f"{name} was refused: {_short(error)}"
+        return f"{name} was refused: {_short_message(error)}"
     if isinstance(error, RemoteError):
-        return f"{name} was refused by {server}: {_short(error)}"
+        return f"{name} was rejected by {server}: {_short_message(error)}"
     if isinstance(error, ChannelError):
         effect = "it had no effect" if error.not_sent else EFFECT_UNKNOWN
-        return f"{name} was not answered: {_short(error)}; {effect}"
-    return f"{name} failed: {_short(error)}"
+        return f"{name} got no response: {_short_message(error)}; {effect}"
+    return f"{name} failed: {_short_message(error)}"
 
 
-def _short(error: ColonnadeError) -> str:
-    """The words of an error, without what a server wrote for the people who run it."""
+def _short_message(error: ColonnadeError) -> str:
+    """The message of an error, without the output of the server."""
     words = error.sentence.strip() or type(error).__name__
-    return words if len(words) <= MAX_WORDS else f"{words[:MAX_WORDS]}…"
+    return words if len(words) <= MAX_ERROR_CHARACTERS else f"{words[:MAX_ERROR_CHARACTERS]}…"
 
 
-def _said(name: str, words: str, *, is_error: bool = False) -> ToolResult[Any]:
-    said = t.CallToolResult(content=[t.TextContent(text=words)], is_error=is_error)
-    return ToolResult(name, said)
+def _text_result(name: str, words: str, *, is_error: bool = False) -> ToolResult[Any]:
+    result = t.CallToolResult(content=[t.TextContent(text=words)], is_error=is_error)
+    return ToolResult(name, result)
 
 
-def _refusal(call: ModelToolCall, words: str) -> ToolResult[Any]:
-    result = _said(call.name, words, is_error=True)
+def _error_result(call: ModelToolCall, words: str) -> ToolResult[Any]:
+    result = _text_result(call.name, words, is_error=True)
     result.call = call
     return result
 
 
-async def _done(outcome: object) -> None:
+async def _await_if_needed(outcome: object) -> None:
     if inspect.isawaitable(outcome):
         await outcome

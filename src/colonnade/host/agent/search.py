@@ -1,17 +1,17 @@
-"""Which of many tools a few words are about, so that a model need not be shown all of them.
+"""Search over tools: BM25 ranking, so that a model need not be shown all tools.
 
     index = Index([("files", read), ("files", write), ("git", log)])
-    index.best("open a text file", limit=2)       # [0, 1]: positions in what was given
+    index.best("open a text file", limit=2)       # [0, 1]: positions in the list
 
-Ranking is lexical (BM25 over fields): a word counts more the fewer tools have it, more in a name
+Ranking is lexical (BM25 over fields): a term counts more the fewer tools have it, more in a name
 than in a description, and hardly more the tenth time than the third, so that a server gains little
-by repeating itself. Beginnings of words and other words for the same count, too, but less. What can
-be scored before is scored when the index is made; a query adds up.
+by repetition. Prefixes and synonyms count as well, but less. Scores that do not depend on the query
+are computed when the index is built.
 
-Rules: pure; the same tools and words give the same answer, and of equals the first listed is first.
-What servers wrote is a stranger's: of each tool only so much is read, and of all of them, and what
-one server wrote does not shorten what is read of another. Nothing takes long at a time: `in_steps`
-and `search` can be interrupted.
+Rules: pure; the same tools and query give the same result, and of equal tools the first listed is
+first. Descriptions are untrusted: the length that is read of each tool, and of all tools, is
+limited, and the text of one server does not reduce what is read of another. Nothing blocks for
+long: `in_steps` and `search` can be interrupted.
 """
 
 import asyncio
@@ -22,50 +22,50 @@ from itertools import islice, pairwise
 from math import log, sqrt
 from typing import Any, Final, TypeAlias, cast
 
-from colonnade.host.agent.tokenizer import others, plain_words, stem, words_of
+from colonnade.host.agent.tokenizer import stem, synonyms, terms_of, tokens
 from colonnade.host.servers.listings import HostTool, Steps, run_cooperatively, run_to_completion
 from colonnade.protocol import types as t
 
-# Longer than any description that helps somebody choose; the rest is not read.
+# Longer than any useful description; the rest is not read.
 MAX_TEXT: Final = 4_000
 MAX_PARAMETERS: Final = 100
-# Of all tools together, in UTF-8: some 4,000 tools that are well described. Where there is more,
-# each server has an equal share, and in it each of its tools; who needs less leaves it to others.
-# A word that is in one tool alone takes some 250 bytes, so that an index has at most 150 MB.
+# Of all tools together, in UTF-8: some 4,000 well described tools. If there is more, each server
+# has an equal share, and in it each of its tools; what one does not need is left to others. A term
+# that only one tool has takes some 250 bytes, so an index has at most 150 MB.
 MAX_TOTAL: Final = 2_000_000
-# Of a query: who pastes a page is served by its beginning.
+# Of a query.
 MAX_QUERY: Final = 1_000
-# Words of the tools that one word of a query may be the beginning of.
-MAX_KIN: Final = 20
+# Terms that one term of a query may be a prefix of.
+MAX_PREFIXED: Final = 20
 
-# What a word weighs, by where it stands.
+# The weight of a term, by field.
 _WEIGHTS: Final = {"name": 3.0, "title": 2.0, "server": 1.5, "description": 1.0, "parameters": 0.7}
-# How soon more of the same word is worth little, and how far a long text is held to be wordy.
+# The BM25 parameters k1 (saturation) and b (length normalisation).
 _SATURATION: Final = 1.2
 _LENGTH: Final = 0.5
-# What it is worth that a word is the beginning of another, and how long it has to be for that.
-_KIN: Final = 0.4
-_KIN_LENGTH: Final = 4
-# What another word for the same is worth.
-_SAME: Final = 0.25
+# The weight of a prefix match, and the minimum length of a prefix.
+_PREFIX: Final = 0.4
+_MIN_PREFIX: Final = 4
+# The weight of a synonym.
+_SYNONYM: Final = 0.25
 
 
-# Words, or sorted words, that are handled in one step.
+# Terms that are handled in one step, and sorted in one step.
 _STEP: Final = 200
 _RUN: Final = 20_000
 
-# The tools that have a word, by their place in the list, and what it says of each.
+# The tools that have a term, by position, with the score of each.
 _Row: TypeAlias = tuple[tuple[int, float], ...]
-# How often each word stands in each place of a tool.
+# The frequency of each term in each field of a tool.
 _Counted: TypeAlias = dict[str, dict[str, int]]
 
 
 class Index:
-    """Tools, ready to be searched; it does not change. `size` is how many bytes of them were
+    """A search index of tools, which does not change. `size` is the number of bytes that were
     read."""
 
     def __init__(self, tools: Iterable[tuple[str, t.Tool]] = ()) -> None:
-        """Of each tool, the key of its server, and what is told of it."""
+        """Build the index. Each tool comes with the key of its server."""
         self._rows: dict[str, _Row] = {}
         self._words: list[str] = []
         self.size: int = 0
@@ -73,7 +73,7 @@ class Index:
 
     @classmethod
     def in_steps(cls, tools: Iterable[tuple[str, t.Tool]]) -> "Steps[Index]":
-        """The same in steps."""
+        """Build the index in steps."""
         index = cls()
         yield from index._read(tools)
         return index
@@ -92,7 +92,7 @@ class Index:
         weights: dict[str, dict[int, float]] = {}
         for at, tool in enumerate(fields):
             for place, words in tool.items():
-                spread = 1 - _LENGTH + _LENGTH * sum(words.values()) / lengths.usual(place)
+                spread = 1 - _LENGTH + _LENGTH * sum(words.values()) / lengths.mean(place)
                 for word, count in words.items():
                     row = weights.setdefault(word, {})
                     row[at] = row.get(at, 0.0) + _WEIGHTS[place] * count / spread
@@ -103,12 +103,12 @@ class Index:
                 word, row = weights.popitem()
                 self._rows[word] = _scored(row, len(fields))
             yield
-        self._words = yield from _in_order(list(self._rows))
+        self._words = yield from _sort(list(self._rows))
 
     def best(self, words: str, limit: int = 5) -> list[int]:
-        """Which of the tools these words fit best, the best first, by their place in the list.
+        """The positions of the tools that match the query best, the best first.
 
-        A tool that has none of the words is not among them, so there may be fewer.
+        A tool that has none of the terms is left out, so there may be fewer than `limit`.
         """
         return run_to_completion(self.search(words, limit))
 
@@ -116,7 +116,7 @@ class Index:
         """`best` in steps."""
         scores: dict[int, float] = {}
         met: dict[int, int] = {}
-        for meant in self._asked(words[:MAX_QUERY]):
+        for meant in self._query_terms(words[:MAX_QUERY]):
             hits: set[int] = set()
             for word, worth in meant.items():
                 for at, score in self._rows[word]:
@@ -125,51 +125,51 @@ class Index:
                 yield
             for at in hits:
                 met[at] = met.get(at, 0) + 1
-        # One rare word is not as good as several that fit.
+        # Several matching terms are better than one rare term.
         ranks = {at: (-score * sqrt(met[at]), at) for at, score in scores.items()}
         yield
         return nsmallest(limit, ranks, key=ranks.__getitem__)
 
-    def _asked(self, text: str) -> Iterator[dict[str, float]]:
-        """For each word of a query, the words of the index that it is about, and their worth."""
-        plain = list(dict.fromkeys(plain_words(text)))
+    def _query_terms(self, text: str) -> Iterator[dict[str, float]]:
+        """For each term of a query, the terms of the index that it matches, and their weights."""
+        plain = list(dict.fromkeys(tokens(text)))
         joined = [first + second for first, second in pairwise(plain)]  # time zone, timezone
         for word in plain + [word for word in joined if stem(word) in self._rows]:
             meant: dict[str, float] = {}
-            for found, worth in self._known(word):
+            for found, worth in self._matching_terms(word):
                 meant[found] = max(meant.get(found, 0.0), worth)
             yield meant
 
-    def _known(self, word: str) -> Iterator[tuple[str, float]]:
+    def _matching_terms(self, word: str) -> Iterator[tuple[str, float]]:
         stemmed = stem(word)
         is_known = stemmed in self._rows
         if is_known:
             yield stemmed, 1.0
-        if len(stemmed) >= _KIN_LENGTH:
+        if len(stemmed) >= _MIN_PREFIX:
             start = bisect_left(self._words, stemmed)
-            for other in self._words[start : start + MAX_KIN]:
+            for other in self._words[start : start + MAX_PREFIXED]:
                 if other != stemmed and other.startswith(stemmed):
-                    yield other, _KIN
-        for other in others(stemmed):
+                    yield other, _PREFIX
+        for other in synonyms(stemmed):
             if other in self._rows:
-                yield other, _SAME
+                yield other, _SYNONYM
         if not is_known:
             for cut in range(3, len(word) - 2):
                 parts = stem(word[:cut]), stem(word[cut:])
                 if all(part in self._rows for part in parts):
-                    yield from ((part, _KIN) for part in parts)
+                    yield from ((part, _PREFIX) for part in parts)
 
 
 def _texts(key: str, tool: t.Tool) -> dict[str, str]:
-    """What is told of a tool, and where; what matters most comes first."""
-    said = {
+    """The fields of a tool; the most important first."""
+    fields = {
         "name": tool.name,
         "title": t.display_name(tool) if t.display_name(tool) != tool.name else "",
         "server": key,
         "description": tool.description or "",
         "parameters": " ".join(_parameters(tool.input_schema)),
     }
-    return {place: text[:MAX_TEXT] for place, text in said.items()}
+    return {place: text[:MAX_TEXT] for place, text in fields.items()}
 
 
 def _cost(texts: Mapping[str, str]) -> int:
@@ -177,7 +177,7 @@ def _cost(texts: Mapping[str, str]) -> int:
 
 
 def _bounded(tools: Iterable[tuple[str, t.Tool]]) -> Steps[list[dict[str, str]]]:
-    """The texts of all tools, shortened where they are too much for one index."""
+    """The fields of all tools, shortened if they are too large for one index."""
     costs: dict[str, list[int]] = {}
     whole: list[tuple[str, dict[str, str]]] = []
     for key, tool in tools:
@@ -195,8 +195,8 @@ def _bounded(tools: Iterable[tuple[str, t.Tool]]) -> Steps[list[dict[str, str]]]
 
 
 def fair_share(wanted: Iterable[int], total: int) -> int:
-    """The most that each may have, so that all together have no more than the total; who wants
-    less leaves the rest to others."""
+    """The most that each may have, so that all together do not exceed the total; what one does not
+    need is left to others."""
     ascending = sorted(wanted)
     left, count = total, len(ascending)
     for one in ascending:
@@ -219,9 +219,9 @@ def _shortened(texts: dict[str, str], most: int) -> dict[str, str]:
 
 
 def _counts(text: str) -> dict[str, int]:
-    """How often each word stands there."""
+    """The frequency of each term."""
     counts: dict[str, int] = {}
-    for word in words_of(text):
+    for word in terms_of(text):
         counts[word] = counts.get(word, 0) + 1
     return counts
 
@@ -235,19 +235,19 @@ def _parameters(schema: Mapping[str, Any]) -> list[str]:
 
 
 class _Lengths:
-    """How many words are in each place where there are any."""
+    """The mean length of each field."""
 
     def __init__(self) -> None:
         self._words: dict[str, int] = {}
         self._tools: dict[str, int] = {}
 
     def add(self, place: str, counts: Mapping[str, int]) -> None:
-        """What one tool has there."""
+        """Add the terms of one tool."""
         if counts:
             self._words[place] = self._words.get(place, 0) + sum(counts.values())
             self._tools[place] = self._tools.get(place, 0) + 1
 
-    def usual(self, place: str) -> float:
+    def mean(self, place: str) -> float:
         """The mean."""
         return self._words[place] / self._tools[place] if place in self._tools else 1.0
 
@@ -257,8 +257,8 @@ def _scored(row: dict[int, float], tools: int) -> _Row:
     return tuple((at, rarity * weight / (weight + _SATURATION)) for at, weight in row.items())
 
 
-def _in_order(words: list[str]) -> Steps[list[str]]:
-    """The words, sorted."""
+def _sort(words: list[str]) -> Steps[list[str]]:
+    """The terms, sorted."""
     runs: list[list[str]] = []
     for start in range(0, len(words), _RUN):
         runs.append(sorted(words[start : start + _RUN]))
@@ -273,27 +273,27 @@ def _in_order(words: list[str]) -> Steps[list[str]]:
     return ordered
 
 
-# Lists that differ, because callers are shown different tools; of each its index is kept.
+# Lists differ because callers may see different tools; the index of each is kept.
 MAX_KEPT = 8
-# Bytes of the texts in all of them: two of the largest indexes, or eight of usual size.
+# Bytes of all kept indexes: two of the largest, or eight of typical size.
 MAX_KEPT_BYTES = 2 * MAX_TOTAL
 
 
 class ToolSearch:
-    """The indexes of the lists that were looked at last."""
+    """A cache of search indexes, by list of tools."""
 
     def __init__(self) -> None:
-        # By the identity of the tools, which are kept with it and so stay the only ones.
+        # By the identities of the tools, which are kept with the index and so stay unique.
         self._kept: dict[tuple[int, ...], tuple[Sequence[HostTool], Index]] = {}
-        self._making = asyncio.Lock()
+        self._building = asyncio.Lock()
 
     async def best(self, tools: Sequence[HostTool], words: str, limit: int) -> list[HostTool]:
-        """Those of these tools that the words fit best, the best first."""
+        """The tools that match the query best, the best first."""
         key = tuple(map(id, tools))
         index = self._find(key)
         if index is None:
-            async with self._making:
-                index = self._find(key)  # it may have been made meanwhile
+            async with self._building:
+                index = self._find(key)  # it may have been built meanwhile
                 if index is None:
                     index = await run_cooperatively(
                         Index.in_steps((one.server, one) for one in tools)
@@ -305,7 +305,7 @@ class ToolSearch:
         kept = self._kept.pop(key, None)
         if kept is None:
             return None
-        self._kept[key] = kept  # the last that was used is the last to go
+        self._kept[key] = kept  # least recently used first
         return kept[1]
 
     def _keep(self, key: tuple[int, ...], tools: Sequence[HostTool], index: Index) -> None:

@@ -1,9 +1,9 @@
-"""The words of a name or a sentence, in the form in which they are looked up.
+"""Tokenizer and stemmer for the search: the terms of a name or a sentence.
 
-    words_of("readFile, listing directories")       # ["read", "fil", "list", "directory"]
+    terms_of("readFile, listing directories")       # ["read", "fil", "list", "directory"]
 
-Rules: pure. It knows the endings of English, a few words for the same deed, and scripts without
-spaces; nothing of what is searched.
+Rules: pure. It knows English suffixes, a few synonyms, and scripts without spaces; nothing of what
+is searched.
 """
 
 import re
@@ -12,26 +12,26 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-# Of a word: longer ones are keys and data, and their beginning tells them apart. In a script
-# without spaces it is a sentence.
+# Longer words are keys and data, and differ in their beginning. In a script without spaces
+# it is a sentence.
 MAX_WORD: Final = 200
-# Words that were taken apart lately: a thousand tools use fewer.
+# The size of the caches: a thousand tools use fewer words.
 MAX_KEPT: Final = 8_192
-# One character may stand for a sentence of 18, which NFKC writes out; usual text hardly grows.
+# NFKC may expand one character to 18; ordinary text hardly grows.
 MAX_GROWTH: Final = 4
 
-# Words that are in every sentence and say nothing of what it is about.
-_EMPTY_TEXT = """
+# Stop words.
+_STOP_WORDS_TEXT = """
     a about all am an and any are as at be by can could do does for from had has have how i if in
     into is it its let like me my need no not now of on or our out please should so some that the
     their them then there these they this to up us use using want was we what when where which who
     will with would you your
 """
-_EMPTY: Final = frozenset(_EMPTY_TEXT.split())
+_STOP_WORDS: Final = frozenset(_STOP_WORDS_TEXT.split())
 
-# What people and servers call the same deeds and things. Few and common ones only: each makes
-# every query that has it a little less exact.
-_SAME: Final = """
+# Synonyms of verbs and nouns. Few and common ones only: each makes every query that has it a little
+# less precise.
+_SYNONYM_GROUPS: Final = """
     show view read get display open fetch load print
     delete remove erase drop clear
     create make add new start open
@@ -49,7 +49,7 @@ _SAME: Final = """
     repo repository project
 """
 
-# Scripts that are written without spaces between words: pairs of letters stand for words.
+# Scripts without spaces between words: bigrams are used as terms.
 _UNSPACED = "\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = re.compile(rf"[{_UNSPACED}]+|(?:(?![{_UNSPACED}])[^\W_])+")
 _ASCII_RUN = re.compile(r"[A-Za-z0-9]+")
@@ -59,13 +59,13 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _VOWEL = re.compile(r"[aeiouy]|[^\x00-\x7f]")
 
 
-def words_of(text: str) -> list[str]:
-    """The words of a text or a name, each as it is looked up."""
-    return [stem(word) for word in plain_words(text)]
+def terms_of(text: str) -> list[str]:
+    """The stemmed terms of a text or a name."""
+    return [stem(word) for word in tokens(text)]
 
 
-def plain_words(text: str) -> Iterator[str]:
-    """The words as they were written, but for capitals; those that say nothing are left out."""
+def tokens(text: str) -> Iterator[str]:
+    """The words in lower case, without stop words."""
     runs = _ASCII_RUN if text.isascii() else _RUN
     plain = unicodedata.normalize("NFKC", text)[: MAX_GROWTH * len(text)]
     for run in runs.findall(plain):
@@ -74,16 +74,16 @@ def plain_words(text: str) -> Iterator[str]:
 
 @lru_cache(MAX_KEPT)
 def _split(run: str) -> tuple[str, ...]:
-    """The words in what has no space or sign in it."""
+    """The words of a run of letters and digits."""
     if _IS_UNSPACED.match(run):
         return tuple(run[at : at + 2] for at in range(max(len(run) - 1, 1)))
     words = [part.casefold() for part in _HUMP.split(run)]
-    return tuple(word for word in words if word not in _EMPTY)
+    return tuple(word for word in words if word not in _STOP_WORDS)
 
 
 @lru_cache(MAX_KEPT)
 def stem(word: str) -> str:
-    """The word without the endings that English gives to one thing or deed."""
+    """The word without English suffixes."""
     if len(word) > 4 and word.endswith("ies"):
         word = word[:-3] + "y"
     elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
@@ -96,13 +96,15 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("e") else word
 
 
-def others(stemmed: str) -> tuple[str, ...]:
-    """Other words for the same, as they are looked up."""
-    return _OTHERS.get(stemmed, ())
+def synonyms(stemmed: str) -> tuple[str, ...]:
+    """The synonyms of a term, stemmed."""
+    return _SYNONYMS.get(stemmed, ())
 
 
-def _others() -> dict[str, tuple[str, ...]]:
-    groups = [[stem(word) for word in line.split()] for line in _SAME.strip().splitlines()]
+def _synonyms() -> dict[str, tuple[str, ...]]:
+    groups = [
+        [stem(word) for word in line.split()] for line in _SYNONYM_GROUPS.strip().splitlines()
+    ]
     found: dict[str, dict[str, None]] = {}
     for group in groups:
         for word in group:
@@ -110,4 +112,4 @@ def _others() -> dict[str, tuple[str, ...]]:
     return {word: tuple(same) for word, same in found.items()}
 
 
-_OTHERS: Final = _others()
+_SYNONYMS: Final = _synonyms()

@@ -1,7 +1,8 @@
-"""Where every value of a configuration came from: which file and line, over which others, by what.
+"""Explains a configuration: the file and line of every value, what it overrides, and its
+references.
 
-Rules: nothing is started, opened or looked up beyond whether a variable is set. A reference is
-shown as it is written, and never what it stands for.
+Rules: nothing is started, opened or resolved, beyond whether a variable is set. A reference is
+shown as it is written, never its value.
 """
 
 import os
@@ -11,17 +12,17 @@ from typing import Any
 from msgspec import Struct
 
 from colonnade.host.config.display import names, reference, safe_value, shown
-from colonnade.host.config.entry import Draft, Origin, Path, Said, texts
-from colonnade.host.config.formats import DIALECTS, NAMED, REACHING, SETTINGS, defaults
-from colonnade.host.config.lookups import Surroundings
-from colonnade.host.config.reader import Reader
+from colonnade.host.config.entry import EntryDraft, EntryField, Origin, Path, templates_of
+from colonnade.host.config.formats import FORMATS, NAMED, SETTINGS, TARGET_FIELDS, default_settings
+from colonnade.host.config.lookups import LookupContext
+from colonnade.host.config.reader import ConfigReader
 from colonnade.host.config.references import Reference
-from colonnade.host.config.settings import Problem
+from colonnade.host.config.settings import HostProblem
 from colonnade.text import clean
 
 
-class Spot(Struct, frozen=True, kw_only=True):
-    """Where a value is said: the file, and which scope of which program that is."""
+class ValueSource(Struct, frozen=True, kw_only=True):
+    """Where a value is set: the file, its program and its scope."""
 
     file: str
     line: int
@@ -31,8 +32,8 @@ class Spot(Struct, frozen=True, kw_only=True):
     scope: str
 
 
-class Referred(Struct, frozen=True, kw_only=True):
-    """A reference in a value, and what becomes of it."""
+class ReferenceState(Struct, frozen=True, kw_only=True):
+    """A reference in a value, and its state."""
 
     text: str
     kind: str
@@ -40,65 +41,70 @@ class Referred(Struct, frozen=True, kw_only=True):
     state: str
 
 
-class Value(Struct, frozen=True, kw_only=True):
-    """One value of a server; without a spot it is what goes without saying."""
+class ExplainedValue(Struct, frozen=True, kw_only=True):
+    """One value of a server; one without a spot is a default."""
 
     name: str
     value: str
-    spot: Spot | None = None
-    over: tuple[Spot, ...] = ()
-    references: tuple[Referred, ...] = ()
+    spot: ValueSource | None = None
+    over: tuple[ValueSource, ...] = ()
+    references: tuple[ReferenceState, ...] = ()
 
 
-class Explained(Struct, frozen=True, kw_only=True):
-    """One server: whether it is used, what it is, and each of its values."""
+class ExplainedServer(Struct, frozen=True, kw_only=True):
+    """One server: its state, its command or URL, and its values."""
 
     server: str
     # used, off, wrong or untrusted
     state: str
     shown: str
-    spot: Spot
-    values: tuple[Value, ...]
+    spot: ValueSource
+    values: tuple[ExplainedValue, ...]
     problems: tuple[str, ...] = ()
 
 
-def explained(
-    reader: Reader, trusting: Reader | None = None, *, everything: bool = False
-) -> list[Explained]:
-    """Every server of a reading; with `everything` also settings that nobody said.
+def explain(
+    reader: ConfigReader, trusting: ConfigReader | None = None, *, everything: bool = False
+) -> list[ExplainedServer]:
+    """Every server of a configuration; with `everything` also the defaults.
 
-    `trusting` is a reading of the same files by somebody who trusts them all: what only that one
-    has is shown, too, as what would be.
+    `trusting` has read the same files as if they were all trusted: entries that only it has are
+    shown as untrusted.
     """
-    found = [_server(draft, reader.around, everything) for draft in reader.drafts.values()]
+    found = [_server(draft, reader.context, everything) for draft in reader.drafts.values()]
     files = {one.place.file for many in reader.untrusted.values() for one in many if one.place}
     others = trusting.drafts.values() if trusting is not None else ()
     found += [_server(draft, None, everything) for draft in others if _files(draft) & files]
     return found
 
 
-def _files(draft: Draft) -> set[str]:
-    return {draft.place.file, *(said.origin.file for said in draft.fields.values())}
+def _files(draft: EntryDraft) -> set[str]:
+    return {draft.place.file, *(entry_field.origin.file for entry_field in draft.fields.values())}
 
 
-def _server(draft: Draft, around: Surroundings | None, everything: bool) -> Explained:
+def _server(draft: EntryDraft, context: LookupContext | None, everything: bool) -> ExplainedServer:
     enabled = draft.get("enabled")
-    state = "untrusted" if around is None else "wrong" if draft.problems else "used"
+    state = "untrusted" if context is None else "wrong" if draft.problems else "used"
     if state == "used" and enabled is not None and enabled.value is False:
         state = "off"
-    reach, said = draft.get("command") or draft.get("url"), Said(None, draft.node, draft.origin)
-    values = list(_values(draft, around))
+    reach, entry_field = (
+        draft.get("command") or draft.get("url"),
+        EntryField(None, draft.node, draft.origin),
+    )
+    values = list(_values(draft, context))
     if everything:
         named = {value.name for value in values}
-        usual = defaults()
+        usual = default_settings()
         values += [
-            Value(name=name, value=_plain(usual[name])) for name in SETTINGS if name not in named
+            ExplainedValue(name=name, value=_plain(usual[name]))
+            for name in SETTINGS
+            if name not in named
         ]
-    return Explained(
+    return ExplainedServer(
         server=draft.key,
         state=state,
-        shown=shown(draft) if draft.reaches else "",
-        spot=_spot(reach._replace(node=draft.node) if reach else said),
+        shown=shown(draft) if draft.has_target else "",
+        spot=_spot(reach._replace(node=draft.node) if reach else entry_field),
         values=tuple(values),
         problems=tuple(str(problem) for problem in draft.problems),
     )
@@ -112,21 +118,21 @@ def _plain(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value or "none")
 
 
-def _values(draft: Draft, around: Surroundings | None) -> Iterator[Value]:
-    order = {name: number for number, name in enumerate((*REACHING, *SETTINGS))}
-    for path, said in sorted(draft.fields.items(), key=lambda one: order.get(one[0][0], 0)):
-        yield Value(
+def _values(draft: EntryDraft, context: LookupContext | None) -> Iterator[ExplainedValue]:
+    order = {name: number for number, name in enumerate((*TARGET_FIELDS, *SETTINGS))}
+    for path, entry_field in sorted(draft.fields.items(), key=lambda one: order.get(one[0][0], 0)):
+        yield ExplainedValue(
             name=".".join(path),
-            value=safe_value(path, said),
-            spot=_spot(said),
-            over=tuple(map(_spot, said.over)),
-            references=tuple(_references(path, said, around)),
+            value=safe_value(path, entry_field),
+            spot=_spot(entry_field),
+            over=tuple(map(_spot, entry_field.overridden)),
+            references=tuple(_references(path, entry_field, context)),
         )
 
 
-def _spot(said: Said) -> Spot:
-    place, origin = said.place, said.origin
-    return Spot(
+def _spot(entry_field: EntryField) -> ValueSource:
+    place, origin = entry_field.place, entry_field.origin
+    return ValueSource(
         file=place.file,
         line=place.line,
         column=place.column,
@@ -137,78 +143,80 @@ def _spot(said: Said) -> Spot:
 
 
 def _program(origin: Origin) -> str:
-    return DIALECTS[origin.dialect].title if origin.dialect in DIALECTS else "Colonnade"
+    return FORMATS[origin.file_format].title if origin.file_format in FORMATS else "Colonnade"
 
 
-def _references(path: Path, said: Said, around: Surroundings | None) -> Iterator[Referred]:
-    found = texts(said)
+def _references(
+    path: Path, entry_field: EntryField, context: LookupContext | None
+) -> Iterator[ReferenceState]:
+    found = templates_of(entry_field)
     called = names(found) if path == ("args",) else [path[-1]] * len(found)
     for one, name in zip(found, called, strict=True):
         for part in one.references:
-            state = "not looked at" if around is None else _state(part, said.origin, around)
+            state = "not checked" if context is None else _state(part, entry_field.origin, context)
             text = reference(part, name)
-            yield Referred(text=text, kind=part.kind, name=part.name, state=state)
+            yield ReferenceState(text=text, kind=part.kind, name=part.name, state=state)
 
 
-def _state(part: Reference, origin: Origin, around: Surroundings) -> str:
+def _state(part: Reference, origin: Origin, context: LookupContext) -> str:
     if part.kind == "env":
-        if part.name in around.env:
+        if part.name in context.env:
             return "set"
         if part.optional:
-            return "not set, and left out"
+            return "not set; left out"
         if part.default is not None:
-            return "not set: its default" if part.default else "not set: empty"
+            return "not set; its default is used" if part.default else "not set; empty"
         return "not set"
     if part.kind == "folder":
-        return around.folder(part.name, origin)
+        return context.folder(part.name, origin)
     if part.kind == "input":
-        known = part.name in around.questions.get(origin.file, {})
-        return "asked when it is needed" if known else "no such input"
+        known = part.name in context.declared_inputs.get(origin.file, {})
+        return "prompted for when needed" if known else "no such input"
     if part.kind == "file":
-        path = around.path(part.name, origin)
-        return "its first line, when it is needed" if os.path.isfile(path) else "no such file"
-    return "looked up when it is needed"
+        path = context.path(part.name, origin)
+        return "read when needed" if os.path.isfile(path) else "no such file"
+    return "resolved when needed"
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- as text
 
 
-def told(servers: list[Explained], *, home: str, folder: str) -> str:
-    """The same as text, made safe for a terminal."""
+def render(servers: list[ExplainedServer], *, home: str, folder: str) -> str:
+    """The explanation as text, safe for a terminal."""
     lines: list[str] = []
     for one in servers:
         state = "" if one.state == "used" else f"  ({_STATES[one.state]})"
         lines += [clean(f"{one.server}  {one.shown}".rstrip()) + state]
         for value in one.values:
             lines.append(clean(f"  {value.name} = {value.value}"))
-            where = _where(value.spot, home, folder) if value.spot else "as it is by default"
+            where = _where(value.spot, home, folder) if value.spot else "default"
             lines.append(clean(f"      {where}"))
-            lines += [clean(f"      over {_where(spot, home, folder)}") for spot in value.over]
+            lines += [clean(f"      overrides {_where(spot, home, folder)}") for spot in value.over]
             lines += [clean(f"      {each.text}: {each.state}") for each in value.references]
         lines.append("")
     return "".join(f"{line}\n" for line in lines)
 
 
 _STATES = {
-    "off": "switched off",
-    "wrong": "not used: something is wrong with it",
+    "off": "disabled",
+    "wrong": "not used: it has errors",
     "untrusted": "not used: its file is not trusted",
 }
 
 
-def _where(spot: Spot, home: str, folder: str) -> str:
+def _where(spot: ValueSource, home: str, folder: str) -> str:
     scope = f", {spot.scope}" if spot.scope else ""
     return f"{short(spot.file, home, folder)}:{spot.line} ({spot.program}{scope})"
 
 
 def short(file: str, home: str, folder: str) -> str:
-    """A path as short as it can be said from here."""
+    """A path relative to the working folder or the home folder, where it is below one."""
     for start, sign in ((folder, ""), (home, "~" + os.sep)):
         if start and file.startswith(start.rstrip(os.sep) + os.sep):
             return sign + file[len(start.rstrip(os.sep)) + 1 :]
     return file
 
 
-def line(problem: Problem) -> str:
-    """A problem for scripts: `file:line:column: key: words`, always in one line."""
+def line(problem: HostProblem) -> str:
+    """A problem in one line for scripts: `file:line:column: key: message`."""
     return clean(str(problem))

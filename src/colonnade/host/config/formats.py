@@ -1,6 +1,10 @@
-"""Which keys a server may have in each dialect, of which kind each is, and what it means to us.
+"""Configuration file formats: of Claude Desktop, Claude Code, VS Code, Cursor, Codex and Colonnade.
 
-Rules: data only. What a program has and we have no use for is known, too: it is no mistake.
+Where each program keeps its files, how it writes a server entry, which keys an entry may have, and
+which setting each key stands for.
+
+Rules: data, and functions without I/O except `existing_files`. Keys that a program has and
+Colonnade does not use are listed as well: they are no mistake.
 """
 
 import ntpath
@@ -18,22 +22,22 @@ Syntax: TypeAlias = Literal["json", "jsonc", "toml"]
 Scope: TypeAlias = Literal["user", "project"]
 Platform: TypeAlias = Literal["linux", "darwin", "win32"]
 
-# What every program takes as the name of a server, and puts before the names of its tools.
+# A server name that every program accepts, also as the prefix of tool names.
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class Dialect(NamedTuple):
-    """How one program is told of servers.
+class FileFormat(NamedTuple):
+    """The configuration file format of one program.
 
-    - `syntax`: `json` is read to the letter, `jsonc` with comments and commas at the end.
-    - `servers`: the key under which entries stand.
-    - `files`: the file of each scope; what stands in braces depends on the platform (`path`).
+    - `syntax`: `json` is strict, `jsonc` allows comments and trailing commas.
+    - `servers`: the key of the object that holds the entries.
+    - `files`: the file of each scope; the part in braces depends on the platform (`file_path`).
     - `stdio_type`, `http_type`: the `type` that an entry needs, if any.
-    - `addresses`: whether the file may hold a server that is reached by its address.
-    - `reference`: how a value refers to a variable of the environment, if that is possible.
-    - `passed_on`: the key that lists variables to pass on, where that is how it is done.
+    - `supports_http`: whether the file may hold a server with a URL.
+    - `reference`: how a value refers to an environment variable, if it can.
+    - `passed_on`: the key that lists environment variables to pass on, if there is one.
     - `headers`, `header_variables`: the keys of headers, and of headers whose values are variables.
-    - `afterwards`: what a person does for it to be seen.
+    - `afterwards`: what the user does for a new entry to take effect.
     """
 
     key: str
@@ -43,7 +47,7 @@ class Dialect(NamedTuple):
     files: dict[Scope, str]
     stdio_type: str = ""
     http_type: str = ""
-    addresses: bool = True
+    supports_http: bool = True
     reference: str = ""
     passed_on: str = ""
     headers: str = "headers"
@@ -52,27 +56,27 @@ class Dialect(NamedTuple):
 
     @property
     def refers(self) -> bool:
-        """Whether a value can stay in the environment."""
+        """Whether a value can be a reference to an environment variable."""
         return bool(self.reference or self.passed_on)
 
     def refer(self, variable: str) -> str:
-        """What stands for the value of a variable."""
+        """The reference to an environment variable."""
         return self.reference.replace("NAME", variable)
 
 
-DIALECTS: Final[dict[str, Dialect]] = {
+FORMATS: Final[dict[str, FileFormat]] = {
     row.key: row
     for row in (
-        Dialect(
+        FileFormat(
             "claude-desktop",
             "Claude Desktop",
             "json",
             "mcpServers",
             {"user": "{config}/Claude/claude_desktop_config.json"},
-            addresses=False,
+            supports_http=False,
             afterwards="quit Claude Desktop and start it again",
         ),
-        Dialect(
+        FileFormat(
             "claude-code",
             "Claude Code",
             "json",
@@ -81,9 +85,9 @@ DIALECTS: Final[dict[str, Dialect]] = {
             stdio_type="stdio",
             http_type="http",
             reference="${NAME}",
-            afterwards="start claude anew; /mcp shows it",
+            afterwards="start claude again; /mcp shows it",
         ),
-        Dialect(
+        FileFormat(
             "vscode",
             "VS Code",
             "jsonc",
@@ -94,7 +98,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
             reference="${env:NAME}",
             afterwards="start it with MCP: List Servers, and trust it",
         ),
-        Dialect(
+        FileFormat(
             "cursor",
             "Cursor",
             "jsonc",
@@ -103,7 +107,7 @@ DIALECTS: Final[dict[str, Dialect]] = {
             reference="${env:NAME}",
             afterwards="switch it on in the settings of Cursor, under MCP",
         ),
-        Dialect(
+        FileFormat(
             "codex",
             "Codex",
             "toml",
@@ -112,17 +116,17 @@ DIALECTS: Final[dict[str, Dialect]] = {
             passed_on="env_vars",
             headers="http_headers",
             header_variables="env_http_headers",
-            afterwards="start codex anew; /mcp shows it",
+            afterwards="start codex again; /mcp shows it",
         ),
     )
 }
 
 
-# ---------------------------------------------------------------- places
+# ---------------------------------------------------------------- existing_files
 
 
-def path(
-    dialect: Dialect,
+def file_path(
+    file_format: FileFormat,
     scope: Scope,
     *,
     platform: Platform,
@@ -130,7 +134,7 @@ def path(
     folder: str,
     env: Mapping[str, str],
 ) -> str:
-    """The file of a scope. Raises `KeyError` where the program has none."""
+    """The file of a scope. Raises `KeyError` if the program has none."""
     join = ntpath.join if platform == "win32" else posixpath.join
     if platform == "win32":
         config = env.get("APPDATA") or join(home, "AppData", "Roaming")
@@ -145,82 +149,82 @@ def path(
         "{claude}": env.get("CLAUDE_CONFIG_DIR") or home,
         "{codex}": env.get("CODEX_HOME") or join(home, ".codex"),
     }
-    start, *parts = dialect.files[scope].split("/")
+    start, *parts = file_format.files[scope].split("/")
     return join(starts[start], *parts)
 
 
 # ---------------------------------------------------------------- entries
 
 
-class Started(NamedTuple):
-    """A server that the program starts. A variable without a value is to be passed on."""
+class StdioEntry(NamedTuple):
+    """An entry with a command. A variable without a value is passed on from the environment."""
 
     command: str
     arguments: tuple[str, ...] = ()
     variables: tuple[tuple[str, str | None], ...] = ()
 
 
-class Reached(NamedTuple):
-    """A server with an address. Of `header_variables` the values are names of variables."""
+class HttpEntry(NamedTuple):
+    """An entry with a URL. The values of `header_variables` are names of environment variables."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
     header_variables: tuple[tuple[str, str], ...] = ()
 
 
-def entry(dialect: Dialect, server: Started | Reached) -> dict[str, Any]:
-    """The server as this dialect says it. Raises `ValueError` for what cannot be said in it:
-    an address, or a variable to pass on."""
-    if isinstance(server, Reached):
-        return _reached(dialect, server)
-    made: dict[str, Any] = {"type": dialect.stdio_type} if dialect.stdio_type else {}
+def encode_entry(file_format: FileFormat, server: StdioEntry | HttpEntry) -> dict[str, Any]:
+    """The entry in this format. Raises `ValueError` if the format does not support it: a URL, or a
+    variable to pass on."""
+    if isinstance(server, HttpEntry):
+        return _encode_http(file_format, server)
+    made: dict[str, Any] = {"type": file_format.stdio_type} if file_format.stdio_type else {}
     made["command"] = server.command
     if server.arguments:
         made["args"] = list(server.arguments)
     passed_on = [name for name, value in server.variables if value is None]
-    if passed_on and not dialect.refers:
-        raise ValueError(f"{dialect.title} cannot refer to a variable")
-    if dialect.passed_on:
+    if passed_on and not file_format.refers:
+        raise ValueError(f"{file_format.title} cannot refer to a variable")
+    if file_format.passed_on:
         env = {name: value for name, value in server.variables if value is not None}
     else:
-        env = {n: dialect.refer(n) if value is None else value for n, value in server.variables}
+        env = {n: file_format.refer(n) if value is None else value for n, value in server.variables}
     if env:
         made["env"] = env
-    if passed_on and dialect.passed_on:
-        made[dialect.passed_on] = passed_on
+    if passed_on and file_format.passed_on:
+        made[file_format.passed_on] = passed_on
     return made
 
 
-def _reached(dialect: Dialect, server: Reached) -> dict[str, Any]:
-    if not dialect.addresses:
-        raise ValueError(f"{dialect.title} takes no addresses from its file")
-    made: dict[str, Any] = {"type": dialect.http_type} if dialect.http_type else {}
+def _encode_http(file_format: FileFormat, server: HttpEntry) -> dict[str, Any]:
+    if not file_format.supports_http:
+        raise ValueError(f"{file_format.title} does not support URLs in its file")
+    made: dict[str, Any] = {"type": file_format.http_type} if file_format.http_type else {}
     made["url"] = server.url
     headers = dict(server.headers)
-    if dialect.header_variables:
+    if file_format.header_variables:
         variables = dict(server.header_variables)
     else:
-        headers |= {name: dialect.refer(variable) for name, variable in server.header_variables}
+        headers |= {name: file_format.refer(variable) for name, variable in server.header_variables}
         variables = {}
     if headers:
-        made[dialect.headers] = headers
+        made[file_format.headers] = headers
     if variables:
-        made[dialect.header_variables] = variables
+        made[file_format.header_variables] = variables
     return made
 
 
-class Kind(Enum):
-    """What may stand as a value; its words are for errors."""
+class ValueKind(Enum):
+    """The type of a value; the string is for errors, after "expected"."""
 
-    TEXT = "a text"
-    TEXTS = "a list of texts"
-    TABLE = "an object with a text for each name"
-    # With numbers, and null for what is not to be set.
-    LOOSE = "an object with a text, a number or null for each name"
-    # With tables { command = [...] } beside texts.
-    VALUES = "a table with a text, or { command = [...] }, for each name"
+    STRING = "a string"
+    STRINGS = "a list of strings"
+    TABLE = "an object with string values"
+    # With numbers, and null for a variable that is not to be set.
+    LOOSE_TABLE = "an object with string, number or null values"
+    # With tables { command = [...] } as well as strings.
+    VALUE_TABLE = "a table with values that are strings or { command = [...] }"
     NAMES = "a list of names"
-    FLAG = "true or false"
+    BOOLEAN = "true or false"
     SECONDS = "a number of seconds above 0"
     MILLISECONDS = "a number of milliseconds above 0"
     SECONDS_OR_NEVER = "a number of seconds above 0, or false for never"
@@ -230,133 +234,171 @@ class Kind(Enum):
     ANY = "anything"
 
 
-class Row(NamedTuple):
-    """A key: what it takes, and which field of ours it fills; none, where it has no meaning."""
+SHARING: Final = ("caller", "pooled", "shared")
+# VS Code writes larger numbers in another way, and no count or time is that large.
+TOO_LARGE: Final = 1e21
 
-    kind: Kind
+
+class _Never:
+    """Stands for "never", where None means that a value is invalid."""
+
+    def __repr__(self) -> str:
+        return "never"
+
+
+NEVER: Final = _Never()
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a number that a configuration may have: neither infinite nor NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < TOO_LARGE
+
+
+def scalar_value(value: Any, kind: ValueKind) -> Any:
+    """The value of a boolean, a number or `sharing`, as a setting has it; None if it is invalid."""
+    if kind is ValueKind.BOOLEAN:
+        return value if isinstance(value, bool) else None
+    if kind is ValueKind.SHARING:
+        return value if value in SHARING else None
+    if kind is ValueKind.SECONDS_OR_NEVER and value is False:
+        return NEVER
+    if not is_number(value) or value <= 0:
+        return None
+    if kind is ValueKind.COUNT:
+        return value if isinstance(value, int) else None
+    return float(value) / 1000 if kind is ValueKind.MILLISECONDS else float(value)
+
+
+class KeySpec(NamedTuple):
+    """A key: the type of its value, and the field that it sets; empty if it is not used."""
+
+    kind: ValueKind
     field: str = ""
 
 
-# Fields that say what is started or reached; the others are settings.
-REACHING: Final = (
+# Fields that say what is started or connected to; the others are settings.
+TARGET_FIELDS: Final = (
     *("type", "command", "args", "env", "env_file", "cwd"),
     *("url", "headers", "headers_helper", "login"),
 )
 
-_STARTED: Final = {
-    "type": Row(Kind.TEXT, "type"),
-    "command": Row(Kind.TEXT, "command"),
-    "args": Row(Kind.TEXTS, "args"),
-    "env": Row(Kind.TABLE, "env"),
+_STDIO: Final = {
+    "type": KeySpec(ValueKind.STRING, "type"),
+    "command": KeySpec(ValueKind.STRING, "command"),
+    "args": KeySpec(ValueKind.STRINGS, "args"),
+    "env": KeySpec(ValueKind.TABLE, "env"),
 }
-_REACHED: Final = {"url": Row(Kind.TEXT, "url"), "headers": Row(Kind.TABLE, "headers")}
+_HTTP: Final = {
+    "url": KeySpec(ValueKind.STRING, "url"),
+    "headers": KeySpec(ValueKind.TABLE, "headers"),
+}
 
-SETTINGS: Final[dict[str, Row]] = {
-    "enabled": Row(Kind.FLAG, "enabled"),
-    "namespace": Row(Kind.TEXT, "namespace"),
-    "only": Row(Kind.TEXTS, "only"),
-    "hidden": Row(Kind.TEXTS, "hidden"),
-    "aliases": Row(Kind.TABLE, "aliases"),
-    "sharing": Row(Kind.SHARING, "sharing"),
-    "elicitation": Row(Kind.FLAG, "elicitation"),
-    "sampling": Row(Kind.FLAG, "sampling"),
-    "roots": Row(Kind.TEXTS, "roots"),
-    "revision": Row(Kind.TEXT, "revision"),
-    "start_s": Row(Kind.SECONDS, "start_s"),
-    "timeout_s": Row(Kind.SECONDS, "timeout_s"),
-    "idle_s": Row(Kind.SECONDS_OR_NEVER, "idle_s"),
-    "max_crashes": Row(Kind.COUNT, "max_crashes"),
-    "crashes_s": Row(Kind.SECONDS, "crashes_s"),
-    "max_seats": Row(Kind.COUNT, "max_seats"),
-    "max_list_bytes": Row(Kind.COUNT, "max_list_bytes"),
-    "max_list_items": Row(Kind.COUNT, "max_list_items"),
+SETTINGS: Final[dict[str, KeySpec]] = {
+    "enabled": KeySpec(ValueKind.BOOLEAN, "enabled"),
+    "namespace": KeySpec(ValueKind.STRING, "namespace"),
+    "only": KeySpec(ValueKind.STRINGS, "only"),
+    "hidden": KeySpec(ValueKind.STRINGS, "hidden"),
+    "aliases": KeySpec(ValueKind.TABLE, "aliases"),
+    "sharing": KeySpec(ValueKind.SHARING, "sharing"),
+    "elicitation": KeySpec(ValueKind.BOOLEAN, "elicitation"),
+    "sampling": KeySpec(ValueKind.BOOLEAN, "sampling"),
+    "roots": KeySpec(ValueKind.STRINGS, "roots"),
+    "revision": KeySpec(ValueKind.STRING, "revision"),
+    "start_s": KeySpec(ValueKind.SECONDS, "start_s"),
+    "timeout_s": KeySpec(ValueKind.SECONDS, "timeout_s"),
+    "idle_s": KeySpec(ValueKind.SECONDS_OR_NEVER, "idle_s"),
+    "max_crashes": KeySpec(ValueKind.COUNT, "max_crashes"),
+    "crashes_s": KeySpec(ValueKind.SECONDS, "crashes_s"),
+    "max_seats": KeySpec(ValueKind.COUNT, "max_seats"),
+    "max_list_bytes": KeySpec(ValueKind.COUNT, "max_list_bytes"),
+    "max_list_items": KeySpec(ValueKind.COUNT, "max_list_items"),
 }
-# What is of one server alone, and no default for all.
+# Settings that cannot be a default for all servers.
 OWN: Final = frozenset({"namespace", "aliases"})
 
-# A server that is switched off is not started, whichever program's file says so.
-_SWITCHED: Final = {
-    "enabled": Row(Kind.FLAG, "enabled"),
-    "disabled": Row(Kind.FLAG, "disabled"),
+# A server that is disabled is not started, whichever program's file says so.
+_ENABLED: Final = {
+    "enabled": KeySpec(ValueKind.BOOLEAN, "enabled"),
+    "disabled": KeySpec(ValueKind.BOOLEAN, "disabled"),
 }
-# What Cline, Roo Code and Windsurf have in files of the same form.
-_OTHERS: Final = {
-    **_SWITCHED,
-    "disabledTools": Row(Kind.NAMES, "hidden"),
-    "autoApprove": Row(Kind.ANY),
-    "alwaysAllow": Row(Kind.ANY),
+# Keys of Cline, Roo Code and Windsurf, whose files have the same form.
+_COMMON: Final = {
+    **_ENABLED,
+    "disabledTools": KeySpec(ValueKind.NAMES, "hidden"),
+    "autoApprove": KeySpec(ValueKind.ANY),
+    "alwaysAllow": KeySpec(ValueKind.ANY),
 }
 
-KEYS: Final[dict[str, dict[str, Row]]] = {
-    "claude-desktop": {**_STARTED, **_REACHED, **_OTHERS},
+KEYS: Final[dict[str, dict[str, KeySpec]]] = {
+    "claude-desktop": {**_STDIO, **_HTTP, **_COMMON},
     "claude-code": {
-        **_STARTED,
-        **_REACHED,
-        **_OTHERS,
-        "headersHelper": Row(Kind.TEXT, "headers_helper"),
-        "oauth": Row(Kind.OBJECT, "login"),
-        "alwaysLoad": Row(Kind.FLAG),
+        **_STDIO,
+        **_HTTP,
+        **_COMMON,
+        "headersHelper": KeySpec(ValueKind.STRING, "headers_helper"),
+        "oauth": KeySpec(ValueKind.OBJECT, "login"),
+        "alwaysLoad": KeySpec(ValueKind.BOOLEAN),
     },
     "vscode": {
-        **_STARTED,
-        "env": Row(Kind.LOOSE, "env"),
-        "envFile": Row(Kind.TEXT, "env_file"),
-        "cwd": Row(Kind.TEXT, "cwd"),
-        **_REACHED,
-        **_OTHERS,
-        "dev": Row(Kind.OBJECT),
-        "sandboxEnabled": Row(Kind.FLAG, "sandbox"),
-        "sandbox": Row(Kind.OBJECT),
-        "gallery": Row(Kind.ANY),
-        "version": Row(Kind.ANY),
+        **_STDIO,
+        "env": KeySpec(ValueKind.LOOSE_TABLE, "env"),
+        "envFile": KeySpec(ValueKind.STRING, "env_file"),
+        "cwd": KeySpec(ValueKind.STRING, "cwd"),
+        **_HTTP,
+        **_COMMON,
+        "dev": KeySpec(ValueKind.OBJECT),
+        "sandboxEnabled": KeySpec(ValueKind.BOOLEAN, "sandbox"),
+        "sandbox": KeySpec(ValueKind.OBJECT),
+        "gallery": KeySpec(ValueKind.ANY),
+        "version": KeySpec(ValueKind.ANY),
     },
     "cursor": {
-        **_STARTED,
-        "envFile": Row(Kind.TEXT, "env_file"),
-        **_REACHED,
-        **_OTHERS,
-        "auth": Row(Kind.OBJECT, "login"),
+        **_STDIO,
+        "envFile": KeySpec(ValueKind.STRING, "env_file"),
+        **_HTTP,
+        **_COMMON,
+        "auth": KeySpec(ValueKind.OBJECT, "login"),
     },
     "codex": {
-        "command": Row(Kind.TEXT, "command"),
-        "args": Row(Kind.TEXTS, "args"),
-        "env": Row(Kind.TABLE, "env"),
-        "env_vars": Row(Kind.NAMES, "env_vars"),
-        "cwd": Row(Kind.TEXT, "cwd"),
-        "url": Row(Kind.TEXT, "url"),
-        "http_headers": Row(Kind.TABLE, "headers"),
-        "env_http_headers": Row(Kind.TABLE, "env_headers"),
-        "bearer_token_env_var": Row(Kind.TEXT, "bearer"),
-        "startup_timeout_sec": Row(Kind.SECONDS, "start_s"),
-        "startup_timeout_ms": Row(Kind.MILLISECONDS, "start_s"),
-        "tool_timeout_sec": Row(Kind.SECONDS, "timeout_s"),
-        **_SWITCHED,
-        "enabled_tools": Row(Kind.NAMES, "only"),
-        "disabled_tools": Row(Kind.NAMES, "hidden"),
-        "required": Row(Kind.FLAG),
-        "supports_parallel_tool_calls": Row(Kind.FLAG),
-        "default_tools_approval_mode": Row(Kind.TEXT),
-        "tools": Row(Kind.OBJECT),
-        "scopes": Row(Kind.TEXTS, "scopes"),
-        "oauth": Row(Kind.OBJECT, "login"),
-        "oauth_resource": Row(Kind.TEXT),
-        "experimental_environment": Row(Kind.TEXT),
-        "name": Row(Kind.TEXT),
+        "command": KeySpec(ValueKind.STRING, "command"),
+        "args": KeySpec(ValueKind.STRINGS, "args"),
+        "env": KeySpec(ValueKind.TABLE, "env"),
+        "env_vars": KeySpec(ValueKind.NAMES, "env_vars"),
+        "cwd": KeySpec(ValueKind.STRING, "cwd"),
+        "url": KeySpec(ValueKind.STRING, "url"),
+        "http_headers": KeySpec(ValueKind.TABLE, "headers"),
+        "env_http_headers": KeySpec(ValueKind.TABLE, "env_headers"),
+        "bearer_token_env_var": KeySpec(ValueKind.STRING, "bearer"),
+        "startup_timeout_sec": KeySpec(ValueKind.SECONDS, "start_s"),
+        "startup_timeout_ms": KeySpec(ValueKind.MILLISECONDS, "start_s"),
+        "tool_timeout_sec": KeySpec(ValueKind.SECONDS, "timeout_s"),
+        **_ENABLED,
+        "enabled_tools": KeySpec(ValueKind.NAMES, "only"),
+        "disabled_tools": KeySpec(ValueKind.NAMES, "hidden"),
+        "required": KeySpec(ValueKind.BOOLEAN),
+        "supports_parallel_tool_calls": KeySpec(ValueKind.BOOLEAN),
+        "default_tools_approval_mode": KeySpec(ValueKind.STRING),
+        "tools": KeySpec(ValueKind.OBJECT),
+        "scopes": KeySpec(ValueKind.STRINGS, "scopes"),
+        "oauth": KeySpec(ValueKind.OBJECT, "login"),
+        "oauth_resource": KeySpec(ValueKind.STRING),
+        "experimental_environment": KeySpec(ValueKind.STRING),
+        "name": KeySpec(ValueKind.STRING),
     },
     "colonnade": {
-        **_STARTED,
-        "env": Row(Kind.VALUES, "env"),
-        "cwd": Row(Kind.TEXT, "cwd"),
-        "url": Row(Kind.TEXT, "url"),
-        "headers": Row(Kind.VALUES, "headers"),
-        "login": Row(Kind.OBJECT, "login"),
-        "disabled": Row(Kind.FLAG, "disabled"),
+        **_STDIO,
+        "env": KeySpec(ValueKind.VALUE_TABLE, "env"),
+        "cwd": KeySpec(ValueKind.STRING, "cwd"),
+        "url": KeySpec(ValueKind.STRING, "url"),
+        "headers": KeySpec(ValueKind.VALUE_TABLE, "headers"),
+        "login": KeySpec(ValueKind.OBJECT, "login"),
+        "disabled": KeySpec(ValueKind.BOOLEAN, "disabled"),
         **SETTINGS,
     },
 }
 
-# In which keys each program looks something up, or somebody may think that it does.
-LOOKED_UP: Final[dict[str, frozenset[str]]] = {
+# Keys in which each program resolves references, or in which a reference is likely to be tried.
+REFERENCE_KEYS: Final[dict[str, frozenset[str]]] = {
     "claude-desktop": frozenset({"command", "args", "env"}),
     "claude-code": frozenset({"command", "args", "env", "url", "headers"}),
     "vscode": frozenset({"command", "args", "env", "envFile", "cwd", "url", "headers"}),
@@ -365,8 +407,8 @@ LOOKED_UP: Final[dict[str, frozenset[str]]] = {
     "colonnade": frozenset({"command", "args", "env", "cwd", "url", "headers"}),
 }
 
-# What people write for another key, and where another program has it.
-MEANT: Final = {
+# Keys that are often written by mistake, or that another program has, and the key that is meant.
+SYNONYMS: Final = {
     "arguments": "args",
     "environment": "env",
     "envs": "env",
@@ -381,14 +423,14 @@ MEANT: Final = {
     "timeout": "timeout_s",
 }
 
-# What each program calls the terms of a login, in ours.
+# The login keys of each program, and the field of each.
 LOGIN: Final[dict[str, dict[str, str]]] = {
     "claude-code": {"clientId": "client_id", "scopes": "scopes", "callbackPort": "port"},
     "cursor": {"CLIENT_ID": "client_id", "scopes": "scopes"},
     "codex": {"client_id": "client_id"},
     "colonnade": {"client_id": "client_id", "scopes": "scopes", "port": "port"},
 }
-# What they have beside it; a secret without the issuer that it is for is sent to nobody.
+# Further login keys. A client secret is not used, since the file does not say for which issuer.
 LOGIN_UNUSED: Final = ("authServerMetadataUrl", "CLIENT_SECRET")
 
 TYPES: Final = {
@@ -401,14 +443,14 @@ TYPES: Final = {
 }
 
 
-def defaults() -> dict[str, object]:
-    """Every setting as it is where nobody says it."""
+def default_settings() -> dict[str, object]:
+    """The default of every setting."""
     return {name: getattr(Settings(), name) for name in SETTINGS}
 
 
-# Of two servers of one name in files of one program, the one of the earlier scope counts.
+# Of two servers of one name in files of one program, the one with the lower rank wins.
 RANKS: Final = {"managed": 0, "local": 1, "project": 2, "user": 3}
-# A file that somebody named, which is of no scope.
+# The scope of a file that was named explicitly.
 NAMED: Final = "file"
 
 MANAGED: Final = "managed-mcp.json"
@@ -419,7 +461,7 @@ MANAGED_FOLDERS: Final[dict[Platform, str]] = {
 }
 OWN_FILE: Final = "colonnade.toml"
 
-# The last parts of a path, and whose it is; how many of them are below the project's folder.
+# The last parts of a path, and the format; the project's folder is the one above them.
 _PROJECTS: Final = {
     (".mcp.json",): "claude-code",
     (".vscode", "mcp.json"): "vscode",
@@ -433,38 +475,40 @@ _NAMES: Final = {
 }
 
 
-class Role(NamedTuple):
-    """Whose a file is. Without a dialect, its content has to tell."""
+class FileRole(NamedTuple):
+    """The format and the scope of a file. Without a format, its content decides."""
 
-    dialect: str
+    file_format: str
     scope: str
     folder: str
-    # Whether it stands where only the user, or who manages the machine, puts files.
+    # Whether only the user or the administrator writes files there.
     own: bool = False
 
 
 def platform() -> Platform:
-    """The one that we are on, as `dialects` calls it."""
+    """The current platform."""
     return cast("Platform", sys.platform) if sys.platform in ("win32", "darwin") else "linux"
 
 
-def role(file: str, *, home: str, folder: str, env: Mapping[str, str]) -> Role:
-    """Whose a file is, by its path, which is absolute."""
-    for dialect in DIALECTS.values():
-        usual = path(dialect, "user", platform=platform(), home=home, folder=folder, env=env)
-        if _same(file, usual):
-            return Role(dialect.key, "user", folder, own=True)
+def file_role(file: str, *, home: str, folder: str, env: Mapping[str, str]) -> FileRole:
+    """The format and the scope of a file, by its absolute path."""
+    for file_format in FORMATS.values():
+        default = file_path(
+            file_format, "user", platform=platform(), home=home, folder=folder, env=env
+        )
+        if _same(file, default):
+            return FileRole(file_format.key, "user", folder, own=True)
     for parts, key in _PROJECTS.items():
         at, below = file, list(parts)
         while below and _same(os.path.basename(at), below[-1]):
             at = os.path.dirname(at)
             below.pop()
         if not below:
-            return Role(key, "project", at)
+            return FileRole(key, "project", at)
     if _same(file, managed_file()):
-        return Role("claude-code", "managed", folder, own=True)
+        return FileRole("claude-code", "managed", folder, own=True)
     known, scope = _NAMES.get(os.path.basename(file), ("", NAMED))
-    return Role(known, scope, folder, own=_same(file, own_file(home, env)))
+    return FileRole(known, scope, folder, own=_same(file, own_file(home, env)))
 
 
 def _same(one: str, other: str) -> bool:
@@ -472,7 +516,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def managed_file() -> str:
-    """What who manages this machine says to Claude Code."""
+    """The file in which an administrator configures Claude Code."""
     return os.path.join(MANAGED_FOLDERS[platform()], MANAGED)
 
 
@@ -482,18 +526,20 @@ def own_file(home: str, env: Mapping[str, str]) -> str:
     return os.path.join(start, "colonnade", OWN_FILE)
 
 
-def places(*, home: str, folder: str, env: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    """Every program with the files that it would read for a folder, and that are there."""
-    for dialect in DIALECTS.values():
-        usual = [
-            path(dialect, scope, platform=platform(), home=home, folder=folder, env=env)
-            for scope in dialect.files
+def existing_files(
+    *, home: str, folder: str, env: Mapping[str, str]
+) -> Iterator[tuple[str, list[str]]]:
+    """Every program with those of its configuration files for a folder that exist."""
+    for file_format in FORMATS.values():
+        default = [
+            file_path(file_format, scope, platform=platform(), home=home, folder=folder, env=env)
+            for scope in file_format.files
         ]
-        if dialect.key == "claude-code":
-            usual.insert(0, managed_file())
-        found = [file for file in usual if os.path.isfile(file)]
+        if file_format.key == "claude-code":
+            default.insert(0, managed_file())
+        found = [file for file in default if os.path.isfile(file)]
         if found:
-            yield dialect.title, found
+            yield file_format.title, found
     ours = [os.path.join(folder, OWN_FILE), own_file(home, env)]
     for file in ours:
         if os.path.isfile(file):

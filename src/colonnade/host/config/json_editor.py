@@ -1,10 +1,11 @@
-"""JSON as a text that people wrote: read with the place of everything, edited where it stands.
+"""JSON and JSONC parser and editor that preserves the text: values with their positions, edited in
+place.
 
-With `comments` the text may have comments, and commas with nothing after them.
+With `comments` the text may have comments and trailing commas.
 
-Rules: an edit changes the characters of its member and of the comma beside it, and no other one;
-what comes out was read again before it is given. Nothing is written anew from data but the member
-itself. The depth is bounded, so that no text exhausts the stack.
+Rules: an edit changes the characters of its member and of the comma next to it, and no others; its
+result is parsed again before it is returned. Only the member itself is formatted. The depth is
+limited, so that no text exhausts the stack.
 """
 
 import copy
@@ -13,11 +14,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from colonnade.host.config.settings import TOO_LONG, Broken
+from colonnade.host.config.settings import TOO_LONG, ConfigSyntaxError
 
-# Deeper than any configuration, and far from the end of the stack.
+# Deeper than any configuration, and far below the recursion limit.
 MAX_DEPTH: Final = 100
-# Where a file says nothing of how it is indented.
+# For a file without indentation.
 INDENT: Final = "  "
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
@@ -26,7 +27,7 @@ _BLOCK_COMMENT = re.compile(r"/\*(?:[^*]|\*(?!/))*+\*/")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"')
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
 _WORD = re.compile(r"(?:true|false|null)(?!\w)")
-# What is left of a line: spaces, and a comment that begins on it.
+# The rest of a line: spaces, and a comment that begins on it.
 _SAME_LINE = re.compile(rf"(?:[ \t]*+(?:{_LINE_COMMENT.pattern}|{_BLOCK_COMMENT.pattern}))*+")
 _FOLLOWED = re.compile(r"[ \t]*+(?://|/\*)")
 _LINE_ENDS = re.compile(r"[ \t]*+(?:\r?\n|\Z)")
@@ -34,57 +35,59 @@ _BLANK = re.compile(r"[ \t]*+")
 
 
 class Member(NamedTuple):
-    """A key with its value: where it begins, where the space before it does, and its comma."""
+    """A key with its value: where it begins, where the whitespace before it begins, and its
+    comma."""
 
     key: str
     at: int
     lead: int
     after_line_comment: bool
-    node: "Node"
+    node: "JsonNode"
     comma: int | None
 
 
-class Node(NamedTuple):
-    """A value and where it stands; the members, if it is an object, the items, if it is a list."""
+class JsonNode(NamedTuple):
+    """A value and its position; the members of an object, the items of an array."""
 
     start: int
     end: int
     value: Any
     members: list[Member] | None = None
-    items: "list[Node] | None" = None
+    items: "list[JsonNode] | None" = None
 
 
-def read(text: str, *, comments: bool = False) -> Node | None:
-    """The text with the place of everything; nothing, where it is empty. Raises `Broken`."""
-    reader = _Reader(text, comments)
+def read(text: str, *, comments: bool = False) -> JsonNode | None:
+    """Parse a text with positions; None if it is empty. Raises `ConfigSyntaxError`."""
+    parser = _JsonParser(text, comments)
     try:
-        at = reader.skip(1 if text.startswith("\ufeff") else 0)
+        at = parser.skip(1 if text.startswith("\ufeff") else 0)
         if at == len(text):
             return None
-        node = reader.value(at, 0)
-        rest = reader.skip(node.end)
-    except Broken as error:
-        error.key = ".".join(reader.path)
+        node = parser.value(at, 0)
+        rest = parser.skip(node.end)
+    except ConfigSyntaxError as error:
+        error.key = ".".join(parser.path)
         raise
     if rest < len(text):
-        raise Broken(text, rest, "something follows where the file should end")
+        raise ConfigSyntaxError(text, rest, "unexpected text after the value")
     return node
 
 
-class _Reader:
+class _JsonParser:
     """One pass over a text."""
 
     def __init__(self, text: str, comments: bool) -> None:
         self._text = text
         self._comments = comments
-        # The keys on the way to what is read.
+        # The keys of the current value.
         self.path: list[str] = []
-        # Of what was skipped last: where its last space begins, and whether a comment is before it.
+        # Of what was skipped last: where its last whitespace begins, and whether that follows a
+        # line comment.
         self._lead = 0
         self._after_line_comment = False
 
     def skip(self, at: int) -> int:
-        """The next place with something on it."""
+        """The position after whitespace and comments."""
         self._after_line_comment = False
         while True:
             self._lead = at
@@ -92,18 +95,20 @@ class _Reader:
             if not self._text.startswith(("//", "/*"), at):
                 return at
             if not self._comments:
-                raise Broken(self._text, at, "a comment, and this file may have none")
+                raise ConfigSyntaxError(self._text, at, "comments are not allowed in this file")
             line = _LINE_COMMENT.match(self._text, at)
             found = line or _BLOCK_COMMENT.match(self._text, at)
             if found is None:
-                raise Broken(self._text, at, "this comment has no end")
+                raise ConfigSyntaxError(self._text, at, "unterminated comment")
             self._after_line_comment = line is not None
             at = found.end()
 
-    def value(self, at: int, depth: int) -> Node:
-        """The value that begins here."""
+    def value(self, at: int, depth: int) -> JsonNode:
+        """Parse the value at this position."""
         if depth > MAX_DEPTH:
-            raise Broken(self._text, at, f"more than {MAX_DEPTH} levels of lists and objects")
+            raise ConfigSyntaxError(
+                self._text, at, f"more than {MAX_DEPTH} levels of arrays and objects"
+            )
         first = self._text[at : at + 1]
         if first == "{":
             return self._object(at, depth)
@@ -113,30 +118,30 @@ class _Reader:
         if first == '"' or found is None:
             found = self._string(at) if first == '"' else None
         if found is None:
-            raise Broken(self._text, at, _no_value(first))
+            raise ConfigSyntaxError(self._text, at, _no_value(first))
         try:
-            return Node(at, found.end(), json.loads(found[0]))
-        except ValueError:  # Python reads no longer ones
-            raise Broken(self._text, at, TOO_LONG) from None
+            return JsonNode(at, found.end(), json.loads(found[0]))
+        except ValueError:  # Python does not parse longer numbers
+            raise ConfigSyntaxError(self._text, at, TOO_LONG) from None
 
     def _string(self, at: int) -> "re.Match[str]":
         found = _STRING.match(self._text, at)
         if found is None:
-            why = "this text has no end on its line, or a character that must be written with \\"
-            raise Broken(self._text, at, why)
+            why = "unterminated string, or a character in it that must be escaped"
+            raise ConfigSyntaxError(self._text, at, why)
         return found
 
-    def _object(self, start: int, depth: int) -> Node:
+    def _object(self, start: int, depth: int) -> JsonNode:
         members: list[Member] = []
         at = self.skip(start + 1)
         while not self._text.startswith("}", at):
             lead, after = self._lead, self._after_line_comment
             if self._text[at : at + 1] != '"':
-                raise Broken(self._text, at, _no_key(self._text[at : at + 1]))
+                raise ConfigSyntaxError(self._text, at, _no_key(self._text[at : at + 1]))
             name = self._string(at)
             colon = self.skip(name.end())
             if not self._text.startswith(":", colon):
-                raise Broken(self._text, colon, "a colon is missing here")
+                raise ConfigSyntaxError(self._text, colon, "expected a colon")
             key = json.loads(name[0])
             self.path.append(key)
             node = self.value(self.skip(colon + 1), depth + 1)
@@ -145,50 +150,48 @@ class _Reader:
             members.append(Member(key, at, lead, after, node, comma))
             at = next
         value = {member.key: member.node.value for member in members}
-        return Node(start, at + 1, value, members)
+        return JsonNode(start, at + 1, value, members)
 
-    def _list(self, start: int, depth: int) -> Node:
-        items: list[Node] = []
+    def _list(self, start: int, depth: int) -> JsonNode:
+        items: list[JsonNode] = []
         at = self.skip(start + 1)
         while not self._text.startswith("]", at):
             items.append(self.value(at, depth + 1))
             _, at = self._next(items[-1].end, "]")
-        return Node(start, at + 1, [item.value for item in items], None, items)
+        return JsonNode(start, at + 1, [item.value for item in items], None, items)
 
     def _next(self, at: int, end: str) -> tuple[int | None, int]:
-        """The comma after a value, if there is one, and what follows."""
+        """The comma after a value, if there is one, and the position of what follows."""
         at = self.skip(at)
         if self._text.startswith(end, at):
             return None, at
         if not self._text.startswith(",", at):
-            raise Broken(self._text, at, f"a comma or {end} is missing here")
+            raise ConfigSyntaxError(self._text, at, f"expected a comma or {end}")
         following = self.skip(at + 1)
         if self._text.startswith(end, following) and not self._comments:
-            raise Broken(
-                self._text, at, "a comma with nothing after it, and this file may have none"
-            )
+            raise ConfigSyntaxError(self._text, at, "trailing commas are not allowed in this file")
         return at, following
 
 
 def _no_value(first: str) -> str:
-    return "a value is missing here" if first else "it ends before it is complete"
+    return "expected a value" if first else "unexpected end of file"
 
 
 def _no_key(first: str) -> str:
-    return 'a name in "quotes" is missing here' if first else "it ends before it is complete"
+    return 'expected a key in "quotes"' if first else "unexpected end of file"
 
 
 # ---------------------------------------------------------------- editing
 
 
 def put(text: str, keys: Sequence[str], value: Any, *, comments: bool = False) -> str:
-    """The text with a value at this path; what is missing on the way is made. Raises `Broken`."""
+    """The text with a value at this path; missing objects are added. Raises `ConfigSyntaxError`."""
     style = _Style(text)
     root = read(text, comments=comments)
     if root is None:
         gap = style.newline if text.strip("\ufeff") and not text.endswith("\n") else ""
         new = text + gap + style.written(_nested(keys, value), "") + style.newline
-        return _proven(text, new, _nested(keys, value), comments)
+        return _verified(text, new, _nested(keys, value), comments)
     node, rest = root, list(keys)
     while rest:
         found = _member(text, node, rest[0])
@@ -206,11 +209,12 @@ def put(text: str, keys: Sequence[str], value: Any, *, comments: bool = False) -
     for key in keys[:-1]:
         inner = inner.setdefault(key, {})
     inner[keys[-1]] = value
-    return _proven(text, _edited(text, edits), wanted, comments)
+    return _verified(text, _edited(text, edits), wanted, comments)
 
 
-def take(text: str, keys: Sequence[str], *, comments: bool = False) -> str:
-    """The text without what is at this path. Raises `Broken`, and `KeyError` if nothing is."""
+def remove(text: str, keys: Sequence[str], *, comments: bool = False) -> str:
+    """The text without the value at this path. Raises `ConfigSyntaxError`, and `KeyError` if there
+    is none."""
     root = node = read(text, comments=comments)
     if root is None or node is None:
         raise KeyError(keys[-1])
@@ -227,14 +231,16 @@ def take(text: str, keys: Sequence[str], *, comments: bool = False) -> str:
     for key in keys[:-1]:
         inner = inner[key]
     del inner[keys[-1]]
-    return _proven(text, _edited(text, _removed(text, node, member)), wanted, comments)
+    return _verified(text, _edited(text, _removed(text, node, member)), wanted, comments)
 
 
-def _proven(text: str, new: str, wanted: Any, comments: bool) -> str:
-    """The new text, if it says what it should; a mistake of ours must not reach a file."""
+def _verified(text: str, new: str, wanted: Any, comments: bool) -> str:
+    """The new text, if parsing it gives the expected value."""
     node = read(new, comments=comments)
     if node is None or node.value != wanted:
-        raise Broken(text, 0, "this text is too odd to be edited; do it by hand")
+        raise ConfigSyntaxError(
+            text, 0, "this file cannot be edited automatically; edit it by hand"
+        )
     return new
 
 
@@ -244,20 +250,21 @@ def _nested(keys: Sequence[str], value: Any) -> Any:
     return value
 
 
-def _member(text: str, node: Node, key: str) -> Member | None:
-    """The member of this key. Raises `Broken` where it is there twice, or there can be none."""
+def _member(text: str, node: JsonNode, key: str) -> Member | None:
+    """The member of this key. Raises `ConfigSyntaxError` if it is there twice, or if the node is no
+    object."""
     if node.members is None:
-        raise Broken(text, node.start, "an object in braces should stand here")
+        raise ConfigSyntaxError(text, node.start, "expected an object")
     found = [member for member in node.members if member.key == key]
     if len(found) > 1:
-        raise Broken(text, found[1].at, f"{json.dumps(key)} is there for the second time")
+        raise ConfigSyntaxError(text, found[1].at, f"{json.dumps(key)} is a duplicate key")
     return found[0] if found else None
 
 
 def _inserted(
-    text: str, node: Node, key: str, value: Any, style: "_Style"
+    text: str, node: JsonNode, key: str, value: Any, style: "_Style"
 ) -> list[tuple[int, int, str]]:
-    """The edits that make a new last member."""
+    """The edits that append a member."""
     name = json.dumps(key, ensure_ascii=False)
     if not node.members:
         return [_first(text, node, name, value, style)]
@@ -274,8 +281,10 @@ def _inserted(
     return [(spot, spot, member + ",")]
 
 
-def _first(text: str, node: Node, name: str, value: Any, style: "_Style") -> tuple[int, int, str]:
-    """The edit that gives an object its first member, below whatever comments it has."""
+def _first(
+    text: str, node: JsonNode, name: str, value: Any, style: "_Style"
+) -> tuple[int, int, str]:
+    """The edit that adds the first member of an object, below its comments."""
     outer = _indent(text, node.start)
     inner = outer + style.unit
     inside = text[node.start + 1 : node.end - 1]
@@ -286,15 +295,15 @@ def _first(text: str, node: Node, name: str, value: Any, style: "_Style") -> tup
     return (spot, node.end - 1, f"{member}{style.newline}{outer}")
 
 
-def _removed(text: str, node: Node, member: Member) -> list[tuple[int, int, str]]:
-    """The edits that take a member out."""
+def _removed(text: str, node: JsonNode, member: Member) -> list[tuple[int, int, str]]:
+    """The edits that remove a member."""
     members = cast("list[Member]", node.members)
     end = member.node.end if member.comma is None else member.comma + 1
     if len(members) == 1 and not text[node.start + 1 : member.at].strip():
         rest = text[end : node.end - 1]
         if not rest.strip():
             return [(node.start + 1, node.end - 1, "")]
-    # A comment is kept, and neither swallows what follows nor moves to another member's line.
+    # Comments are kept: they neither comment out what follows nor move to another member's line.
     keeps_line = _FOLLOWED.match(text, end) is not None or (
         member.after_line_comment and _LINE_ENDS.match(text, end) is None
     )
@@ -312,23 +321,23 @@ def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
 
 
 def _line(text: str, at: int) -> int:
-    """Where the line of a place begins."""
+    """Where the line of a position begins."""
     start = text.rfind("\n", 0, at) + 1
     return 1 if start == 0 and text.startswith("\ufeff") else start
 
 
 def _indent(text: str, at: int) -> str:
-    """What the line of a place begins with."""
+    """The indentation of the line of a position."""
     return cast("re.Match[str]", _BLANK.match(text, _line(text, at)))[0]
 
 
 def _own_line(text: str, at: int) -> bool:
-    """Whether nothing stands before a place on its line."""
+    """Whether there is only whitespace before a position on its line."""
     return not text[_line(text, at) : at].strip(" \t")
 
 
 class _Style:
-    """How a file ends its lines and indents them."""
+    """The line ending and the indentation of a file."""
 
     def __init__(self, text: str) -> None:
         at = text.find("\n")
@@ -337,7 +346,7 @@ class _Style:
         self.unit: str = found[1] if found else INDENT
 
     def written(self, value: Any, indent: str) -> str:
-        """Data as text: members on lines of their own, lists on one."""
+        """A value as text: members on lines of their own, arrays on one line."""
         if not isinstance(value, dict) or not value:
             return json.dumps(value, ensure_ascii=False)
         inner = indent + self.unit

@@ -1,7 +1,8 @@
-"""What references stand for, looked up when a server is about to be reached, and not before.
+"""Resolves the references of configuration values: environment variables, VS Code inputs, the
+keyring, files and helper commands.
 
-Rules: a value that was looked up goes to whoever asked, and is kept by nobody. Errors name the
-reference and never what was found.
+Rules: references are resolved when a server is about to be started, and the values are not kept.
+Errors name the reference and never its value.
 """
 
 import asyncio
@@ -18,15 +19,16 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from msgspec import Struct
 
 from colonnade.errors import Refused
-from colonnade.host.config.entry import Node, Origin
-from colonnade.host.config.references import Reference, Template
-from colonnade.host.config.settings import Problem
+from colonnade.host.config.entry import Origin, SourceNode
+from colonnade.host.config.references import Reference, ValueTemplate
+from colonnade.host.config.settings import HostProblem
 
 InputKind: TypeAlias = Literal["promptString", "pickString", "command"]
 
 
 class Input(Struct, frozen=True, kw_only=True):
-    """A question of a file. Of a `password` the answer is never shown, not while it is typed."""
+    """An input of a VS Code configuration file. The value of a `password` is never shown, also
+    while it is typed."""
 
     id: str
     file: str
@@ -37,61 +39,61 @@ class Input(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
 
 
-# Gives the answer, or None where nobody gives one.
+# Returns the value, or None if there is none.
 OnInput: TypeAlias = Callable[[Input], "str | Awaitable[str | None] | None"]
 
 
 class Inputs:
-    """The answers so far; given to `read_config` again, it asks nothing twice."""
+    """The values of inputs so far; passed to `read_config` again, it prompts for nothing twice."""
 
     def __init__(self, on_input: OnInput | None = None) -> None:
         self._on_input = on_input
         self._answers: dict[Input, str] = {}
-        self._asking: dict[Input, asyncio.Lock] = {}
+        self._locks: dict[Input, asyncio.Lock] = {}
 
     def __repr__(self) -> str:
         return f"Inputs({len(self._answers)} answered)"
 
     @property
     def can_ask(self) -> bool:
-        """Whether there is somebody to ask."""
+        """Whether there is a callback."""
         return self._on_input is not None
 
-    async def answer(self, question: Input) -> str:
-        """The answer to a question. Raises `Refused` where there is none."""
-        async with self._asking.setdefault(question, asyncio.Lock()):
-            if question not in self._answers:
-                self._answers[question] = await self._ask(question)
-        return self._answers[question]
+    async def answer(self, one: Input) -> str:
+        """The value of an input. Raises `Refused` if there is none."""
+        async with self._locks.setdefault(one, asyncio.Lock()):
+            if one not in self._answers:
+                self._answers[one] = await self._ask(one)
+        return self._answers[one]
 
-    async def _ask(self, question: Input) -> str:
+    async def _ask(self, one: Input) -> str:
         if self._on_input is None:
-            raise Refused(f"nobody is there to answer the input {question.id!r}; pass on_input=")
-        found: Any = self._on_input(question)
+            raise Refused(f"the input {one.id!r} needs a value; pass on_input=")
+        found: Any = self._on_input(one)
         if inspect.isawaitable(found):
             found = await cast("Awaitable[str | None]", found)
         if not isinstance(found, str):
-            raise Refused(f"the input {question.id!r} was not answered")
+            raise Refused(f"the input {one.id!r} was given no value")
         return found
 
 
-def inputs_of(root: Node, problems: list[Problem]) -> dict[str, Input]:
-    """The questions of a file of VS Code, by their ids."""
+def inputs_of(root: SourceNode, problems: list[HostProblem]) -> dict[str, Input]:
+    """The inputs of a VS Code configuration file, by id."""
     found: dict[str, Input] = {}
     node = root.get("inputs")
     if node is None:
         return found
     if node.items is None:
-        problems.append(Problem("", "inputs should be a list of objects", node.place))
+        problems.append(HostProblem("", "expected a list of objects", node.place))
         return found
     for item in node.items:
-        words = _wrong(item)
+        words = _input_error(item)
         if words:
-            problems.append(Problem("", words, item.place))
+            problems.append(HostProblem("", words, item.place))
             continue
         value = item.value
         if value["id"] in found:
-            problems.append(Problem("", "there is another input of this id", item.place))
+            problems.append(HostProblem("", "duplicate input id", item.place))
             continue
         found[value["id"]] = Input(
             id=value["id"],
@@ -109,30 +111,30 @@ def _option(value: Any) -> str:
     return str(cast("dict[str, Any]", value).get("value", "") if isinstance(value, dict) else value)
 
 
-def _wrong(item: Node) -> str:
+def _input_error(item: SourceNode) -> str:
     if item.members is None or not isinstance(item.value.get("id"), str):
-        return "an input is an object with an id and a type"
+        return "expected an object with an id and a type"
     kind = item.value.get("type")
     if kind == "command":
-        return "an input of the type command asks an editor; there is none here"
+        return "inputs of the type command need an editor and are not supported"
     if kind not in ("promptString", "pickString"):
-        return 'an input has the type "promptString" or "pickString"'
+        return 'expected the type "promptString" or "pickString"'
     if kind == "pickString" and not isinstance(item.value.get("options"), list):
-        return "an input of the type pickString has a list of options"
+        return "an input of the type pickString needs a list of options"
     return ""
 
 
-# What Claude Code gives such a command; a password manager that asks a person is not done by then.
+# The time limit of Claude Code for such a command; a password manager that prompts takes longer.
 HELPER_S: Final = 10.0
-# A token, or a page of headers; what is longer is no such thing.
+# More than a token or a page of headers.
 MAX_BYTES: Final = 64 * 1024
 
-# What has a meaning for a shell, and none without one.
+# Characters that are special in a shell.
 _SHELL: Final = frozenset("|&;<>()$`\\\"'*?[]#~=%!{}\n\r")
 
 
-def words_of(line: str, platform: str = sys.platform) -> list[str]:
-    """The words of a line that is written for a shell: one goes along only where it is needed."""
+def shell_words(line: str, platform: str = sys.platform) -> list[str]:
+    """The argument list for a shell command line; a shell is used only if the line needs one."""
     if platform == "win32":
         return ["cmd", "/d", "/s", "/c", line]
     if line.strip() and not _SHELL & set(line):
@@ -140,10 +142,10 @@ def words_of(line: str, platform: str = sys.platform) -> list[str]:
     return ["/bin/sh", "-c", line]
 
 
-async def printed(
+async def run_helper(
     words: Sequence[str], *, cwd: str | None, env: Mapping[str, str], limit_s: float = HELPER_S
 ) -> str:
-    """What a program prints. Raises `Refused` where it fails, or takes too long."""
+    """The output of a helper command. Raises `Refused` if it fails or takes too long."""
     name = os.path.basename(words[0])
     try:
         process = await asyncio.create_subprocess_exec(
@@ -161,17 +163,17 @@ async def printed(
     try:
         async with asyncio.timeout(limit_s):
             data = await _read(process)
-            code = await process.wait() if len(data) <= MAX_BYTES else await _end(process)
+            code = await process.wait() if len(data) <= MAX_BYTES else await _kill(process)
     except TimeoutError:
-        await _end(process)
-        raise Refused(f"{name!r} was not done within {limit_s:g} s, and was ended") from None
+        await _kill(process)
+        raise Refused(f"{name!r} did not finish within {limit_s:g} s and was stopped") from None
     except BaseException:
-        await _end(process)
+        await _kill(process)
         raise
     if len(data) > MAX_BYTES:
-        raise Refused(f"{name!r} printed more than {MAX_BYTES >> 10} KiB, which is no value")
+        raise Refused(f"{name!r} printed more than {MAX_BYTES >> 10} KiB")
     if code:
-        raise Refused(f"{name!r} failed with exit code {code}; run it by hand to see why")
+        raise Refused(f"{name!r} exited with {code}; run it in a terminal to see why")
     return data.decode("utf-8", "replace").rstrip("\r\n")
 
 
@@ -183,8 +185,8 @@ async def _read(process: asyncio.subprocess.Process) -> bytes:
     return data
 
 
-async def _end(process: asyncio.subprocess.Process) -> int:
-    """Leave nothing of it: not even what it has started itself."""
+async def _kill(process: asyncio.subprocess.Process) -> int:
+    """Kill its whole process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             if process.returncode is None:
@@ -194,23 +196,24 @@ async def _end(process: asyncio.subprocess.Process) -> int:
     return await process.wait()
 
 
-# A key or a token in a file; what is longer is no such thing.
+# More than a key or a token.
 MAX_FILE_BYTES = 64 * 1024
-# Where a variable may have a default, and what stands before its name there.
+# Formats in which a variable may have a default, and the prefix of its name there.
 _DEFAULTED = {"claude-code": "", "colonnade": "env:"}
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Surroundings(NamedTuple):
-    """What a lookup is made in: variables, a home, a person, and the questions of each file."""
+class LookupContext(NamedTuple):
+    """What references are resolved with: the environment, the home folder, the inputs' callback,
+    and the inputs that each file declares."""
 
     env: Mapping[str, str]
     home: str
     inputs: Inputs
-    questions: Mapping[str, Mapping[str, Input]]
+    declared_inputs: Mapping[str, Mapping[str, Input]]
 
     def folder(self, name: str, origin: Origin) -> str:
-        """What the editors call the folder that is open, and what goes with it."""
+        """The value of a folder variable of VS Code and Cursor."""
         return {
             "workspaceFolder": origin.folder,
             "workspaceFolderBasename": os.path.basename(origin.folder),
@@ -220,48 +223,51 @@ class Surroundings(NamedTuple):
         }[name]
 
     def path(self, text: str, origin: Origin) -> str:
-        """A path that a file names: from its own folder, or from the home."""
+        """An absolute path: relative to the folder of the file that names it, or to the home
+        folder."""
         if text == "~" or text.startswith(("~/", "~\\")):
             text = self.home + text[1:]
         return os.path.normpath(os.path.join(os.path.dirname(origin.file), text))
 
 
-async def text_of(template: Template, origin: Origin, around: Surroundings) -> str | None:
-    """A value as it is used; None where it is left out. Raises `Refused`."""
+async def resolve_template(
+    template: ValueTemplate, origin: Origin, context: LookupContext
+) -> str | None:
+    """The resolved value; None if it is left out. Raises `Refused`."""
     found: list[str] = []
     for part in template.parts:
-        one = part if isinstance(part, str) else await _looked_up(part, origin, around)
+        one = part if isinstance(part, str) else await _look_up(part, origin, context)
         if one is None:
             return None
         found.append(one)
     return "".join(found)
 
 
-async def _looked_up(part: Reference, origin: Origin, around: Surroundings) -> str | None:
+async def _look_up(part: Reference, origin: Origin, context: LookupContext) -> str | None:
     if part.kind == "folder":
-        return around.folder(part.name, origin)
+        return context.folder(part.name, origin)
     if part.kind == "env":
-        return _variable(part, around)
+        return _variable(part, context)
     if part.kind == "input":
-        return await around.inputs.answer(around.questions[origin.file][part.name])
+        return await context.inputs.answer(context.declared_inputs[origin.file][part.name])
     if part.kind == "keyring":
         from colonnade.auth.client.keyring import keyring_password
 
         service, _, name = part.name.rpartition("/")
         return await asyncio.to_thread(keyring_password, service, name)
     if part.kind == "file":
-        return await asyncio.to_thread(_first_line, around.path(part.name, origin))
-    return await printed(part.words, cwd=os.path.dirname(origin.file) or None, env=around.env)
+        return await asyncio.to_thread(_first_line, context.path(part.name, origin))
+    return await run_helper(part.words, cwd=os.path.dirname(origin.file) or None, env=context.env)
 
 
-def _variable(part: Reference, around: Surroundings) -> str | None:
-    found = around.env.get(part.name)
+def _variable(part: Reference, context: LookupContext) -> str | None:
+    found = context.env.get(part.name)
     if part.optional:
         return found or None
     if found is None:
-        found = part.default  # which is not for an empty variable, unlike in a shell
+        found = part.default  # unlike in a shell, not for an empty variable
     if found is None:
-        raise Refused(f"the variable {part.name} is not set")
+        raise Refused(f"the environment variable {part.name} is not set")
     return found
 
 
@@ -274,38 +280,43 @@ def _first_line(path: str) -> str:
     try:
         return data.decode("utf-8").removeprefix("\ufeff").partition("\n")[0].rstrip("\r")
     except UnicodeDecodeError:
-        raise Refused(f"{path} is no text") from None
+        raise Refused(f"{path} is not UTF-8 text") from None
 
 
-# ---------------------------------------------------------------- before anything is looked up
+# ---------------------------------------------------------------- checks without resolving
 
 
-def missing(template: Template, origin: Origin, around: Surroundings) -> Iterator[tuple[str, str]]:
-    """References that cannot be resolved: what is wrong with each, and what to do."""
+def reference_errors(
+    template: ValueTemplate, origin: Origin, context: LookupContext
+) -> Iterator[tuple[str, str]]:
+    """References that cannot be resolved, as far as that is known without resolving them: what is
+    wrong with each, and what to do."""
     for part in template.references:
         if part.kind == "env":
             is_needed = part.default is None and not part.optional
-            if is_needed and part.name not in around.env:
-                kind = _DEFAULTED.get(origin.dialect)
+            if is_needed and part.name not in context.env:
+                kind = _DEFAULTED.get(origin.file_format)
                 more = f", or write ${{{kind}{part.name}:-default}}" if kind is not None else ""
-                yield f"the variable {part.name} is not set", f"set it{more}"
+                yield f"the environment variable {part.name} is not set", f"set it{more}"
         elif part.kind == "input":
-            if part.name not in around.questions.get(origin.file, {}):
-                yield f"there is no input {part.name} in this file", "add one to its inputs"
-            elif not around.inputs.can_ask:
-                yield f"there is no terminal to ask for the input {part.name}", ""
+            if part.name not in context.declared_inputs.get(origin.file, {}):
+                yield f"this file has no input {part.name}", "add it to its inputs"
+            elif not context.inputs.can_ask:
+                yield f"the input {part.name} needs a value, and there is no prompt for it", ""
         elif part.kind == "file":
-            path = around.path(part.name, origin)
+            path = context.path(part.name, origin)
             if not os.path.isfile(path):
-                yield f"there is no file {path}", ""
+                yield f"file not found: {path}", ""
 
 
-def remarks(template: Template, origin: Origin, around: Surroundings) -> Iterator[str]:
-    """What is odd about references, and does no harm here."""
+def reference_warnings(
+    template: ValueTemplate, origin: Origin, context: LookupContext
+) -> Iterator[str]:
+    """Warnings about references."""
     for part in template.references:
-        if part.kind == "env" and part.name not in around.env and part.default == "":
-            yield f"the variable {part.name} is not set, and so it is empty"
+        if part.kind == "env" and part.name not in context.env and part.default == "":
+            yield f"the environment variable {part.name} is not set; an empty string is used"
         elif part.kind == "file" and sys.platform != "win32":
-            path = around.path(part.name, origin)
+            path = context.path(part.name, origin)
             if os.path.isfile(path) and os.stat(path).st_mode & _OTHERS:
-                yield f"others than you may read {path}; chmod 600 it"
+                yield f"other users can read {path}; run chmod 600"

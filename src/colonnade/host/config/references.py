@@ -1,10 +1,10 @@
-"""What a value refers to, in the way of each program: `${NAME}`, `${env:NAME}`, `${input:id}` …
+"""References in values: `${NAME}`, `${env:NAME}`, `${input:id}` … in the syntax of each program.
 
-A value is taken apart where it is read, and put together where it is used: in between there are
-only names. Where a program has no reference of a kind, the text stays as it is, as it does there.
+A value is parsed into literal parts and references when its file is read, and resolved when it is
+used. Where a program has no reference of a kind, the text stays as it is, as it does in that
+program.
 
-Rules: nothing is looked up here, and nothing is guessed. The same text means one thing in one
-dialect, and may mean another in the next.
+Rules: nothing is looked up here. The same text may mean different things in different formats.
 """
 
 import re
@@ -16,16 +16,16 @@ _COMMENT = re.compile(r"(?:^|[ \t]+)#.*$")
 _ESCAPES = {r"\n": "\n", r"\r": "\r", r"\"": '"', r"\\": "\\"}
 
 
-class OddLine(Exception):
-    """A line that is none, and its number."""
+class InvalidEnvLine(Exception):
+    """A line of a `.env` file that cannot be parsed, and its number."""
 
     def __init__(self, line: int) -> None:
         self.line: int = line
-        super().__init__(f"line {line} is no NAME=value")
+        super().__init__(f"line {line} is not NAME=value")
 
 
-def variables(text: str) -> dict[str, str]:
-    """What a file of variables says; the last one of a name counts. Raises `OddLine`."""
+def parse_env_file(text: str) -> dict[str, str]:
+    """The variables of a `.env` file; of two of one name the last wins. Raises `InvalidEnvLine`."""
     found: dict[str, str] = {}
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     at = 0
@@ -39,13 +39,13 @@ def variables(text: str) -> dict[str, str]:
         name, equals, rest = line.partition("=")
         named = _VARIABLE.fullmatch(name.strip())
         if not equals or named is None:
-            raise OddLine(text.count("\n", 0, at) + 1)
+            raise InvalidEnvLine(text.count("\n", 0, at) + 1)
         found[named[1]], at = _value(text, at + line.index("=") + 1, end, rest)
     return found
 
 
 def _value(text: str, start: int, end: int, rest: str) -> tuple[str, int]:
-    """The value that begins here, and where the next line does; in quotes it may have lines."""
+    """The value that begins here, and where the next line begins; a quoted value may span lines."""
     first = rest.strip()[:1]
     if first in ('"', "'", "`"):
         opened = text.index(first, start)
@@ -71,11 +71,11 @@ def _closing(text: str, opened: int, quote: str) -> int:
     return -1
 
 
-Kind: TypeAlias = Literal["env", "input", "keyring", "file", "folder", "command"]
+ReferenceKind: TypeAlias = Literal["env", "input", "keyring", "file", "folder", "command"]
 
 _BRACED = re.compile(r"\$\{([^}]+)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# What VS Code and Cursor know of the folder that is open.
+# The variables of VS Code and Cursor for the open folder.
 FOLDERS: Final = (
     "workspaceFolder",
     "workspaceFolderBasename",
@@ -83,7 +83,7 @@ FOLDERS: Final = (
     "pathSeparator",
     "/",
 )
-# What only an editor with a file in it can say.
+# Variables that need an open editor.
 EDITORS = re.compile(
     r"(?:config|command|workspaceFolder|workspaceFolderBasename):.*|file\w*|relativeFile\w*"
     r"|selectedText|lineNumber|columnNumber|execPath|defaultBuildTask|extensionInstallFolder:.*"
@@ -91,82 +91,84 @@ EDITORS = re.compile(
 
 
 class Reference(NamedTuple):
-    """One name for something that is looked up later; as it is written, it is `text`."""
+    """A reference, which is resolved later; `text` is how it is written."""
 
-    kind: Kind
+    kind: ReferenceKind
     name: str
     text: str
     default: str | None = None
-    # Whether the whole value is left out where there is nothing to be found.
+    # Whether the whole value is left out if the reference cannot be resolved.
     optional: bool = False
-    # For a command: its words.
+    # The argument list of a command.
     words: tuple[str, ...] = ()
 
 
 Part: TypeAlias = str | Reference
 
 
-class Template(NamedTuple):
-    """A value as it is written, and what it is made of."""
+class ValueTemplate(NamedTuple):
+    """A value as it is written, and its parts."""
 
     text: str
     parts: tuple[Part, ...]
 
     @property
     def references(self) -> list[Reference]:
-        """What has to be looked up."""
+        """The parts that have to be resolved."""
         return [part for part in self.parts if isinstance(part, Reference)]
 
 
-class Odd(Exception):
-    """A reference that cannot be one, and why."""
+class InvalidReference(Exception):
+    """A reference that cannot be resolved in this format, and why."""
 
 
-# Gives the parts of a text, and adds what a person should know.
-Reader: TypeAlias = Callable[[str, list[str]], Sequence[Part]]
+# Parses a text into parts, and adds warnings.
+ParseReferences: TypeAlias = Callable[[str, list[str]], Sequence[Part]]
 
 
-def template(text: str, dialect: str, remarks: list[str]) -> Template:
-    """A value of a dialect, taken apart. Raises `Odd`."""
+def template(text: str, file_format: str, warnings: list[str]) -> ValueTemplate:
+    """Parse a value of a format. Raises `InvalidReference`."""
     if "${" not in text:
-        return Template(text, (text,))
-    return Template(text, tuple(part for part in READERS[dialect](text, remarks) if part != ""))
+        return ValueTemplate(text, (text,))
+    return ValueTemplate(
+        text, tuple(part for part in PARSERS[file_format](text, warnings) if part != "")
+    )
 
 
-def plain(text: str) -> Template:
-    """A value in which nothing is a reference."""
-    return Template(text, (text,))
+def literal(text: str) -> ValueTemplate:
+    """A value without references."""
+    return ValueTemplate(text, (text,))
 
 
-def _taken_apart(text: str, meaning: Callable[[str, str], Part]) -> list[Part]:
+def _split_references(text: str, parse: Callable[[str, str], Part]) -> list[Part]:
     parts: list[Part] = []
     at = 0
     for found in _BRACED.finditer(text):
-        parts += [text[at : found.start()], meaning(found[1], found[0])]
+        parts += [text[at : found.start()], parse(found[1], found[0])]
         at = found.end()
     return [*parts, text[at:]]
 
 
-# ---------------------------------------------------------------- the dialects
+# ---------------------------------------------------------------- the formats
 
 
-def _claude_code(text: str, remarks: list[str]) -> list[Part]:
-    def meaning(inner: str, whole: str) -> Part:
+def _claude_code(text: str, warnings: list[str]) -> list[Part]:
+    def parse(inner: str, whole: str) -> Part:
         name, found, default = inner.partition(":-")
         if not _NAME.fullmatch(name):
             kind, _, rest = name.partition(":")
-            here = f"; here it is ${{{rest}}}" if kind == "env" and _NAME.fullmatch(rest) else ""
-            raise Odd(f"{whole} names no variable{here}")
+            here = f"; write ${{{rest}}}" if kind == "env" and _NAME.fullmatch(rest) else ""
+            raise InvalidReference(f"{whole} is not a variable name{here}")
         return Reference("env", name, whole, default if found else None)
 
-    return _taken_apart(text, meaning)
+    return _split_references(text, parse)
 
 
-def _vscode(text: str, remarks: list[str]) -> list[Part]:
-    def meaning(inner: str, whole: str) -> Part:
+def _vscode(text: str, warnings: list[str]) -> list[Part]:
+    def parse(inner: str, whole: str) -> Part:
         kind, colon, name = inner.partition(":")
         if colon and kind == "env":
-            # It takes a variable that is not set for an empty text.
+            # VS Code takes a variable that is not set for an empty string.
             return Reference("env", name, whole, "")
         if colon and kind == "input":
             return Reference("input", name, whole)
@@ -175,53 +177,53 @@ def _vscode(text: str, remarks: list[str]) -> list[Part]:
         if inner in FOLDERS:
             return Reference("folder", inner, whole)
         if EDITORS.fullmatch(inner):
-            raise Odd(f"{whole} is something that only an editor knows; write it out")
-        remarks.append(f"{whole} is no reference of VS Code, and stays as it is")
+            raise InvalidReference(f"{whole} is known only to an editor; write its value")
+        warnings.append(f"{whole} is not a reference of VS Code and is not replaced")
         return whole
 
-    return _taken_apart(text, meaning)
+    return _split_references(text, parse)
 
 
-def _cursor(text: str, remarks: list[str]) -> list[Part]:
-    def meaning(inner: str, whole: str) -> Part:
+def _cursor(text: str, warnings: list[str]) -> list[Part]:
+    def parse(inner: str, whole: str) -> Part:
         kind, colon, name = inner.partition(":")
         if colon and kind == "env":
             return Reference("env", name, whole)
         if inner in FOLDERS:
             return Reference("folder", inner, whole)
-        here = f"; it writes ${{env:{inner}}}" if _NAME.fullmatch(inner) else ""
-        remarks.append(f"{whole} is no reference of Cursor, and stays as it is{here}")
+        here = f"; write ${{env:{inner}}}" if _NAME.fullmatch(inner) else ""
+        warnings.append(f"{whole} is not a reference of Cursor and is not replaced{here}")
         return whole
 
-    return _taken_apart(text, meaning)
+    return _split_references(text, parse)
 
 
-def _nothing(text: str, remarks: list[str]) -> list[Part]:
+def _no_references(text: str, warnings: list[str]) -> list[Part]:
     if _BRACED.search(text):
-        remarks.append("this program looks nothing up: what stands in braces stays as it is")
+        warnings.append("this program has no references: the braces are not replaced")
     return [text]
 
 
-_OURS: Final = "there are ${env:NAME}, ${env:NAME:-default}, ${keyring:service/name}, ${file:path}"
+_OURS: Final = "use ${env:NAME}, ${env:NAME:-default}, ${keyring:service/name}, ${file:path}"
 
 
-def _colonnade(text: str, remarks: list[str]) -> list[Part]:
+def _colonnade(text: str, warnings: list[str]) -> list[Part]:
     parts: list[Part] = []
     at = 0
     while (found := text.find("${", at)) >= 0:
-        if found and text[found - 1] == "$":  # said twice, it is only itself
+        if found and text[found - 1] == "$":  # $${ is a literal ${
             parts += [text[at : found - 1], "${"]
             at = found + 2
             continue
         end = text.find("}", found)
         if end < 0:
-            raise Odd("a ${ has no } after it; a ${ that is meant as such is $${")
-        parts += [text[at:found], _own(text[found + 2 : end], text[found : end + 1])]
+            raise InvalidReference("a ${ has no closing }; write $${ for a literal ${")
+        parts += [text[at:found], _parse_own(text[found + 2 : end], text[found : end + 1])]
         at = end + 1
     return [*parts, text[at:]]
 
 
-def _own(inner: str, whole: str) -> Reference:
+def _parse_own(inner: str, whole: str) -> Reference:
     kind, _, rest = inner.partition(":")
     if kind == "env":
         name, found, default = rest.partition(":-")
@@ -234,15 +236,15 @@ def _own(inner: str, whole: str) -> Reference:
     elif kind == "file" and rest:
         return Reference("file", rest, whole)
     elif _NAME.fullmatch(inner):
-        raise Odd(f"{whole} is not known here; a variable is ${{env:{inner}}}")
-    raise Odd(f"{whole} refers to nothing; {_OURS}")
+        raise InvalidReference(f"{whole} is not a reference here; a variable is ${{env:{inner}}}")
+    raise InvalidReference(f"{whole} is not a reference; {_OURS}")
 
 
-READERS: Final[dict[str, Reader]] = {
-    "claude-desktop": _nothing,
+PARSERS: Final[dict[str, ParseReferences]] = {
+    "claude-desktop": _no_references,
     "claude-code": _claude_code,
     "vscode": _vscode,
     "cursor": _cursor,
-    "codex": _nothing,
+    "codex": _no_references,
     "colonnade": _colonnade,
 }

@@ -1,10 +1,10 @@
-"""What a host knows of a server before it is started: what reaches it, and how it is to be kept.
+"""Records of a host's configuration: server entries, settings, problems, and places in files.
 
-Whoever reads a configuration makes entries, and so does a program that has no file; the rest of the
-host knows nothing else of where a server came from.
+Entries come from configuration files or from a dict of a program; the rest of the host does not
+know which.
 
-Rules: data only. An entry never changes; another one takes its place. What is secret is not in an
-entry but looked up by `resolve`, when the server is about to be reached, and kept by nobody.
+Rules: data only. An entry never changes; it is replaced. Secrets are not in an entry: `resolve`
+looks them up when the server is about to be started, and they are not kept.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,33 +14,34 @@ from msgspec import Struct, field
 
 from colonnade.client.cache import MAX_LIST_BYTES, MAX_LIST_ITEMS
 
-TOO_LONG = "there is a number with thousands of digits"
+TOO_LONG = "a number has thousands of digits"
 
 
-class Broken(Exception):
-    """The text breaks the rules of its language, at a place that a person can go to."""
+class ConfigSyntaxError(Exception):
+    """A syntax error in a configuration file, with its line and column."""
 
     def __init__(self, text: str, at: int, why: str, key: str = "") -> None:
         self.line: int = text.count("\n", 0, at) + 1
         self.column: int = at - (text.rfind("\n", 0, at) + 1) + 1
         self.why = why
-        # What it is about, as far as the text was understood.
+        # The key that it is in, as far as the text could be parsed.
         self.key: str = key
         super().__init__(f"line {self.line}, column {self.column}: {why}")
 
 
-# Who speaks to one process or session of a server that keeps state for whoever opened it:
-# one caller for as long as it lives, one at a time, or all at once, who are then asked nothing.
-# One that is handed on is trusted to be done with a caller when it has answered.
+# Which callers use one process or session of a server that keeps state for a connection: one caller
+# for as long as it lives, one at a time, or all at once, without input requests. A pooled session
+# is trusted to keep nothing of a caller after it has responded.
 Sharing: TypeAlias = Literal["caller", "pooled", "shared"]
 
-# For a server that a package manager has to fetch first.
+# Long enough for a package manager to install the server first.
 START_S = 60.0
-# For an answer, or the next sign of progress.
+# For a response, or the next progress notification.
 TIMEOUT_S = 60.0
-# A process that nobody has used for so long is stopped; the next call starts it again.
+# A process that is idle for this long is stopped; the next call starts it again.
 IDLE_S = 600.0
-# So many ends in so many seconds, and a server is left alone for as long, or until it is restarted.
+# After this many crashes within this many seconds a server is not started for as long, or until it
+# is restarted.
 MAX_CRASHES = 5
 CRASHES_S = 300.0
 # Processes or sessions of one server at once.
@@ -48,7 +49,7 @@ MAX_SEATS = 16
 
 
 class Place(NamedTuple):
-    """Where a value stands in a file: the line and column that a person goes to, and its key."""
+    """Where a value is in a file: the line, the column, and its key."""
 
     file: str
     line: int
@@ -60,15 +61,15 @@ class Place(NamedTuple):
         return f"{where}: {self.key}" if self.key else where
 
 
-class Problem(NamedTuple):
-    """What is wrong with one server, or with a file (then `server` is empty). `untrusted` is said
-    of each server of a file that nobody trusts, in the same words."""
+class HostProblem(NamedTuple):
+    """What is wrong with a server, or with a file (then `server` is empty). Each server of a file
+    that is not trusted has one with `untrusted`, with the same message."""
 
     server: str
     summary: str
     place: Place | None = None
     untrusted: bool = False
-    # What to do about it, and whether a value that the file refers to is missing.
+    # What to do about it, and whether a reference in the file cannot be resolved.
     hint: str = ""
     unresolved: bool = False
 
@@ -82,14 +83,13 @@ class Problem(NamedTuple):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How a server is kept and shown; all of it can be said in `colonnade.toml`.
+    """How a server is run and shown; all of it can be set in `colonnade.toml`.
 
-    - `namespace` stands before the names of its tools, instead of its key.
+    - `namespace` is the prefix of its names, instead of its key.
     - `only` and `hidden` are patterns (`read_*`) of the names that are shown, and that are not.
-    - `aliases` are further names in the catalogue, each for a name of this server.
-    - `sampling` lets it ask for a model's words, `elicitation` for a person's, and `roots` are
-      the folders that it is told of.
-    - `max_list_bytes` and `max_list_items` are the most that one list of it may have.
+    - `aliases` are further names, each for an item of this server.
+    - `sampling` and `elicitation` allow these input requests, and `roots` are its roots.
+    - `max_list_bytes` and `max_list_items` are the limits of one of its lists.
     """
 
     enabled: bool = True
@@ -112,10 +112,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_list_items: int = MAX_LIST_ITEMS
 
 
-class LoginTerms(Struct, frozen=True, kw_only=True):
-    """As whom a person logs in to a server: a client that was registered, and for what.
+class LoginSettings(Struct, frozen=True, kw_only=True):
+    """The OAuth client that is registered for a server, and the scopes to request.
 
-    `port` is where the browser comes back to, where that was registered, too.
+    `port` is the port of the registered redirect URI, if it has a fixed one.
     """
 
     client_id: str = ""
@@ -123,15 +123,15 @@ class LoginTerms(Struct, frozen=True, kw_only=True):
     port: int | None = None
 
 
-# What `connect` takes, with every reference looked up.
+# Returns what `connect` takes, with every reference resolved.
 Resolve: TypeAlias = Callable[[], Awaitable[Any]]
 
 
-class Entry(Struct, frozen=True, kw_only=True, eq=False):
-    """One server: its key, what reaches it, how it is kept.
+class ServerEntry(Struct, frozen=True, kw_only=True, eq=False):
+    """One server: its key, how to connect to it, and its settings.
 
-    `fingerprint` is equal where nothing has changed, and then a reload leaves the server alone.
-    `shown` is what is to be started or reached, for people: whole, and with no secret in it.
+    `fingerprint` is equal if nothing has changed; a reload then leaves the server alone. `shown` is
+    the command or the URL, for people: complete, and without secrets.
     """
 
     key: str
@@ -140,15 +140,15 @@ class Entry(Struct, frozen=True, kw_only=True, eq=False):
     shown: str = ""
     settings: Settings = Settings()
     place: Place | None = None
-    login: LoginTerms | None = None
+    login: LoginSettings | None = None
 
 
 class Config(Struct, frozen=True, kw_only=True, eq=False):
-    """The servers of a host, in the order of their files, and what was wrong with others.
+    """The servers of a host, in the order of their files, and the problems of others.
 
-    `warnings` are what is odd in a file and does no harm: a key that means nothing, say.
+    `warnings` are harmless: a key that is not known, for example.
     """
 
-    entries: Mapping[str, Entry]
-    problems: tuple[Problem, ...] = ()
-    warnings: tuple[Problem, ...] = ()
+    entries: Mapping[str, ServerEntry]
+    problems: tuple[HostProblem, ...] = ()
+    warnings: tuple[HostProblem, ...] = ()

@@ -1,7 +1,7 @@
-"""TOML as a text that people wrote: a table is put at its end, or taken out where it stands.
+"""TOML editor that preserves the text: a table is appended, or removed where it is.
 
-Rules: an edit changes the lines of its table and the empty line above it, and no other one; what
-comes out was read again before it is given.
+Rules: an edit changes the lines of its table and the empty line above it, and no others; its result
+is parsed again before it is returned.
 """
 
 import json
@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
-from colonnade.host.config.settings import TOO_LONG, Broken
+from colonnade.host.config.settings import TOO_LONG, ConfigSyntaxError
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
@@ -19,7 +19,7 @@ _ASSIGNED = re.compile(r"""[ \t]*([\w."' -]{1,100})=""")
 _KEY = re.compile(
     r"""[ \t]*+("(?:[^"\\]|\\.)*+"|'[^']*+'|[A-Za-z0-9_-]++)[ \t]*+(\.?)""", re.DOTALL
 )
-# What a value is made of, as far as its end is in question: strings, comments, brackets, the rest.
+# The tokens of a value, as far as its end is concerned: strings, comments, brackets, the rest.
 _PIECE = re.compile(
     r'''"""(?:[^"\\]|\\.|"(?!""))*+"{3,5}|\'\'\'(?:[^']|'(?!''))*+'{3,5}'''
     r"""|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+'|#[^\n]*+|[\[{]|[\]}]|\n|[^"'#\[\]{}\n]++""",
@@ -28,7 +28,7 @@ _PIECE = re.compile(
 
 
 class Statement(NamedTuple):
-    """A header or an assignment: the path of what it is about, and its lines."""
+    """A table header or an assignment: its path, and its lines."""
 
     path: tuple[str, ...]
     start: int
@@ -36,7 +36,7 @@ class Statement(NamedTuple):
 
 
 def read(text: str, *, floats: Callable[[str], Any] = float) -> dict[str, Any]:
-    """What the text says. Raises `Broken`."""
+    """Parse a text. Raises `ConfigSyntaxError`."""
     try:
         return tomllib.loads(text.removeprefix("\ufeff"), parse_float=floats)
     except tomllib.TOMLDecodeError as error:
@@ -46,15 +46,15 @@ def read(text: str, *, floats: Callable[[str], Any] = float) -> dict[str, Any]:
         if found and found[2]:
             lines = text.split("\n")[: int(found[2]) - 1]
             at = sum(len(line) + 1 for line in lines) + int(found[3]) - 1
-        raise Broken(text, at, why[:1].lower() + why[1:], _key_at(text, at)) from None
-    except ValueError:  # Python reads no longer ones, and does not say where
-        raise Broken(text, 0, TOO_LONG) from None
+        raise ConfigSyntaxError(text, at, why[:1].lower() + why[1:], _key_at(text, at)) from None
+    except ValueError:  # Python does not parse longer numbers, and does not say where
+        raise ConfigSyntaxError(text, 0, TOO_LONG) from None
     except RecursionError:
-        raise Broken(text, 0, "its values are too deep") from None
+        raise ConfigSyntaxError(text, 0, "its values are nested too deeply") from None
 
 
 def _key_at(text: str, at: int) -> str:
-    """What a place in a text that cannot be read is about, as far as lines tell."""
+    """The key at a position of a text that cannot be parsed, by its lines."""
     line = text.rfind("\n", 0, at) + 1
     headers = [found[1].strip() for found in _HEADER.finditer(text, 0, at)]
     named = _ASSIGNED.match(text, line)
@@ -62,16 +62,16 @@ def _key_at(text: str, at: int) -> str:
 
 
 def put(text: str, keys: Sequence[str], value: dict[str, Any]) -> str:
-    """The text with this table; one that is there goes first. Raises `Broken`."""
+    """The text with this table; an existing one is removed first. Raises `ConfigSyntaxError`."""
     wanted = inner = read(text, floats=str)
     for key in keys[:-1]:
         below = inner.setdefault(key, {})
         if not isinstance(below, dict):
-            raise Broken(text, _where(text, keys[:1]), f"{key} should be a table")
+            raise ConfigSyntaxError(text, _where(text, keys[:1]), f"expected {key} to be a table")
         inner = cast("dict[str, Any]", below)
     is_there = keys[-1] in inner
     inner[keys[-1]] = value
-    start = take(text, keys) if is_there else text
+    start = remove(text, keys) if is_there else text
     newline = "\r\n" if "\r\n" in text else "\n"
     body = table(keys, value).replace("\n", newline)
     if not start.strip("\ufeff \t\r\n"):
@@ -80,11 +80,11 @@ def put(text: str, keys: Sequence[str], value: dict[str, Any]) -> str:
         new = start + newline + body
     else:
         new = start + newline * 2 + body.removesuffix(newline)
-    return _proven(text, new, wanted, keys)
+    return _verified(text, new, wanted, keys)
 
 
-def take(text: str, keys: Sequence[str]) -> str:
-    """The text without this table. Raises `Broken`, and `KeyError` if it is not there."""
+def remove(text: str, keys: Sequence[str]) -> str:
+    """The text without this table. Raises `ConfigSyntaxError`, and `KeyError` if there is none."""
     wanted = inner = read(text, floats=str)
     for key in keys[:-1]:
         below = inner.get(key)
@@ -97,7 +97,7 @@ def take(text: str, keys: Sequence[str]) -> str:
     for one in statements(text):
         is_ours = one.path[: len(path)] == path
         if is_ours and is_run:
-            runs[-1][1] = one.end  # comments between two lines of a table go with it
+            runs[-1][1] = one.end  # comments within a table are removed with it
         elif is_ours:
             runs.append([one.start, one.end])
         is_run = is_ours
@@ -106,14 +106,14 @@ def take(text: str, keys: Sequence[str]) -> str:
         new = new[: _above(new, start, end)] + new[end:]
     try:
         left = read(new, floats=str)
-    except Broken:
+    except ConfigSyntaxError:
         left = None
     parent = tuple(keys[:-1])
-    # A table that only its own tables spoke of is gone with the last of them.
+    # A table that was defined only by its sub-tables is gone with the last of them.
     for depth in range(len(parent), 0, -1):
         if left is not None and not _at(wanted, parent[:depth]) and not _has(left, parent[:depth]):
             del _at(wanted, parent[: depth - 1])[parent[depth - 1]]
-    return _proven(text, new, wanted, keys)
+    return _verified(text, new, wanted, keys)
 
 
 def _at(data: dict[str, Any], path: Sequence[str]) -> Any:
@@ -131,26 +131,26 @@ def _has(data: dict[str, Any], path: Sequence[str]) -> bool:
 
 
 def _above(text: str, start: int, end: int) -> int:
-    """Where a table begins with the empty line above it, which is not needed without it."""
+    """Where a table begins, with the empty line above it, which is removed as well."""
     before = text[:start]
     found = re.search(r"(?:(?<=\n)|\A)[ \t]*\r?\n\Z", before)
     if found and (end == len(text) or re.match(r"[ \t]*(?:\r?\n|\[)", text[end:])):
         start = found.start()
     if end == len(text) and not text.endswith("\n"):
-        # The last line had no end, and the one that is last now needs none.
+        # The last line had no line ending, and the new last line needs none.
         start = len(text[:start].removesuffix("\n").removesuffix("\r"))
     return start
 
 
-def _proven(text: str, new: str, wanted: Any, keys: Sequence[str]) -> str:
-    """The new text, if it says what it should."""
+def _verified(text: str, new: str, wanted: Any, keys: Sequence[str]) -> str:
+    """The new text, if parsing it gives the expected value."""
     try:
-        is_right = read(new, floats=str) == wanted  # as texts: one nan is not like another
-    except Broken:
+        is_right = read(new, floats=str) == wanted  # floats as strings: nan is not equal to nan
+    except ConfigSyntaxError:
         is_right = False
     if not is_right:
-        why = f"{keys[0]} is written in a way that cannot be edited line by line; do it by hand"
-        raise Broken(text, _where(text, keys[:1]), why)
+        why = f"{keys[0]} cannot be edited line by line; edit it by hand"
+        raise ConfigSyntaxError(text, _where(text, keys[:1]), why)
     return new
 
 
@@ -163,7 +163,7 @@ def _where(text: str, path: Sequence[str]) -> int:
 
 
 def statements(text: str) -> list[Statement]:
-    """The statements of a text that was read without an error, in their order."""
+    """The statements of a valid text, in order."""
     found: list[Statement] = []
     table: tuple[str, ...] = ()
     at = 1 if text.startswith("\ufeff") else 0
@@ -200,7 +200,7 @@ def _line_end(text: str, at: int) -> int:
 
 
 def _value_end(text: str, at: int) -> int:
-    """Where the line after a value begins; a list goes over many lines, and so does a string."""
+    """Where the line after a value begins; arrays and strings may span lines."""
     depth = 0
     while piece := _PIECE.match(text, at):
         at = piece.end()
@@ -228,7 +228,7 @@ def _key(name: str) -> str:
 
 
 def _text(value: str) -> str:
-    # The escapes of JSON are among those of TOML, which has one character more to escape.
+    # The escapes of JSON are valid in TOML, which requires one more.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -240,4 +240,4 @@ def _written(value: Any) -> str:
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value).items()
         return f"{{ {', '.join(f'{_key(name)} = {_written(item)}' for name, item in members)} }}"
-    raise TypeError(f"an entry has no {type(value).__name__} in it")
+    raise TypeError(f"an entry cannot contain a {type(value).__name__}")

@@ -1,12 +1,12 @@
-"""Whether what a file wants to start may be started: a person's word, for these bytes alone.
+"""Trust on first use of configuration files: whether a file may start servers, for its exact bytes.
 
-Whoever puts a file into a folder could have anything started by whoever opens that folder. So such
-a file is shown to a person once, with every command line and address as it stands there, and again
-when it, or a file that it draws in, has changed by a byte.
+A file in a project folder could start anything for the user that opens that folder. So such a file
+is shown to the user once, with every command line and URL as it is written, and again when it, or a
+file that it includes, has changed by a byte.
 
-Rules: what was asked for is what is used: one reading, one digest. What is shown is whole, and acts
-on no terminal. What is kept says nothing but a path and a digest, is written in one step, and
-counts only where nobody else could have written it.
+Rules: what was shown is what is used: one read, one digest. The text shown is complete, and cannot
+control a terminal. A record has only a path and a digest, is written atomically, and counts only if
+no other user could have written it.
 """
 
 import contextlib
@@ -27,16 +27,16 @@ from msgspec import Struct
 
 from colonnade.errors import Refused
 from colonnade.host.config.display import words
-from colonnade.host.config.entry import Draft, Said, texts
-from colonnade.host.config.references import Template
+from colonnade.host.config.entry import EntryDraft, EntryField, templates_of
+from colonnade.host.config.references import ValueTemplate
 from colonnade.text import clean
 
-# Programs by their names, without folder and ending.
-RAISING: Final = frozenset({"sudo", "doas", "su", "pkexec", "runas", "gsudo"})
+# Names of programs, without folder and suffix.
+PRIVILEGED: Final = frozenset({"sudo", "doas", "su", "pkexec", "runas", "gsudo"})
 SHELLS: Final = frozenset(
     {"sh", "bash", "zsh", "dash", "ksh", "fish", "cmd", "powershell", "pwsh", "osascript"}
 )
-REACHING: Final = frozenset(
+NETWORK: Final = frozenset(
     {
         "curl",
         "wget",
@@ -53,16 +53,16 @@ REACHING: Final = frozenset(
     }
 )
 DELETING: Final = frozenset({"rm", "del", "rmdir", "shred", "dd", "mkfs", "format"})
-# Options after which code stands, and not a name of any.
+# Options that are followed by code.
 CODE: Final = frozenset({"-c", "-e", "--eval", "-enc", "-encodedcommand", "-command", "/c"})
 INTERPRETERS: Final = frozenset({"python", "node", "deno", "bun", "ruby", "perl", "php"})
-# Variables that make other programs load code.
+# Environment variables that make programs load code.
 LOADING: Final = re.compile(
     r"LD_PRELOAD|LD_LIBRARY_PATH|LD_AUDIT|DYLD_\w+|PATH|PYTHONPATH|PYTHONSTARTUP|PYTHONHOME"
     r"|NODE_OPTIONS|NODE_PATH|BASH_ENV|ENV|PERL5OPT|PERL5LIB|RUBYOPT|RUBYLIB|JAVA_TOOL_OPTIONS"
     r"|GIT_SSH_COMMAND|GIT_SSH|GIT_EXTERNAL_DIFF|EDITOR|PAGER|BROWSER|PROMPT_COMMAND|IFS"
 )
-# Where secrets and the system live; the first that fits is named.
+# Where secrets and system files are; the first match is named.
 PLACES: Final = (
     (re.compile(r"\.ssh\b"), "SSH keys"),
     (re.compile(r"\.(?:aws|azure|kube|gnupg|netrc|docker|npmrc|pypirc|git-credentials)\b"), "keys"),
@@ -85,33 +85,33 @@ PLACES: Final = (
 _LOOPBACK: Final = ("127.", "localhost", "::1")
 
 
-def of_command(words: Sequence[str], folder: str) -> list[str]:
-    """What deserves a second look in a command line that is started in a folder."""
-    return list(dict.fromkeys(_of_command(words, folder)))
+def command_dangers(words: Sequence[str], folder: str) -> list[str]:
+    """ActionKind deserves attention in a command line that is started in a folder."""
+    return list(dict.fromkeys(_command_dangers(words, folder)))
 
 
-def _of_command(words: Sequence[str], folder: str) -> Iterator[str]:
+def _command_dangers(words: Sequence[str], folder: str) -> Iterator[str]:
     line = " ".join(words)
     names = [_name(word) for word in re.split(r"[\s;|&()`]+", line) if word]
     first = _name(words[0]) if words else ""
     for name in names:
-        if name in RAISING:
-            yield f"takes more rights than yours ({name})"
+        if name in PRIVILEGED:
+            yield f"raises privileges ({name})"
         if name in DELETING:
-            yield f"may delete what is there ({name})"
-        if name in REACHING:
+            yield f"may delete files ({name})"
+        if name in NETWORK:
             yield f"uses the network ({name})"
     if first in SHELLS:
-        yield f"gives its words to a shell ({first})"
+        yield f"runs a shell ({first})"
     elif re.sub(r"[\d.]+$", "", first) in INTERPRETERS and CODE & {w.lower() for w in words[1:]}:
-        yield "runs code that stands in the line itself"
+        yield "runs inline code"
     if re.search(r"\|\s*(?:sudo\s+)?(?:ba|z|da|k)?sh\b|\beval\b|base64\s+(?:-d|--decode)", line):
-        yield "runs what another program gives it"
+        yield "runs the output of another program"
     for word in words[1:]:
-        yield from _of_place(word)
+        yield from _place_dangers(word)
         path = word.rpartition("=")[2]
         if _is_outside(path, folder):
-            yield f"names a path outside of {folder}"
+            yield f"uses a path outside of {folder}"
 
 
 def _name(word: str) -> str:
@@ -119,10 +119,10 @@ def _name(word: str) -> str:
     return os.path.splitext(stem)[0] if stem.endswith((".exe", ".cmd", ".bat")) else stem
 
 
-def _of_place(word: str) -> Iterator[str]:
+def _place_dangers(word: str) -> Iterator[str]:
     for pattern, what in PLACES:
         if pattern.search(word):
-            yield f"names {what}"
+            yield f"uses {what}"
             return
 
 
@@ -133,73 +133,75 @@ def _is_outside(path: str, folder: str) -> bool:
     return whole != folder and not whole.startswith(os.path.join(folder, ""))
 
 
-def of_variable(name: str, value: str) -> list[str]:
-    """What deserves a second look in a variable."""
-    found = ["makes programs load other code"] if LOADING.fullmatch(name) else []
-    return found + list(_of_place(value))
+def variable_dangers(name: str, value: str) -> list[str]:
+    """ActionKind deserves attention in an environment variable."""
+    found = ["makes programs load code"] if LOADING.fullmatch(name) else []
+    return found + list(_place_dangers(value))
 
 
-def of_address(url: str) -> list[str]:
-    """What deserves a second look in an address."""
+def url_dangers(url: str) -> list[str]:
+    """ActionKind deserves attention in a URL."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError:
-        return ["is no address that can be read"]
+        return ["is not a valid URL"]
     if parts.scheme == "http" and not host.startswith(_LOOPBACK):
-        return ["sends everything unencrypted"]
+        return ["is not encrypted"]
     return []
 
 
-What: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in"]
+ActionKind: TypeAlias = Literal["run", "reach", "set", "send", "ask", "read", "in"]
 
 FOLDER: Final = "trusted"
 _OWN_FOLDER, _OWN_FILE = 0o700, 0o600
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Wish(NamedTuple):
-    """One thing that a file wants: for which server, and what, made safe for a terminal; and what
-    in it deserves a second look."""
+class RequestedAction(NamedTuple):
+    """One action that a file requests: for which server, which kind, and its text, safe for a
+    terminal; and what deserves attention in it."""
 
     server: str
-    what: What
+    what: ActionKind
     text: str
     dangers: tuple[str, ...] = ()
 
 
-class TrustQuestion(Struct, frozen=True, kw_only=True):
-    """What a person is asked: whether all that this file wants may happen."""
+class TrustRequest(Struct, frozen=True, kw_only=True):
+    """ActionKind a user is asked to trust: all actions that a file requests."""
 
     file: str
     digest: str
-    wishes: tuple[Wish, ...]
+    actions: tuple[RequestedAction, ...]
     # Whether another version of this file was trusted.
     changed: bool = False
 
 
-# Asks a person; or it is known already; or only what is kept counts.
-Trust: TypeAlias = Callable[[TrustQuestion], bool] | bool | None
+# A callback that asks the user; True to trust everything; None to use only what was trusted before.
+Trust: TypeAlias = Callable[[TrustRequest], bool] | bool | None
 
 
 def digest_of(parts: Iterable[tuple[str, str]]) -> str:
-    """One digest for a file and for all that it draws in: paths, and digests of contents."""
-    told = msgspec.json.encode(sorted(parts))
-    return hashlib.sha256(told).hexdigest()
+    """One digest of a file and the files that it includes: their paths and the digests of their
+    content."""
+    encoded = msgspec.json.encode(sorted(parts))
+    return hashlib.sha256(encoded).hexdigest()
 
 
-def is_trusted(file: str, digest: str, wanted: Sequence[Wish], trust: Trust) -> bool:
-    """Whether a file may be used; a person is asked where that is possible, and remembered."""
+def is_trusted(file: str, digest: str, wanted: Sequence[RequestedAction], trust: Trust) -> bool:
+    """Whether a file may be used; the user is asked where that is possible, and the answer is
+    trusted."""
     if trust is True:
         return True
     key = os.path.realpath(file)
-    kept = recall(key)
-    if kept == digest:
+    trusted = recall(key)
+    if trusted == digest:
         return True
     if trust is None or trust is False:
         return False
-    question = TrustQuestion(
-        file=file, digest=digest, wishes=tuple(wanted), changed=kept is not None
+    question = TrustRequest(
+        file=file, digest=digest, actions=tuple(wanted), changed=trusted is not None
     )
     if trust(question) is not True:
         return False
@@ -207,59 +209,67 @@ def is_trusted(file: str, digest: str, wanted: Sequence[Wish], trust: Trust) -> 
     return True
 
 
-# ---------------------------------------------------------------- what is shown
+# ---------------------------------------------------------------- requested actions
 
 
-def wishes(drafts: Iterable[Draft], variables: Mapping[Draft, Sequence[str]]) -> list[Wish]:
-    """All that servers want, as it stands in their files, whole. Of files with variables, whose
-    values may be secrets, the names: by server."""
-    return [wish for draft in drafts for wish in _wishes(draft, variables.get(draft, ()))]
+def requested_actions(
+    drafts: Iterable[EntryDraft], variables: Mapping[EntryDraft, Sequence[str]]
+) -> list[RequestedAction]:
+    """All actions that entries request, complete, as they are written. Of `.env` files, whose
+    values may be secrets, only the names of variables, by entry."""
+    return [
+        action for draft in drafts for action in _entry_actions(draft, variables.get(draft, ()))
+    ]
 
 
-def _wishes(draft: Draft, names: Sequence[str]) -> Iterator[Wish]:
+def _entry_actions(draft: EntryDraft, names: Sequence[str]) -> Iterator[RequestedAction]:
     key, folder = clean(draft.key), draft.origin.folder
 
-    def wish(what: What, text: str, dangers: Iterable[str] = ()) -> Wish:
-        return Wish(key, what, clean(text), tuple(map(clean, dangers)))
+    def action(what: ActionKind, text: str, dangers: Iterable[str] = ()) -> RequestedAction:
+        return RequestedAction(key, what, clean(text), tuple(map(clean, dangers)))
 
     url, cwd, file = draft.get("url"), draft.get("cwd"), draft.get("env_file")
     if draft.get("command") is not None:
         line = words(draft)
-        yield wish("run", shlex.join(line), of_command(line, folder))
+        yield action("run", shlex.join(line), command_dangers(line, folder))
     if url is not None:
-        yield wish("reach", url.value.text, of_address(url.value.text))
+        yield action("reach", url.value.text, url_dangers(url.value.text))
     if cwd is not None:
-        yield wish("in", cwd.value.text)
-    for name, said in draft.table("env").items():
-        yield wish("set", f"{name}={_text(said)}", of_variable(name, _text(said)))
+        yield action("in", cwd.value.text)
+    for name, entry_field in draft.table("env").items():
+        yield action(
+            "set", f"{name}={_text(entry_field)}", variable_dangers(name, _text(entry_field))
+        )
     if file is not None:
-        found = [one for name in names for one in of_variable(name, "")]
+        found = [one for name in names for one in variable_dangers(name, "")]
         listed = f" ({', '.join(names)})" if names else ""
-        yield wish("read", f"{_text(file)}{listed}", found)
-    for name, said in draft.table("headers").items():
-        yield wish("send", f"{name}={_text(said)}")
+        yield action("read", f"{_text(file)}{listed}", found)
+    for name, entry_field in draft.table("headers").items():
+        yield action("send", f"{name}={_text(entry_field)}")
     helper = draft.get("headers_helper")
     if helper is not None:
-        yield wish("ask", _text(helper), of_command(_text(helper).split(), folder))
-    for said in draft.fields.values():
-        for part in (part for one in texts(said) for part in one.references if part.words):
-            yield wish("ask", shlex.join(part.words), of_command(part.words, folder))
+        yield action("ask", _text(helper), command_dangers(_text(helper).split(), folder))
+    for entry_field in draft.fields.values():
+        for part in (
+            part for one in templates_of(entry_field) for part in one.references if part.words
+        ):
+            yield action("ask", shlex.join(part.words), command_dangers(part.words, folder))
 
 
-def _text(said: Said) -> str:
-    return said.value.text if isinstance(said.value, Template) else ""
+def _text(entry_field: EntryField) -> str:
+    return entry_field.value.text if isinstance(entry_field.value, ValueTemplate) else ""
 
 
-# ---------------------------------------------------------------- what is kept
+# ---------------------------------------------------------------- records
 
 
-class _Kept(Struct):
+class _TrustRecord(Struct):
     file: str
     digest: str
 
 
 def folder() -> Path:
-    """Where it is kept: beside the logins."""
+    """The folder of the records."""
     from colonnade.client.auth import storage_folder
 
     return storage_folder() / FOLDER
@@ -270,21 +280,21 @@ def _file(key: str) -> Path:
 
 
 def recall(key: str) -> str | None:
-    """The digest that was trusted for a path; None where there is none that counts."""
+    """The digest that was trusted for a path; None if there is no valid record."""
     try:
         with open(_file(key), "rb") as opened:
             seen = os.fstat(opened.fileno())
             data = opened.read()
-        kept = msgspec.json.decode(data, type=_Kept)
+        trusted = msgspec.json.decode(data, type=_TrustRecord)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     if sys.platform != "win32" and (seen.st_uid != os.getuid() or seen.st_mode & _OTHERS_WRITE):
         return None
-    return kept.digest if kept.file == key else None
+    return trusted.digest if trusted.file == key else None
 
 
 def remember(key: str, digest: str) -> None:
-    """Keep that a path may be used with this content. Raises `Refused`."""
+    """Record that a path is trusted with this digest. Raises `Refused`."""
     path = _file(key)
     try:
         path.parent.mkdir(mode=_OWN_FOLDER, parents=True, exist_ok=True)
@@ -293,7 +303,7 @@ def remember(key: str, digest: str) -> None:
         made, name = tempfile.mkstemp(prefix=".new-", dir=path.parent)
         try:
             with os.fdopen(made, "wb") as file:
-                file.write(msgspec.json.encode(_Kept(key, digest)))
+                file.write(msgspec.json.encode(_TrustRecord(key, digest)))
             os.chmod(name, _OWN_FILE)
             os.replace(name, path)
         except BaseException:
@@ -301,11 +311,11 @@ def remember(key: str, digest: str) -> None:
                 os.unlink(name)
             raise
     except OSError as error:
-        raise Refused(f"it cannot be kept in {path.parent}: {error.strerror}") from None
+        raise Refused(f"it cannot be stored in {path.parent}: {error.strerror}") from None
 
 
 def forget(key: str) -> bool:
-    """Trust a path no more; whether it was trusted."""
+    """Remove the record of a path; whether there was one."""
     try:
         _file(key).unlink()
     except FileNotFoundError:

@@ -27,13 +27,13 @@ from colonnade.errors import (
     LocalProtocolError,
     RemoteError,
 )
-from colonnade.host.config.settings import Entry, Problem, Settings
+from colonnade.host.config.settings import HostProblem, ServerEntry, Settings
 from colonnade.host.servers.listings import (
     NO_RESPONSE,
     HostTool,
-    Kind,
     ListedItems,
     Listing,
+    ListKind,
     ServerListings,
     Steps,
     describe_error,
@@ -52,7 +52,7 @@ from colonnade.protocol.uritemplate import UriTemplate
 MAX_CALLERS = 1000
 
 # The `list_changed` notifications, and the lists that each of them is about.
-LIST_CHANGED: dict[str, tuple[Kind, ...]] = {
+LIST_CHANGED: dict[str, tuple[ListKind, ...]] = {
     "tools": ("tools",),
     "prompts": ("prompts",),
     "resources": ("resources", "templates"),
@@ -79,10 +79,10 @@ class NameClaim(NamedTuple):
 # Makes the request for a list: of which method, and for which caller.
 MakeListRequest = Callable[[str, str], RequestContext]
 # Called with the key of a server and the lists of it that have changed.
-OnListChange = Callable[[str, Sequence[Kind]], None]
+OnListChange = Callable[[str, Sequence[ListKind]], None]
 # Makes the supervisor of a server; the callback is called with each session that it opens.
 MakeSupervisor = Callable[
-    [Entry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
+    [ServerEntry, Callable[[ServerSupervisor, HostedSession], None]], ServerSupervisor
 ]
 
 
@@ -91,7 +91,7 @@ class HostedServer:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ServerEntry,
         claim: NameClaim,
         make_supervisor: MakeSupervisor,
         make_request: MakeListRequest,
@@ -112,7 +112,7 @@ class HostedServer:
         self._has_bare_output = True
         # Lists for which it sends `list_changed`; and whether it is a child process, which changes
         # nothing while it is stopped.
-        self._notified: frozenset[Kind] = frozenset()
+        self._notified: frozenset[ListKind] = frozenset()
         self._is_process = False
         # By caller; under None those for all callers.
         self._listings: dict[str | None, ServerListings] = {}
@@ -187,7 +187,7 @@ class HostedServer:
             idle = (owner for owner, one in self._listings.items() if not one.is_loading)
             self._listings.pop(next(idle, None), None)
 
-    def _is_notified(self, kind: Kind) -> bool:
+    def _is_notified(self, kind: ListKind) -> bool:
         return kind in self._notified or (self._is_process and not self.supervisor.sessions)
 
     @property
@@ -207,7 +207,7 @@ class HostedServer:
         return last[1] if last is not None else None
 
     def plain_name(self, name: str) -> str | None:
-        """The name on the server of a qualified name, if that can be told without a list."""
+        """The name on the server of a qualified name, if that is known without a list."""
         own = name.partition("__")[2]
         is_it = qualified_name(self.claim.namespace, own) == name and is_shown(self.settings, own)
         return own if is_it else None
@@ -326,7 +326,7 @@ class Generation:
         number: int,
         servers: Mapping[str, HostedServer],
         aliases: Mapping[str, tuple[str, str]],
-        problems: Iterable[Problem] = (),
+        problems: Iterable[HostProblem] = (),
     ) -> None:
         self.number = number
         self.servers = servers
@@ -436,7 +436,7 @@ class Generation:
     # ------------------------------------------------------------ lists of all servers
 
     async def gather(
-        self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
+        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool = False
     ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
         """One list of every server, requested concurrently; some may have no content."""
         found = await self._gather_once(kind, caller, wait_s, fresh=fresh)
@@ -446,7 +446,7 @@ class Generation:
         return found
 
     async def _gather_once(
-        self, kind: Kind, caller: str, wait_s: float, *, fresh: bool = False
+        self, kind: ListKind, caller: str, wait_s: float, *, fresh: bool = False
     ) -> dict[HostedServer, Listing[ListedItems[Any, Any]]]:
         listings = {one: one.listings(caller).by_kind[kind] for one in self.servers.values()}
         missing = [listing for listing in listings.values() if fresh or not listing.is_fresh]
@@ -456,20 +456,20 @@ class Generation:
             await asyncio.gather(*(one.get(caller, wait_s, fresh=fresh) for one in missing))
         return listings
 
-    def cached_lists(self, kind: Kind, caller: str) -> list[ListedItems[Any, Any]]:
+    def cached_lists(self, kind: ListKind, caller: str) -> list[ListedItems[Any, Any]]:
         """One list of every server, if it has been read; without a request."""
         found = (one.listings(caller).by_kind[kind].content for one in self.servers.values())
         return [listed for listed in found if listed is not None]
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HostProblem]:
         """What is wrong with the configuration and with each server."""
         known = {problem.words for problem in self._config_problems}
         found = list(self._config_problems)
         for one in self.servers.values():
             new = [words for words in one.problems if words not in known]
             if new:
-                found.append(Problem(one.key, "; ".join(new), one.entry.place))
+                found.append(HostProblem(one.key, "; ".join(new), one.entry.place))
         return found
 
     def _known(self, kind: Nameable, caller: str) -> list[str]:

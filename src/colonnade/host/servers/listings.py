@@ -36,7 +36,7 @@ from colonnade.protocol.schema.validate import Validator
 
 log: logging.Logger = logging.getLogger("colonnade.host")
 
-Kind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
+ListKind: TypeAlias = Literal["tools", "prompts", "resources", "templates"]
 
 # How long a list of all servers waits for one server. A server that has to be installed first goes
 # on starting, and is there the next time.
@@ -371,8 +371,8 @@ class ServerListings:
         settings: Settings,
         fetch: FetchList,
         has_bare_output: Callable[[], bool],
-        on_change: Callable[[Kind], None],
-        is_notified: Callable[[Kind], bool],
+        on_change: Callable[[ListKind], None],
+        is_notified: Callable[[ListKind], bool],
     ) -> None:
         self._key = key
         self._settings = settings
@@ -389,7 +389,7 @@ class ServerListings:
         self.prompts = self._listing("prompts", "prompts", self._list_prompts)
         self.resources = self._listing("resources", "resources", self._list_resources)
         self.templates = self._listing("templates", "resource templates", self._list_templates)
-        self.by_kind: Mapping[Kind, Listing[ListedItems[Any, Any]]] = {
+        self.by_kind: Mapping[ListKind, Listing[ListedItems[Any, Any]]] = {
             "tools": self.tools,
             "prompts": self.prompts,
             "resources": self.resources,
@@ -397,7 +397,7 @@ class ServerListings:
         }
 
     def _listing(
-        self, kind: Kind, what: str, fetch: Callable[[str], Awaitable[Any]]
+        self, kind: ListKind, what: str, fetch: Callable[[str], Awaitable[Any]]
     ) -> Listing[Any]:
         async def fetch_or_share_error(caller: str) -> Any:
             try:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple, TypeAlias
 
-from colonnade.host.config.settings import Problem, Settings
+from colonnade.host.config.settings import HostProblem, Settings
 from colonnade.providers.tool_calls import (
     DIGEST_CHARACTERS,
     MAX_NAME_CHARACTERS,
@@ -109,13 +109,13 @@ class NameClaims:
 
     def __init__(self, servers: Iterable[tuple[str, Settings]]) -> None:
         settings = dict(servers)
-        problems: list[Problem] = []
+        problems: list[HostProblem] = []
         self.namespaces: Mapping[str, str] = _namespaces(settings, problems)
         self.aliases: Mapping[str, tuple[str, str]] = _aliases(settings, problems)
-        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.problems: tuple[HostProblem, ...] = tuple(problems)
 
 
-def _namespaces(settings: Mapping[str, Settings], problems: list[Problem]) -> dict[str, str]:
+def _namespaces(settings: Mapping[str, Settings], problems: list[HostProblem]) -> dict[str, str]:
     owners = {key: key for key, one in settings.items() if one.namespace in (None, key)}
     for key, one in settings.items():
         wanted = one.namespace
@@ -123,26 +123,26 @@ def _namespaces(settings: Mapping[str, Settings], problems: list[Problem]) -> di
             continue
         if problem := namespace_problem(wanted):
             words = f"{problem}; for now names of server {key!r} begin with '{_first(wanted)}__'"
-            problems.append(Problem(key, words))
+            problems.append(HostProblem(key, words))
         owner = owners.setdefault(wanted, key)
         if owner != key:
             words = (
                 f"server {key!r} wants the namespace {wanted!r}, which belongs to server "
                 f"{owner!r}; {key!r} is not used until it has another"
             )
-            problems.append(Problem(key, words))
+            problems.append(HostProblem(key, words))
     own = {key: namespace for namespace, key in owners.items()}
     return {key: own[key] for key in settings if key in own}
 
 
 def _aliases(
-    settings: Mapping[str, Settings], problems: list[Problem]
+    settings: Mapping[str, Settings], problems: list[HostProblem]
 ) -> dict[str, tuple[str, str]]:
     aliases: dict[str, tuple[str, str]] = {}
     for key, one in settings.items():
         for alias, name in one.aliases.items():
             if problem := alias_problem(alias):
-                problems.append(Problem(key, f"{problem} (for {name!r} of server {key!r})"))
+                problems.append(HostProblem(key, f"{problem} (for {name!r} of server {key!r})"))
                 continue
             first = aliases.setdefault(alias, (key, name))
             if first != (key, name):
@@ -150,7 +150,7 @@ def _aliases(
                     f"the alias {alias!r} stands for {first[1]!r} of server {first[0]!r} already; "
                     f"choose another one for {name!r} of server {key!r}"
                 )
-                problems.append(Problem(key, words))
+                problems.append(HostProblem(key, words))
     return aliases
 
 
@@ -194,13 +194,13 @@ class NameIndex:
                 qualified = qualified_name(namespace, own)
                 named = QualifiedName(qualified, key, own, tuple(aliases.get((key, own), ())))
                 if self._by_name.setdefault(qualified, named) is not named:
-                    problems.append(Problem(key, _collision(named, self._by_name[qualified])))
+                    problems.append(HostProblem(key, _collision(named, self._by_name[qualified])))
                     continue
                 self._by_own_name[key, own] = named
                 self._by_name.update(dict.fromkeys(named.aliases, named))
             if repeated:
-                problems.append(Problem(key, _duplicates(key, list(repeated))))
-        self.problems: tuple[Problem, ...] = tuple(problems)
+                problems.append(HostProblem(key, _duplicates(key, list(repeated))))
+        self.problems: tuple[HostProblem, ...] = tuple(problems)
 
     def find(self, name: str) -> QualifiedName | None:
         """What a qualified name or an alias stands for."""

@@ -20,7 +20,7 @@ from msgspec import Struct
 from colonnade.errors import NO_OUTPUT, CannotConnect, Output
 
 # The delay after the second crash in a row, and the maximum: long enough for a port or a lock to
-# become free, short enough for a person who waits.
+# become free, short enough for a waiting user.
 FIRST_S = 0.5
 LONGEST_S = 30.0
 # A server that ran for this long works: the next crash is a new incident.

@@ -37,7 +37,7 @@ from colonnade.errors import (
     Refused,
     TimedOut,
 )
-from colonnade.host.config.settings import Entry
+from colonnade.host.config.settings import ServerEntry
 from colonnade.host.servers.restarts import ChangeCondition, Crash, RestartPolicy, SharedStart
 from colonnade.host.servers.session import (
     HostedSession,
@@ -87,7 +87,7 @@ class SessionOpener:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ServerEntry,
         input_kinds: Collection[InputRequestKind],
         send_input_request: SendInputRequest,
         auth: "Callable[[str], Auth | None] | None" = None,
@@ -213,7 +213,7 @@ class ServerSupervisor:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: ServerEntry,
         *,
         input_kinds: Collection[InputRequestKind] = (),
         send_input_request: SendInputRequest = send_to_latest_call,
@@ -226,7 +226,7 @@ class ServerSupervisor:
         random_fraction: Callable[[], float] = random.random,
     ) -> None:
         settings = entry.settings
-        self.entry: Entry = entry
+        self.entry: ServerEntry = entry
         self._settings = settings
         self._opener = SessionOpener(entry, input_kinds, send_input_request, auth, ping_s, info)
         self._on_open = on_open
@@ -375,7 +375,7 @@ class ServerSupervisor:
             session.on(SessionEvent.RESPONSE_MISSING)
         if isinstance(error, ChannelError | AuthError):
             self._last_error = str(error)
-        if isinstance(error, AuthError):  # the credentials may be resolved anew
+        if isinstance(error, AuthError):  # the next session resolves its credentials again
             session.on(SessionEvent.RETIRE)
 
     # ------------------------------------------------------------ sessions
