@@ -167,7 +167,7 @@ async def declined(revision: Revision) -> Verdict:
         if lost is not None:
             return lost
         assert await client.text("offer") == "nothing else"
-        assert await client.failure("insist") == "the user declined to answer"
+        assert await client.failure("insist") == "the user declined the request"
         client.answer = lambda method, params: {"action": "cancel"}
         assert await client.text("offer") == "nothing else"
         assert "went away" in await client.failure("insist")
@@ -178,7 +178,7 @@ async def declined(revision: Revision) -> Verdict:
 async def unfit(revision: Revision) -> Verdict:
     async with talk(booking(), revision, answer=accept(row="many")) as client:
         can = bool(revision.elicitation.modes)
-        mentions = "does not fit" if can else "a user who can be asked"
+        mentions = "does not fit" if can else "elicitation"
         return await failure(client.call("book"), mentions)
 
 

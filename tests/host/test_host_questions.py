@@ -204,7 +204,7 @@ def test_capabilities_are_not_guessed_from_the_message_of_an_error(data: Any) ->
     @live
     async def play() -> None:
         server = Server("prose")
-        words = "this needs a user who can be asked, and the client offers none"
+        words = "this needs elicitation, which the client does not support"
 
         @server.prompt
         def plan() -> str:
@@ -321,7 +321,7 @@ async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
             result = await host.call_tool("desk__book", {"who": "Ada"})
     assert "went away" in result.text
     start = "ERROR server 'desk' is not answered: what on_question gave is no answer: "
-    assert records.lines[0].startswith(f"{start}the answer does not fit the form: value: ")
+    assert records.lines[0].startswith(f"{start}the content does not fit the form: value: ")
 
 
 @live

@@ -305,7 +305,7 @@ def elicits(seen: Any, revision: Revision) -> None:
 
 @seen_in("elicit, declined")
 def elicits_nothing(seen: Any, revision: Revision) -> None:
-    assert failure_of(seen["result"]) == "the user declined to answer"
+    assert failure_of(seen["result"]) == "the user declined the request"
     assert methods_of(seen) == ["elicitation/create"]
 
 

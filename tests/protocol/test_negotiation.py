@@ -415,7 +415,7 @@ def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before:
     once = bytes(meta())[:-1] + f",{before}}}".encode()
     recogniser.detect(request(), Raw(once))
     for _ in range(2):
-        with pytest.raises(Fault, match="twice"):
+        with pytest.raises(Fault, match="duplicate"):
             recogniser.detect(request(), Raw(once[:-1] + b',"progressToken":2}'))
 
 
@@ -433,7 +433,7 @@ def test_a_token_that_is_there_twice_is_refused_whatever_was_seen_before(before:
 )
 def test_a_member_that_is_there_twice_is_refused_in_any_envelope(said: str) -> None:
     recogniser = PeerDetector()
-    with pytest.raises(Fault, match="twice"):
+    with pytest.raises(Fault, match="duplicate"):
         recogniser.detect(request(), Raw(said.encode()), None, peer_of(NOVEMBER_2025))
     assert recogniser._remembered == {}
 

@@ -1,6 +1,6 @@
-"""What a server offers beside tools: lists, resources, prompts, completions, log messages.
+"""Server features beside tools: resources, prompts, completion, logging, initialize, subscriptions.
 
-Rules: as in `types_noun`.
+Rules: as in `base`.
 """
 
 from typing import Annotated, Any, ClassVar, Protocol
@@ -53,12 +53,12 @@ LOGGING_LEVELS: tuple[LoggingLevel, ...] = (
 )
 _RANK = {level: rank for rank, level in enumerate(LOGGING_LEVELS)}
 
-# A completion offers no more than this at once; all revisions say so, the last in its schema.
+# The most values of one completion result; all revisions say so, the newest in its schema.
 MAX_COMPLETIONS = 100
 
 
 def severe_enough(level: LoggingLevel, wanted: LoggingLevel) -> bool:
-    """Whether a message of `level` reaches someone who wants `wanted` and everything above."""
+    """Whether a message of `level` passes the minimum level `wanted`."""
     return _RANK[level] >= _RANK[wanted]
 
 
@@ -174,7 +174,7 @@ class PromptReference(ProtocolType, kw_only=True, tag_field="type", tag="ref/pro
 
 
 class ResourceTemplateReference(ProtocolType, kw_only=True, tag_field="type", tag="ref/resource"):
-    """A resource or a template of resources; the first two revisions call it ResourceReference."""
+    """A resource or a resource template; the first two revisions call it ResourceReference."""
 
     uri: str
 
@@ -185,7 +185,7 @@ class CompletionArgument(ProtocolType, kw_only=True):
 
 
 class CompletionContext(ProtocolType, kw_only=True):
-    """What the user has already filled in."""
+    """The arguments that are already filled in."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2025-06-18")
 
@@ -224,7 +224,7 @@ class LoggingMessageNotificationParams(NotificationParams, kw_only=True):
 
 
 class HasTitle(Protocol):
-    """Anything with a name for machines and, perhaps, a title for people."""
+    """Anything with a name and, perhaps, a title to display."""
 
     @property
     def name(self) -> str: ...
@@ -233,16 +233,16 @@ class HasTitle(Protocol):
     def title(self) -> str | None: ...
 
 
-def display_name(noun: HasTitle) -> str:
+def display_name(item: HasTitle) -> str:
     """The name to show to a person: the title, a tool's annotated title, or else the name."""
-    if noun.title is not None:
-        return noun.title
-    if isinstance(noun, Tool) and noun.annotations is not None:
-        return noun.annotations.title or noun.name
-    return noun.name
+    if item.title is not None:
+        return item.title
+    if isinstance(item, Tool) and item.annotations is not None:
+        return item.annotations.title or item.name
+    return item.name
 
 
-# --- opening ---
+# --- initialize and discover ---
 
 
 class InitializeRequestParams(RequestParams, kw_only=True):
@@ -271,7 +271,7 @@ class DiscoverResult(CacheableResult, kw_only=True):
 
 
 class EnvelopedParams(ProtocolType, kw_only=True):
-    """The params of any request as far as its envelope: `read(EnvelopedParams, params)`."""
+    """The params of any request as far as its envelope: `decode_as(EnvelopedParams, params)`."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -287,7 +287,7 @@ class RelatedTaskMetadata(ProtocolType, kw_only=True):
 
 
 class RequestMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a request may say where there is a handshake."""
+    """The `_meta` of a request in revisions with a handshake."""
 
     available: ClassVar[RevisionRange] = RevisionRange(until="2025-11-25")
 
@@ -298,7 +298,7 @@ class RequestMeta(ProtocolType, kw_only=True):
 
 
 class NotificationMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a notification says of the subscription that it belongs to."""
+    """The `_meta` of a notification: the subscription that it belongs to."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -306,7 +306,7 @@ class NotificationMeta(ProtocolType, kw_only=True):
 
 
 class ResultMeta(ProtocolType, kw_only=True):
-    """What the `_meta` of a result says of the server, and of the subscription that it ends."""
+    """The `_meta` of a result: the server, and the subscription that it ends."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -314,11 +314,11 @@ class ResultMeta(ProtocolType, kw_only=True):
     subscription_id: RequestId | None = field(default=None, name=SUBSCRIPTION_ID_KEY)
 
 
-# --- while a request runs ---
+# --- cancellation and progress ---
 
 
 class CancelledNotificationParams(NotificationParams, kw_only=True):
-    """`request_id` may be missing in 2025-11-25 alone, where tasks are cancelled otherwise."""
+    """`request_id` may be absent in 2025-11-25 only, where tasks are cancelled in another way."""
 
     request_id: RequestId | None = None
     reason: str | None = None
@@ -335,7 +335,7 @@ class ProgressNotificationParams(NotificationParams, kw_only=True):
 
 
 class SubscriptionFilter(ProtocolType, kw_only=True):
-    """What a client wants to hear of; `task_ids` belongs to the tasks extension."""
+    """The notifications that a client subscribes to; `task_ids` belongs to the tasks extension."""
 
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
@@ -364,7 +364,7 @@ class SubscriptionsListenResult(Result, kw_only=True):
     available: ClassVar[RevisionRange] = RevisionRange(since="2026-07-28")
 
 
-# --- answers without a result ---
+# --- empty result ---
 
 
 class EmptyResult(Result, kw_only=True):
@@ -375,7 +375,7 @@ class EmptyResult(Result, kw_only=True):
 
 
 class ErrorObject(ProtocolType, kw_only=True):
-    """A JSON-RPC error as data, for places where one is part of a result."""
+    """A JSON-RPC error as data, where one is part of a result."""
 
     code: int
     message: str
