@@ -293,7 +293,7 @@ def test_a_person_may_say_no_or_go_away(revision: str) -> None:
             assert "declined" in result.text
             result = await host.call_tool("desk__book", {"who": "Bob"})
             assert result.is_error
-            assert "went away" in result.text
+            assert "cancelled the request" in result.text
             assert await refused(host, "desk__think")
 
     play()
@@ -319,7 +319,7 @@ async def test_an_answer_that_does_not_fit_its_form_is_none() -> None:
     with Records("colonnade.host", "colonnade.client") as records:
         async with Host({"desk": entry}, on_question=lambda _: {"value": 7}) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
-    assert "went away" in result.text
+    assert "cancelled the request" in result.text
     start = "ERROR server 'desk' is not answered: what on_question gave is no answer: "
     assert records.lines[0].startswith(f"{start}the content does not fit the form: value: ")
 
@@ -332,7 +332,7 @@ async def test_the_log_says_what_a_handler_raised() -> None:
     with Records("colonnade.host", "colonnade.client") as records:
         async with Host({"desk": asking()}, on_question=on_question) as host:
             result = await host.call_tool("desk__book", {"who": "Ada"})
-    assert "went away" in result.text
+    assert "cancelled the request" in result.text
     raised = "on_question raised ValueError: the disk is full"
     assert records.lines == [f"ERROR server 'desk' is not answered: {raised}"]
 

@@ -381,7 +381,7 @@ def asks_together(seen: Any, revision: Revision) -> None:
 
 @seen_in("ask the unable")
 def asks_the_unable(seen: Any, revision: Revision) -> None:
-    words = "the client offers none"
+    words = "which the client does not support"
     if revision.input_requests is InputRequests.AS_REQUEST:
         assert words in failure_of(seen["result"])
     else:

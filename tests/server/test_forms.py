@@ -122,7 +122,7 @@ async def test_a_user_who_declines_or_goes_away_raises_declined(revision: Revisi
         assert await client.failure("declared", {"flight": "x"}) == "the user declined the request"
         assert await client.text("offer") == "nothing else"
         client.answer = lambda method, params: {"action": "cancel"}
-        assert "went away" in await client.failure("book")
+        assert "cancelled the request" in await client.failure("book")
 
 
 @ELICITING
@@ -165,7 +165,7 @@ async def test_a_form_may_be_written_out_and_named(revision: Revision) -> None:
 
 def test_a_type_that_no_form_can_ask_for_is_refused_with_a_way_out() -> None:
     server = Server("s")
-    with pytest.raises(LocalProtocolError, match="more than a form can ask"):
+    with pytest.raises(LocalProtocolError, match="more than a form can hold"):
 
         @server.tool
         async def bad(a: Annotated[dict[str, list[int]], Ask("What?")]) -> None: ...
