@@ -37,7 +37,7 @@ class Counted(Server):
     listed = 0
 
     async def answer(self, turn: Any) -> bytes | None:
-        self.listed += turn.exchange.row.name == "tools/list"
+        self.listed += turn.exchange.method.name == "tools/list"
         return await super().answer(turn)
 
 
@@ -112,7 +112,7 @@ class Meeting(Server):
     barrier: asyncio.Barrier
 
     async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.row.name == "tools/list":
+        if turn.exchange.method.name == "tools/list":
             await self.barrier.wait()
         return await super().answer(turn)
 
@@ -279,7 +279,7 @@ def odd() -> Server:
 
 class Odd(Server):
     async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.row.name != "tools/list":
+        if turn.exchange.method.name != "tools/list":
             return await super().answer(turn)
         names = [
             "",
@@ -322,7 +322,7 @@ async def test_what_is_odd_about_a_list_breaks_no_other_and_has_good_names() -> 
 
 class Broken(Server):
     async def answer(self, turn: Any) -> bytes | None:
-        if turn.exchange.row.name != "tools/list":
+        if turn.exchange.method.name != "tools/list":
             return await super().answer(turn)
         return b'{"jsonrpc":"2.0","id":%b,"result":{"tools":7}}' % (turn.exchange.request.raw_id)
 

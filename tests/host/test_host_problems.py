@@ -84,7 +84,7 @@ class Twice(Server):
 
     async def answer(self, turn: Any) -> bytes | None:
         found = await super().answer(turn)
-        if found and turn.exchange.row.name == "tools/list":
+        if found and turn.exchange.method.name == "tools/list":
             reply = json.loads(found)
             reply["result"]["tools"] *= 2
             return json.dumps(reply).encode()

@@ -379,7 +379,7 @@ async def test_the_wrong_revision_ends_it() -> None:
     async with beast(revision, opened=False, special={"initialize": wrong}) as (client, hand):
         error = await outcome(client.open(revision))
         assert isinstance(error, RemoteProtocolError)
-        assert "the server wants to speak '1999-12-31', we accept 2025-11-25" in str(error)
+        assert "the server chose revision '1999-12-31', we accept 2025-11-25" in str(error)
         assert hand.posts("notifications/initialized") == []
 
 
