@@ -154,11 +154,11 @@ class PydanticCodec(Codec):
         Errors of union members that were not meant are left out: a part of their path is not in the
         value.
         """
-        told = {problem.path for problem in found}
+        known = {problem.path for problem in found}
         errors: list[dict[str, Any]] = cast(Any, error).errors() if hasattr(error, "errors") else []
         paths = {one["loc"] for one in errors if one["type"] != "missing"}
-        complaints = self.problems_of(error, value) if errors else []
-        return [one for one in complaints if one.path in paths and one.path not in told]
+        problems = self.problems_of(error, value) if errors else []
+        return [one for one in problems if one.path in paths and one.path not in known]
 
 
 def _no_json(annotation: Any, why: str, outgoing: bool) -> str:

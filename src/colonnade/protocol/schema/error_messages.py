@@ -212,10 +212,10 @@ def _wrong_type(branch: list[ValidatorError], path: tuple[str | int, ...]) -> bo
 _Write: TypeAlias = Callable[[dict[str, Any], Any], str]
 
 
-def _count(noun: str, direction: str) -> _Write:
+def _count(unit: str, direction: str) -> _Write:
     def write(facts: dict[str, Any], value: Any) -> str:
         limit = facts["limit"]
-        return f"expected {direction} {limit} {noun}{'' if limit == 1 else 's'}, got {len(value)}"
+        return f"expected {direction} {limit} {unit}{'' if limit == 1 else 's'}, got {len(value)}"
 
     return write
 

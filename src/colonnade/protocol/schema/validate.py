@@ -163,11 +163,11 @@ class Validator:
         return Fault(FaultKind.INVALID_PARAMS, f"schema: {words}")
 
 
-def _explained(complaints: list[ValidatorError]) -> list[ValidationProblem]:
+def _explained(errors: list[ValidatorError]) -> list[ValidationProblem]:
     """The problems; a wrong type is left out where the choices are listed."""
-    listed = [c.instance_path for c in complaints if c.kind.name in ("enum", "const")]
-    told = (c for c in complaints if c.kind.name != "type" or c.instance_path not in listed)
-    return list(islice((problem for one in told for problem in explain(one)), MAX_PROBLEMS))
+    listed = [c.instance_path for c in errors if c.kind.name in ("enum", "const")]
+    reported = (c for c in errors if c.kind.name != "type" or c.instance_path not in listed)
+    return list(islice((problem for one in reported for problem in explain(one)), MAX_PROBLEMS))
 
 
 def _never_fetch(uri: str) -> NoReturn:
